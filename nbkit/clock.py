@@ -14,8 +14,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["CLOCK_VARIABLE", "boot_id", "continue_clock", "now", "start_clock"]
-
 CLOCK_VARIABLE = "NBKIT_CLOCK"
 """Boot id, and Unix time at the zero of `time.monotonic`."""
 
@@ -33,14 +31,7 @@ def boot_id() -> str:
 
 
 def now(of_run: str | None = None) -> float:
-    """Return Unix time in seconds; within a run, by the run's clock.
-
-    Parameters
-    ----------
-    of_run
-        ``clock`` of a run's record, to tell for how long it has been running; of
-        another host or boot it is of no use.
-    """
+    """Return Unix time in seconds; within a run, by the run's clock."""
     zero = _zero_of(of_run) if of_run else _zero()
     return time.time() if zero is None else zero + time.monotonic()
 
@@ -53,13 +44,7 @@ def start_clock() -> None:
 
 
 def continue_clock(earlier: str | None) -> str | None:
-    """Go on with the clock of an earlier attempt, if the host was not booted since.
-
-    Returns
-    -------
-    str or None
-        What the next attempt needs; None where no clock was started.
-    """
+    """Go on with the clock of an earlier attempt, if the host was not booted since."""
     if _zero() is not None and earlier and _zero_of(earlier) is not None:
         _set(earlier)
     return os.environ.get(CLOCK_VARIABLE)

@@ -25,24 +25,6 @@ from __future__ import annotations
 
 from nbkit.visible import visible
 
-__all__ = [
-    "ConfigError",
-    "DeviceError",
-    "LaunchError",
-    "NbkitError",
-    "NonFiniteError",
-    "NotColdError",
-    "NotEnoughDataError",
-    "NvmlUnavailableError",
-    "ParameterError",
-    "RunError",
-    "RunFailedError",
-    "RunNotFoundError",
-    "RunStoppedError",
-    "StoreError",
-    "TelemetryError",
-]
-
 
 class NbkitError(Exception):
     """Base of every error that nbkit raises on purpose."""

@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-__all__ = ["Finding", "State", "end_with_parent", "installed", "tell"]
-
 _PR_SET_PDEATHSIG = 1
 
 State: TypeAlias = Literal["ok", "info", "warning", "failure"]

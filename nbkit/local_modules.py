@@ -8,8 +8,6 @@ import site
 import sysconfig
 from pathlib import Path
 
-__all__ = ["is_local"]
-
 
 def is_local(module: object) -> bool:
     """Return whether something in ``sys.modules`` is a file of the user's.

@@ -16,18 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = [
-    "DISTRIBUTION",
-    "NAMESAKE",
-    "REINSTALL",
-    "needed",
-    "newer_than_tested",
-    "newest_tested",
-    "not_installed",
-    "packages_of",
-    "pip_install",
-    "version",
-]
 
 DISTRIBUTION = "jupyterlab-nbkit"
 NAMESAKE = "nbkit"
@@ -57,13 +45,7 @@ def not_installed() -> str:
 
 
 def packages_of(extra: str) -> list[str]:
-    """Return the names of the packages that an extra of nbkit brings on this machine.
-
-    Parameters
-    ----------
-    extra
-        Such as ``train``.
-    """
+    """Return the packages that an extra of nbkit brings on this machine."""
     return [
         one.name
         for one in _requirements()
@@ -72,21 +54,7 @@ def packages_of(extra: str) -> list[str]:
 
 
 def pip_install(*packages: str, options: str = "") -> str:
-    """Return a command for a shell that installs packages.
-
-    Parameters
-    ----------
-    *packages
-        Names, each for the versions that nbkit asks for; or with their own versions,
-        such as ``torch<2.11``. The last of one name counts.
-    options
-        Of pip, such as ``--upgrade``.
-
-    Raises
-    ------
-    KeyError
-        If nbkit itself asks for no such package: nothing else is advised.
-    """
+    """Return a command for a shell that installs packages."""
     from packaging.requirements import Requirement
 
     asked = {one.name: f"{one.name}{one.specifier}" for one in _requirements()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["plural"]
-
 
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Return a count and its noun; ``many`` where an s at the end is not enough.

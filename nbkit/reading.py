@@ -31,25 +31,6 @@ from pydantic_core import from_json
 
 from nbkit.errors import ConfigError, StoreError
 
-__all__ = [
-    "ID",
-    "JSON_BYTES",
-    "LINE_BYTES",
-    "can_enter",
-    "descriptor_of",
-    "expanded",
-    "is_gone",
-    "is_passing",
-    "lines_of",
-    "open_regular",
-    "parse_object",
-    "patiently",
-    "read_end",
-    "read_file",
-    "read_newer",
-    "regular_files",
-]
-
 T = TypeVar("T")
 
 ID = r"[0-9]{8}-[0-9]{6}[0-9A-Za-z_-]{0,200}"
@@ -76,20 +57,7 @@ _DROP = "remove its folder if it is of no use"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:
-    """Return an absolute path, with the home folder that a ``~`` stands for.
-
-    Parameters
-    ----------
-    path
-        As a user has written it.
-    name
-        The parameter that it is, for the message.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such user, or no such home folder.
-    """
+    """Return an absolute path, with the home folder that a ``~`` stands for."""
     try:
         return Path(path).expanduser().absolute()
     except RuntimeError as error:
@@ -107,16 +75,7 @@ def is_passing(error: OSError) -> bool:
 
 
 def patiently(do: Callable[[], T], tries: int = 5) -> T:
-    """Read or write, again while a file server does not answer for a moment.
-
-    Parameters
-    ----------
-    do
-        What raises `OSError`: an error that does not pass is raised immediately, one
-        that does after the last try.
-    tries
-        How often, with a pause of a second after each.
-    """
+    """Read or write, again while a file server does not answer for a moment."""
     for _ in range(tries - 1):
         try:
             return do()
@@ -144,16 +103,7 @@ def can_enter(folder: Path) -> bool:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Return a regular file, open to be read.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    StoreError
-        If it is none, may not be read, or a link of a run's or study's folder leads to
-        it.
-    """
+    """Return a regular file, open to be read."""
     return os.fdopen(descriptor_of(path), "rb")
 
 
@@ -163,50 +113,19 @@ def descriptor_of(path: Path) -> int:
 
 
 def read_file(path: Path, most_bytes: int | None = JSON_BYTES) -> bytes:
-    """Return what is in a regular file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    most_bytes
-        None has no limit: for pickles and images.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    StoreError
-        As `open_regular`, and if it has more than so many bytes.
-    """
+    """Return what is in a regular file."""
     found = _tried(path, lambda text: _content(text, most_bytes, 0))
     assert found is not None
     return found
 
 
 def read_newer(path: Path, than_ns: int) -> bytes | None:
-    """Return what is in a file; None if it was changed before a time. As `read_file`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    than_ns
-        Unix time in nanoseconds.
-    """
+    """Return a file's bytes as `read_file`; None if it was changed before a time."""
     return _tried(path, lambda text: _content(text, JSON_BYTES, than_ns))
 
 
 def read_end(path: Path, most_bytes: int) -> tuple[bytes, int]:
-    """Return the last bytes of a regular file, and how many come before them.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    StoreError
-        As `open_regular`.
-    """
+    """Return the last bytes of a regular file, and how many come before them."""
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         left_out = file.seek(max(0, size - most_bytes))
@@ -229,13 +148,7 @@ def regular_files(folder: Path, suffix: str) -> list[Path]:
 
 
 def lines_of(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
-    """Yield the lines that follow, each with its end, which the last may lack.
-
-    Raises
-    ------
-    StoreError
-        If a line has more than `LINE_BYTES`; the message names the path.
-    """
+    """Yield the lines that follow, each with its end, which the last may lack."""
     while line := file.readline(LINE_BYTES + 1):
         if len(line) > LINE_BYTES:
             what = f"a line of more than {LINE_BYTES:,} bytes"
@@ -245,13 +158,7 @@ def lines_of(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object that a file or a line spells.
-
-    Raises
-    ------
-    json.JSONDecodeError
-        If they spell none, or one that is nested deeper than 200 levels.
-    """
+    """Return the JSON object that a file or a line spells."""
     try:
         # It takes half the time of json.loads, which a list of many runs would feel.
         values = from_json(data)

@@ -21,7 +21,6 @@ from nbkit.errors import ConfigError
 
 Kind: TypeAlias = Literal["models", "loaders", "engines"]
 
-__all__ = ["Kind", "forget", "names", "resolve", "suggest"]
 
 _CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "models": ((), ("weights", "num_classes")),

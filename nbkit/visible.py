@@ -6,8 +6,6 @@ a line. Direction characters let a text be read in another order than it has.
 
 from __future__ import annotations
 
-__all__ = ["encodable", "visible"]
-
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 # Marks, embeddings, overrides and isolates: https://www.unicode.org/reports/tr9/
 _DIRECTION = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -26,13 +24,6 @@ _IN_LINES = {
 
 def visible(text: str, *, lines: bool = False) -> str:
     r"""Return a text with its control and direction characters escaped.
-
-    Parameters
-    ----------
-    text
-        Such as a run's name.
-    lines
-        Whether line ends and tabs stay as they are, as in a traceback.
 
     Examples
     --------

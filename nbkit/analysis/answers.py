@@ -23,8 +23,6 @@ from typing import Any
 from nbkit.analysis.usable import earliest
 from nbkit.store.summary import RunSummary
 
-__all__ = ["LOSS_TOLERANCE", "ROUNDING", "Answer", "judge_answers"]
-
 LOSS_TOLERANCE = 0.05
 """Largest difference of losses that is not suspicious, in parts of the first
 loss: a dozen times the spacing of bf16, the coarsest format (2^-8 = 0.4 %). The
@@ -113,26 +111,6 @@ def judge_answers(
     perturbed: Mapping[str, RunSummary | None] | None = None,
 ) -> dict[str, Answer]:
     """Return where each arm's training arrived, and what is suspicious about it.
-
-    Parameters
-    ----------
-    arms
-        Summaries of finished runs by number of the repeat, by arm. All runs had as many
-        steps, the same seed and the same data.
-    baseline
-        The arm that the others are compared with.
-    control
-        The baseline measured once more. If its runs and the baseline's differ by more
-        than the tolerance, the baseline is suspect.
-    tolerance
-        Largest difference of losses that is not suspicious, in parts of the
-        loss with which the baseline began.
-    perturbed
-        By arm, a run of the baseline with weights that were changed by as little as the
-        arm's format rounds (`ROUNDING`). Where that takes the loss further than half
-        the tolerance, twice as far is not suspicious, up to a quarter of the
-        first loss. Without a control and such a run, what is between the tolerance and
-        that quarter is not judged.
 
     Notes
     -----

@@ -19,8 +19,6 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.visible import visible
 
-__all__ = ["Audit", "Code", "Finding", "Severity", "codes"]
-
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")

@@ -21,17 +21,6 @@ from typing import Any
 from nbkit.analysis.audit import Finding
 from nbkit.analysis.published import PublishedRow
 
-__all__ = [
-    "CACHE_FACTOR",
-    "Claim",
-    "cache_evidence",
-    "claim_findings",
-    "claims",
-    "claims_about",
-    "demand_finding",
-    "unstated_findings",
-]
-
 CACHE_FACTOR = 5
 """Data of so many times the memory of all hosts cannot come from it: MLPerf Storage,
 https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md."""
@@ -220,13 +209,7 @@ def _cache(values: Values) -> Iterator[Outcome]:
 def cache_evidence(
     data_bytes: float, host_memory_bytes: float, nnodes: int
 ) -> str | None:
-    """Return why data may come from the page cache; None if they are enough.
-
-    Parameters
-    ----------
-    host_memory_bytes
-        Of one node. MLPerf Storage asks for data of five times that of all.
-    """
+    """Return why data may come from the page cache; None if they are enough."""
     memory = host_memory_bytes * nnodes
     if data_bytes >= CACHE_FACTOR * memory:
         return None

@@ -21,15 +21,6 @@ from nbkit.statistics import PRACTICAL_MARGIN
 from nbkit.statistics.comparison import efficiency
 from nbkit.study.wording import device_label
 
-__all__ = [
-    "INPUT_BOUND_SHARE",
-    "bound_finding",
-    "has_convolutions",
-    "has_tensor_cores",
-    "row_findings",
-    "superlinear",
-]
-
 INPUT_BOUND_SHARE = 0.10
 """Share of the step spent waiting for data from which the input is what is measured."""
 
@@ -54,15 +45,7 @@ Check = Callable[[PublishedRow], Iterator[Finding]]
 def row_findings(
     rows: Sequence[PublishedRow], beside: Sequence[PublishedRow] = ()
 ) -> Iterator[Finding]:
-    """Yield what is suspicious about published rows.
-
-    Parameters
-    ----------
-    rows
-        What is asked about.
-    beside
-        Further points of the same series, which are judged as a part of it only.
-    """
+    """Yield what is suspicious about published rows."""
     for row in rows:
         for check in _CHECKS:
             yield from check(row)
@@ -96,20 +79,7 @@ def bound_finding(
     images_per_second_per_gpu: float,
     url: str | None = None,
 ) -> Finding | None:
-    """Return a finding if ResNet-50 cannot train so fast on that GPU.
-
-    Parameters
-    ----------
-    images_per_second_per_gpu
-        At 224 pixels.
-
-    Returns
-    -------
-    Finding or None
-        ``None`` below the bound of fused kernels, and for a GPU or precision without a
-        known bound. Fp32 is not judged: an algorithm with fewer operations than
-        counted, such as Winograd's, may beat it.
-    """
+    """Return a finding if ResNet-50 cannot train so fast on that GPU."""
     if precision == "fp32":
         return None
     kinds: tuple[tuple[str, Fusion], ...] = (
@@ -131,20 +101,7 @@ def bound_finding(
 def superlinear(
     points: Sequence[tuple[int, float]], margin: float = PRACTICAL_MARGIN
 ) -> tuple[int, float] | None:
-    """Return the size with the highest efficiency if that is beyond linear.
-
-    Parameters
-    ----------
-    points
-        World size and rate of each point.
-    margin
-        How far above 1 an efficiency may scatter.
-
-    Returns
-    -------
-    tuple or None
-        World size and efficiency over the smallest size.
-    """
+    """Return the size with the highest efficiency if that is beyond linear."""
     base_size, base = min(points)
     found = [
         (efficiency(rate, size, base, base_size), size)

@@ -36,8 +36,6 @@ from nbkit.store.record import RunState, damage_told
 from nbkit.store.runs import StoredRun
 from nbkit.store.summary import RunSummary
 
-__all__ = ["arm_findings", "run_findings"]
-
 _FEW_STEPS = 50
 """One step of twice the length among them moves their mean by the practical margin."""
 
@@ -87,21 +85,7 @@ class _Facts:
 def run_findings(
     run: StoredRun, *, storage_bytes_per_second: float | None = None
 ) -> Iterator[Finding]:
-    """Yield what is suspicious about a run.
-
-    Parameters
-    ----------
-    run
-        Of any state; an imported one too.
-    storage_bytes_per_second
-        What the storage of its data was measured to deliver, to judge the run's demand
-        by; None leaves that out.
-
-    Raises
-    ------
-    StoreError
-        If its files cannot be read.
-    """
+    """Yield what is suspicious about a run."""
     with damage_told(run.paths.root):
         facts = _facts(run)
         for check in _CHECKS:
@@ -113,13 +97,7 @@ def run_findings(
 
 
 def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
-    """Yield what is suspicious about a comparison of arms.
-
-    Parameters
-    ----------
-    arms
-        The runs of each arm by its name.
-    """
+    """Yield what is suspicious about a comparison of arms."""
     known = {arm: [_facts(run) for run in runs] for arm, runs in arms.items() if runs}
     if not known:
         return

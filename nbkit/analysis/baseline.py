@@ -20,8 +20,6 @@ from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
 
-__all__ = ["Baseline", "statistics_baseline"]
-
 _IMAGES_PER_TASK = 32
 
 _MOST_ITERATIONS = 1_000
@@ -50,22 +48,7 @@ def statistics_baseline(
     threads: int | None = None,
     on_progress: Progress | None = None,
 ) -> Baseline:
-    """Fit the baseline to a set's training images; score those for evaluation.
-
-    Parameters
-    ----------
-    listing
-        A set of several labels.
-    threads
-        Images decoded concurrently; None for one a processor that this process may use.
-    on_progress
-        Called from time to time with the progress; what it raises ends the work.
-
-    Raises
-    ------
-    ConfigError
-        If scikit-learn is not installed, or no training image can be read.
-    """
+    """Fit the baseline to a set's training images; score those for evaluation."""
     variables = {*os.environ}
     try:
         # A reader of reports needs neither of them.

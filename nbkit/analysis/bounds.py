@@ -40,16 +40,6 @@ from typing import Literal, TypeAlias, get_args
 from nbkit.analysis.gpu_peaks import gpu_peaks
 from nbkit.errors import ConfigError
 
-__all__ = [
-    "Bound",
-    "Convolution",
-    "Fusion",
-    "Kernel",
-    "resnet50_bound",
-    "resnet50_convolutions",
-    "resnet50_kernels",
-]
-
 Fusion: TypeAlias = Literal["eager", "fused", "minimal"]
 
 _BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -153,30 +143,7 @@ def resnet50_bound(
     fusion: Fusion = "eager",
     batch_size: int = 256,
 ) -> Bound | None:
-    """Return the most images per second for training ResNet-50 v1.5 at 224 pixels.
-
-    Parameters
-    ----------
-    gpu_name
-        As NVML or torch prints it.
-    precision
-        ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
-    fusion
-        How the step is cut into kernels: ``eager``, ``fused`` or ``minimal``.
-    batch_size
-        Images per step and GPU; it only spreads the traffic of the weights.
-
-    Returns
-    -------
-    Bound or None
-        ``None`` for a GPU whose peaks are not known, and for a precision that it
-        has no units for.
-
-    Raises
-    ------
-    ConfigError
-        If the precision or the fusion is not one of the above.
-    """
+    """Return the most images per second for training ResNet-50 v1.5 at 224 pixels."""
     if precision not in _BYTES_PER_ELEMENT:
         message = (
             f"precision={precision!r} has no bound; "
@@ -225,13 +192,7 @@ def resnet50_convolutions() -> list[Convolution]:
 def resnet50_kernels(
     fusion: Fusion = "eager", precision: str = "bf16", batch_size: int = 256
 ) -> list[Kernel]:
-    """Return the kernels of one training step of ResNet-50, per image.
-
-    Raises
-    ------
-    ConfigError
-        If the fusion is not ``eager``, ``fused`` or ``minimal``.
-    """
+    """Return the kernels of one training step of ResNet-50, per image."""
     if fusion not in get_args(Fusion):
         message = (
             f"fusion={fusion!r} is unknown; use one of {', '.join(get_args(Fusion))}."

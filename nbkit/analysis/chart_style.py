@@ -13,18 +13,6 @@ from typing import Any
 
 import altair as alt
 
-__all__ = [
-    "MEASURED_COLOURS",
-    "PUBLISHED_COLOURS",
-    "finished",
-    "measured_legend",
-    "published_legend",
-    "published_points",
-    "tooltip",
-    "value_axis",
-    "with_intervals",
-]
-
 # Okabe and Ito's colours, distinct in every common kind of colour vision, in an
 # order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
 MEASURED_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
@@ -122,19 +110,7 @@ def published_points(
     titles: Mapping[str, str],
     legend: alt.Legend | None = None,
 ) -> alt.Chart:
-    """Return published results: hollow diamonds, a colour for each series.
-
-    Parameters
-    ----------
-    rows
-        With ``series``, and with the fields of ``x``, ``y`` and ``titles``.
-    x, y
-        Where they stand.
-    titles
-        Of the fields that are shown where the mouse rests.
-    legend
-        Another than `published_legend` makes.
-    """
+    """Return published results: hollow diamonds, a colour for each series."""
     series = list(dict.fromkeys(row["series"] for row in rows))
     colours = alt.Scale(domain=series, range=PUBLISHED_COLOURS[: len(series)])
     return (
@@ -152,16 +128,7 @@ def published_points(
 
 
 def with_intervals(chart: alt.Chart, limit: float) -> alt.Chart:
-    """Return the rows that have an interval, from ``low`` to ``end``.
-
-    Parameters
-    ----------
-    chart
-        Its rows have ``low`` and ``high``; either may be null.
-    limit
-        Where ``end`` is at most: renderers draw nothing of a line that ends millions of
-        pixels beyond the chart.
-    """
+    """Return the rows that have an interval, from ``low`` to ``end``."""
     return chart.transform_filter("isValid(datum.low)").transform_calculate(
         end=f"min(datum.high, {limit})"
     )

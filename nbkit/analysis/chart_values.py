@@ -14,18 +14,6 @@ from nbkit.analysis.projection_curves import PROBABILITY
 from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow
 
-__all__ = [
-    "highest_value",
-    "ideal_values",
-    "measured_values",
-    "node_labels",
-    "projected_values",
-    "published_values",
-    "subtitle",
-    "tick_labels",
-]
-
-
 # Two noisy runs have an interval of ten times their distance.
 _MOST_ABOVE_EVERYTHING = 1.5
 
@@ -133,15 +121,7 @@ def published_values(
 
 
 def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
-    """Return which statistic of how many runs is shown, and what the bars are.
-
-    Parameters
-    ----------
-    rows
-        What is shown.
-    is_cut
-        Whether bars reach beyond the chart.
-    """
+    """Return which statistic of how many runs is shown, and what the bars are."""
     fewest = min(row.images_per_second.n for row in rows)
     most = max(row.images_per_second.n for row in rows)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -168,15 +148,7 @@ def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
 
 
 def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:
-    """Return the counts without those whose label would touch the next larger one.
-
-    Parameters
-    ----------
-    counts
-        Ascending.
-    wide
-        Whether a label may be as wide as ``2 x 8``.
-    """
+    """Return the counts without those whose label would touch the next larger one."""
     apart = 0.06 if wide else 0.03
     kept: list[int] = []
     for count in reversed(counts):

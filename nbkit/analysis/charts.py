@@ -41,8 +41,6 @@ from nbkit.analysis.projection import Outlook
 from nbkit.analysis.published import PublishedRow
 from nbkit.analysis.scaling import ScalingRow
 
-__all__ = ["scaling_chart"]
-
 
 def scaling_chart(
     rows: Sequence[ScalingRow],
@@ -51,25 +49,7 @@ def scaling_chart(
     *,
     title: str = "Training throughput by number of devices",
 ) -> alt.LayerChart:
-    """Draw images per second against devices.
-
-    Parameters
-    ----------
-    rows
-        What was measured, from `nbkit.analysis.scaling.scaling_table`.
-    outlooks
-        For each arm, what `nbkit.analysis.projection.project` answered.
-    published
-        Series by label, from `nbkit.analysis.published.curves`. Left out beside CPU
-        measurements: they are a hundred times higher and would press those flat.
-    title
-        Title of the chart.
-
-    Returns
-    -------
-    altair.LayerChart
-        The ideal line of an arm runs through its smallest measured size.
-    """
+    """Draw images per second against devices."""
     on_cpu = all(row.device_type == "cpu" for row in rows)
     projected = projected_values(rows, outlooks or {})
     others = {} if on_cpu else dict(published or {})

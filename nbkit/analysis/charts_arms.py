@@ -23,8 +23,6 @@ from nbkit.analysis.chart_style import (
 from nbkit.analysis.precision import MeasuredArm
 from nbkit.analysis.published import PublishedRow
 
-__all__ = ["arms_chart"]
-
 _LINE_HEIGHT = 26
 _MOST_ABOVE_EVERYTHING = 1.5
 """Two noisy runs have an interval of ten times their distance: the chart is cut."""
@@ -37,19 +35,7 @@ def arms_chart(
     device_type: Literal["cuda", "cpu"],
     title: str = "Training throughput by number format and layout",
 ) -> alt.LayerChart:
-    """Draw images per second of every arm.
-
-    Parameters
-    ----------
-    arms
-        What was measured, in the order of the lines.
-    published
-        Published results in the same format on the same GPU, by arm.
-    device_type
-        CPU numbers say so.
-    title
-        Title of the chart.
-    """
+    """Draw images per second of every arm."""
     values = [_measured(one) for one in arms]
     others = _published(published)
     points = [row["images_per_second"] for row in [*values, *others]]

@@ -21,8 +21,6 @@ from nbkit.analysis.chart_style import (
 from nbkit.analysis.chexnet_published import PublishedAreas
 from nbkit.analysis.multi_label import Estimate, LabelFinding
 
-__all__ = ["areas_chart", "epochs_chart"]
-
 _LINE_HEIGHT = 34
 _LOWEST = 0.3
 """The axis begins here unless a point is lower; chance is 0.5."""
@@ -37,19 +35,7 @@ def areas_chart(
     gpus: int,
     subtitle: str,
 ) -> alt.LayerChart:
-    """Draw the AUROC of every label that has one.
-
-    Parameters
-    ----------
-    findings
-        In the order of the lines.
-    published
-        Published results of these labels.
-    gpus
-        Devices of the data-parallel trainings.
-    subtitle
-        What the intervals are.
-    """
+    """Draw the AUROC of every label that has one."""
     series = {
         "network, 1 device": [(one.label, one.single) for one in findings],
         f"network, {gpus} devices": [(one.label, one.parallel) for one in findings],
@@ -101,17 +87,7 @@ def areas_chart(
 def epochs_chart(
     rows: Sequence[Mapping[str, Any]], subtitle: str, baseline: float | None
 ) -> alt.LayerChart:
-    """Draw the mean AUROC of every training over its epochs.
-
-    Parameters
-    ----------
-    rows
-        ``arm``, ``training``, ``epoch`` and ``mean_auroc``.
-    subtitle
-        What the mean is of.
-    baseline
-        The same mean of global statistics, drawn as a dashed line; None without.
-    """
+    """Draw the mean AUROC of every training over its epochs."""
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     epochs = sorted({row["epoch"] for row in rows})
     ticks = epochs[:: 1 + len(epochs) // _MOST_TICKS]

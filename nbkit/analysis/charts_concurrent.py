@@ -23,8 +23,6 @@ from nbkit.analysis.chart_style import (
 from nbkit.analysis.concurrent import Job
 from nbkit.analysis.concurrent_published import PublishedRound
 
-__all__ = ["slowdown_chart"]
-
 _LINE_HEIGHT = 24
 _FURTHEST = 2.0
 """An interval is cut this many times beyond the points: two noisy rounds have one that
@@ -38,19 +36,7 @@ def slowdown_chart(
     device_type: Literal["cuda", "cpu"],
     title: str = "How much slower is a job among others?",
 ) -> alt.LayerChart:
-    """Draw slowdowns; 1 is as fast as alone.
-
-    Parameters
-    ----------
-    jobs
-        What was measured, by setting, such as ``pinned``.
-    published
-        Published results. One of the two may be empty.
-    device_type
-        CPU numbers say so.
-    title
-        Title of the chart.
-    """
+    """Draw slowdowns; 1 is as fast as alone."""
     measured = [
         row for setting, many in jobs.items() for row in _measured(setting, many)
     ]

@@ -23,8 +23,6 @@ from nbkit.analysis.chart_style import (
 from nbkit.analysis.inference import Served
 from nbkit.analysis.published import PublishedRow
 
-__all__ = ["latency_chart", "throughput_chart"]
-
 _MOST_ABOVE_EVERYTHING = 1.5
 """Two noisy runs have an interval of ten times their distance: the chart is cut."""
 
@@ -37,17 +35,7 @@ def throughput_chart(
     *,
     device_type: Literal["cuda", "cpu"],
 ) -> alt.LayerChart:
-    """Draw images per second against batch size, a line a format.
-
-    Parameters
-    ----------
-    served
-        What was measured; the control is left out.
-    published
-        Published results of this model and GPU, at any of these batch sizes.
-    device_type
-        CPU numbers say that they are.
-    """
+    """Draw images per second against batch size, a line a format."""
     own = [one for one in served if not one.is_control]
     sizes = sorted({one.batch_size for one in own})
     values = [_rate(one) for one in own]
@@ -106,15 +94,7 @@ def throughput_chart(
 def latency_chart(
     served: Sequence[Served], *, device_type: Literal["cuda", "cpu"]
 ) -> alt.LayerChart:
-    """Draw the latency's percentiles against batch size, formats side by side.
-
-    Parameters
-    ----------
-    served
-        What was measured; the control is left out.
-    device_type
-        CPU numbers say that they are.
-    """
+    """Draw the latency's percentiles against batch size, formats side by side."""
     own = [one for one in served if not one.is_control]
     arms = list(dict.fromkeys(one.arm for one in own))
     values = [

@@ -24,8 +24,6 @@ from nbkit.analysis.chart_style import (
 from nbkit.analysis.machines import MatchedArm
 from nbkit.analysis.machines_published import PublishedPair
 
-__all__ = ["machines_chart"]
-
 _LINE_HEIGHT = 24
 _FURTHEST = 2.0
 """An interval is cut this many times beyond the points: two noisy runs have one that
@@ -40,20 +38,7 @@ def machines_chart(
     published_names: tuple[str, str],
     title: str = "How many times as fast?",
 ) -> alt.LayerChart:
-    """Draw ratios of throughput; 1 is as fast.
-
-    Parameters
-    ----------
-    matched
-        What was measured, from `nbkit.analysis.machines.compare_machines`.
-    pairs
-        Published results, from `nbkit.analysis.machines_published`. One of the
-        two may be empty.
-    measured_names, published_names
-        What is divided by what.
-    title
-        Title of the chart.
-    """
+    """Draw ratios of throughput; 1 is as fast."""
     measured = [_measured(arm, measured_names) for arm in matched]
     published = [_published(pair, published_names) for pair in pairs]
     rows = [*measured, *published]

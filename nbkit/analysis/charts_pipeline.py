@@ -23,8 +23,6 @@ from nbkit.analysis.chart_style import (
 )
 from nbkit.statistics import Summary
 
-__all__ = ["Demand", "MeasuredPipeline", "devices_chart", "pipelines_chart"]
-
 _LINE_HEIGHT = 26
 _MOST_ABOVE_EVERYTHING = 1.5
 """Two noisy runs have an interval of ten times their distance: the chart is cut."""
@@ -57,17 +55,7 @@ class Demand:
 def pipelines_chart(
     arms: Sequence[MeasuredPipeline], demand: Demand | None, *, title: str
 ) -> alt.LayerChart:
-    """Draw images per second of every arm, all at one number of devices.
-
-    Parameters
-    ----------
-    arms
-        In the order of the lines.
-    demand
-        None where it is not known.
-    title
-        Title of the chart.
-    """
+    """Draw images per second of every arm, all at one number of devices."""
     size = arms[0].world_size
     asked = None if demand is None else demand.images_per_second.get(size)
     values = [_measured(one) for one in arms]
@@ -100,19 +88,7 @@ def pipelines_chart(
 def devices_chart(
     arms: Sequence[MeasuredPipeline], demand: Demand | None, *, device: str, title: str
 ) -> alt.LayerChart:
-    """Draw images per second of a few pipelines against the number of devices.
-
-    Parameters
-    ----------
-    arms
-        Each series at several sizes.
-    demand
-        None where it is not known.
-    device
-        What a device is called, in the plural.
-    title
-        Title of the chart.
-    """
+    """Draw images per second of a few pipelines against the number of devices."""
     values = [_measured(one) for one in arms]
     asked = {} if demand is None else demand.images_per_second
     highest = _highest(values, list(asked.values()))

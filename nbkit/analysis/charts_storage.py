@@ -22,8 +22,6 @@ from nbkit.analysis.chart_style import (
 )
 from nbkit.analysis.storage import Demand, Supply
 
-__all__ = ["over_time_chart", "supply_chart"]
-
 _LINE_HEIGHT = 26
 _PANEL_HEIGHT = 150
 _ORIGINS = {"read": "reads alone", "loader": "images through the loader"}
@@ -32,17 +30,7 @@ _ORIGINS = {"read": "reads alone", "loader": "images through the loader"}
 def supply_chart(
     supplies: Sequence[Supply], demand: Demand | None, *, title: str, subtitle: str
 ) -> alt.LayerChart:
-    """Draw what every place gives, and what is asked for.
-
-    Parameters
-    ----------
-    supplies
-        In the order of the lines; not empty.
-    demand
-        None where nothing is asked for.
-    title, subtitle
-        Of the chart.
-    """
+    """Draw what every place gives, and what is asked for."""
     rows = [_row(one) for one in supplies]
     asked = None if demand is None else demand.images_per_second
     largest = max([*(row["high"] for row in rows), asked or 0.0])
@@ -133,15 +121,7 @@ def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
 def over_time_chart(
     rows: Sequence[Mapping[str, Any]], *, title: str, y_title: str, subtitle: str
 ) -> alt.LayerChart:
-    """Draw one quantity of reads over time.
-
-    Parameters
-    ----------
-    rows
-        ``series``, ``seconds`` and ``value``; not empty.
-    title, y_title, subtitle
-        Of the chart and its axis.
-    """
+    """Draw one quantity of reads over time."""
     series = list(dict.fromkeys(row["series"] for row in rows))
     largest = max(row["value"] for row in rows)
     base = alt.Chart(alt.Data(values=list(rows))).encode(

@@ -19,8 +19,6 @@ from nbkit.analysis.chart_style import (
 )
 from nbkit.analysis.time_to_target import RecipeTimes, TimeToTarget
 
-__all__ = ["accuracy_chart"]
-
 _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """Used from the first number on, seconds of a unit, its name."""
 
@@ -31,17 +29,7 @@ def accuracy_chart(
     device_type: Literal["cuda", "cpu"],
     title: str = "Accuracy against time, every seed",
 ) -> alt.LayerChart:
-    """Draw top-1 accuracy against time since the first image, a line a seed.
-
-    Parameters
-    ----------
-    recipes
-        In the order of the legend; each with a run.
-    device_type
-        CPU numbers say so.
-    title
-        Title of the chart.
-    """
+    """Draw top-1 accuracy against time since the first image, a line a seed."""
     longest = max(run.curve[-1].seconds for one in recipes for run in one.runs)
     seconds, unit = next((s, u) for least, s, u in _UNITS if longest >= least)
     rows = [row for one in recipes for row in _rows(one, seconds)]

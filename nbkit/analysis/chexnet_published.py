@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["PublishedAreas", "published_areas"]
-
 _TABLE = "https://github.com/arnoweng/CheXNet"
 
 
@@ -34,13 +32,7 @@ class PublishedAreas:
 
 
 def published_areas(labels: Sequence[str]) -> list[PublishedAreas]:
-    """Return what is published of these labels; nothing unless all are NIH's.
-
-    Parameters
-    ----------
-    labels
-        Of a set; labels of another set may have the same name and mean something else.
-    """
+    """Return what is published of these labels; nothing unless all are NIH's."""
     is_nih = set(labels) >= set(_WANG.areas)
     return [_WANG, _CHEXNET] if is_nih else []
 

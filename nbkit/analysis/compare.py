@@ -14,18 +14,6 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "RunFacts",
-    "compare_arms",
-    "difference_table",
-    "differences",
-    "rates_in_words",
-    "shortened",
-    "steps_of_rate",
-]
-
 _PARTS = (
     "configuration",
     "entry",
@@ -152,26 +140,7 @@ def difference_table(
 def compare_arms(
     a: Sequence[RunFacts], b: Sequence[RunFacts], a_name: str = "A", b_name: str = "B"
 ) -> Comparison:
-    """Compare two arms of runs.
-
-    Parameters
-    ----------
-    a, b
-        Their runs: separate process starts. With fewer than five each, the ratio has
-        no verdict.
-    a_name, b_name
-        What the arms are called.
-
-    Returns
-    -------
-    Comparison
-        The ratio with its interval, and every recorded fact that differs.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If an arm has no run.
-    """
+    """Compare two arms of runs."""
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
     known = [[rate for rate in arm if rate is not None] for arm in rates]
     found, words = None, ""
@@ -200,20 +169,7 @@ def steps_of_rate(run: StoredRun) -> int | None:
 def rates_in_words(
     name: str, images_per_second: float, n_runs: int, n_steps: int | None
 ) -> str:
-    """Return an arm's images per second, and what they are.
-
-    Parameters
-    ----------
-    name
-        What the arm is called.
-    images_per_second
-        The median over its runs.
-    n_runs
-        How many runs it has.
-    n_steps
-        Measured steps of a single run; 0 if its number was logged, None if unknown, or
-        the largest of several batch sizes.
-    """
+    """Return an arm's images per second, and what they are."""
     digits = 1 if images_per_second >= 10 else 3
     rate = f"{name} {images_per_second:,.{digits}f}"
     if n_runs > 1:

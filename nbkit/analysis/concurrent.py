@@ -16,19 +16,6 @@ from typing import Any
 from nbkit import statistics
 from nbkit.statistics import NoiseFloor, Ratio, RunsNeeded, Summary
 
-__all__ = [
-    "MINIMUM_OVERLAP",
-    "AloneRuns",
-    "Effect",
-    "Job",
-    "Overlap",
-    "Round",
-    "Together",
-    "fairness",
-    "fastest_over_slowest",
-    "overlap",
-]
-
 MINIMUM_OVERLAP = 0.5
 """A round counts if its jobs were measured together for at least this part of the time
 that the quickest of them was measured: with less, most of what was seen of that job is
@@ -59,14 +46,7 @@ class Overlap:
 
 
 def overlap(jobs: Sequence[Sequence[Step]]) -> Overlap:
-    """Return the time in which all jobs of a round were measured.
-
-    Parameters
-    ----------
-    jobs
-        Measured steps of each job, in order, with ``t`` (Unix time of their end) and
-        ``step_time_seconds``.
-    """
+    """Return the time in which all jobs of a round were measured."""
     if not all(jobs):
         return Overlap(0.0, 0.0, tuple(() for _ in jobs))
     begins = [_begin(steps[0]) for steps in jobs]
@@ -90,12 +70,6 @@ def _begin(step: Step) -> float:
 
 def fairness(shares: Sequence[float]) -> float:
     """Return Jain's index: 1 if all get alike, 1/n if one of n gets everything.
-
-    Parameters
-    ----------
-    shares
-        What each gets, such as its rate over its rate alone; not below 0, and not all
-        of them 0.
 
     References
     ----------

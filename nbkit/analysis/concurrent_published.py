@@ -16,13 +16,6 @@ from nbkit.analysis.audit_claims import Claim, claim_findings, claims
 from nbkit.analysis.concurrent import fairness, fastest_over_slowest
 from nbkit.analysis.published import PublishedRow, printed_seconds, published
 
-__all__ = [
-    "PublishedRound",
-    "claims_of_jobs",
-    "published_rounds",
-    "recomputed_means",
-]
-
 
 @dataclass(frozen=True)
 class PublishedRound:

@@ -16,8 +16,6 @@ from nbkit.analysis.diagnose_gpus import gpu_causes
 from nbkit.store.record import damage_told, read_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["diagnose", "diagnosis_of", "others_than"]
-
 _BATCH = "batch"
 _BATCH_UNKNOWN = (
     "whether the batch is too small: something else disturbed the run, and what a "
@@ -27,16 +25,6 @@ _BATCH_UNKNOWN = (
 
 def diagnose(run: StoredRun) -> Diagnosis:
     """Return what bounds a run, and the one change to try first for each cause.
-
-    Parameters
-    ----------
-    run
-        In any state; imported runs too.
-
-    Raises
-    ------
-    StoreError
-        If its files cannot be read.
 
     Examples
     --------
@@ -48,18 +36,7 @@ def diagnose(run: StoredRun) -> Diagnosis:
 
 
 def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
-    """Return what others than jobs that ran together did to them, on their CPUs.
-
-    Parameters
-    ----------
-    jobs
-        Finished runs that were started together on one machine.
-
-    Raises
-    ------
-    StoreError
-        If their files cannot be read.
-    """
+    """Return what others than jobs that ran together did to them, on their CPUs."""
     found = []
     for job in jobs:
         with damage_told(job.paths.root):
@@ -71,17 +48,7 @@ def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
 def diagnosis_of(
     facts: Facts, subject: str, profile: dict[str, object] | None = None
 ) -> Diagnosis:
-    """Return what facts say.
-
-    Parameters
-    ----------
-    facts
-        Of one run.
-    subject
-        What the run is called.
-    profile
-        What a profile has written of operators.
-    """
+    """Return what facts say."""
     causes: list[Cause] = [*run_causes(facts), *gpu_causes(facts)]
     found = Diagnosis(subject, causes, list(_unknown(facts)), profile)
     if not found.disturbances:

@@ -20,17 +20,6 @@ from nbkit.analysis.audit_rows import INPUT_BOUND_SHARE
 from nbkit.statistics.wording import interval_in_words
 from nbkit.visible import visible
 
-__all__ = [
-    "DISTURBANCES",
-    "WORTH_A_WORD",
-    "Cause",
-    "Code",
-    "Diagnosis",
-    "Gain",
-    "at_most",
-    "codes",
-]
-
 WORTH_A_WORD = INPUT_BOUND_SHARE
 """Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
 little more than what two runs of one configuration differ by on a busy machine."""

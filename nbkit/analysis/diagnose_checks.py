@@ -21,8 +21,6 @@ from nbkit.analysis.diagnose_cpus import (
 )
 from nbkit.analysis.diagnose_facts import Facts, RankTimes
 
-__all__ = ["run_causes"]
-
 _FREE = 0.5
 """Share of the CPUs that it may use below which a run has too few loading processes."""
 

@@ -8,17 +8,6 @@ from dataclasses import replace
 from nbkit.analysis.diagnose_causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.analysis.diagnose_facts import Facts, RankTimes
 
-__all__ = [
-    "NO_CPU_SHARE",
-    "SATURATED",
-    "busy_share",
-    "few_cpus",
-    "filled_share",
-    "no_cpu",
-    "other_processes",
-    "others_beside",
-]
-
 NO_CPU_SHARE = 0.25
 """Less of that a run's own threads may do to each other."""
 

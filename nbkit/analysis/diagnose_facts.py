@@ -16,8 +16,6 @@ from nbkit.analysis.diagnose_samples import Load, Span, read_load
 from nbkit.store.record import read_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["Facts", "RankTimes", "facts_of", "put_together", "update_share"]
-
 Line = Mapping[str, Any]
 
 
@@ -172,13 +170,7 @@ class Facts:
 
 
 def facts_of(run: StoredRun) -> Facts:
-    """Return all that the files of a run tell.
-
-    Raises
-    ------
-    StoreError
-        If they cannot be read.
-    """
+    """Return all that the files of a run tell."""
     steps = statistics.measured_steps(run.metrics())
     record, worker = run.record, run.worker
     series = [line for line in run.metrics("inference") if "began" in line]
@@ -205,23 +197,7 @@ def put_together(
     update_share: float | None,
     load: Load | None = None,
 ) -> Facts:
-    """Return the facts, with the times of all ranks where they have written them.
-
-    Parameters
-    ----------
-    config, worker, record
-        The run's files; empty is unknown.
-    steps
-        Measured ones.
-    images_per_second
-        Over their time.
-    rank_0
-        What they add up to on rank 0; None without one.
-    update_share
-        What `update_share` says of them, or of the newest of them.
-    load
-        What was sampled meanwhile.
-    """
+    """Return the facts, with the times of all ranks where they have written them."""
     told: Sequence[Line] = worker.get("ranks") or []
     known = [_told(rank) for rank in told if rank.get("step_time_seconds")]
     all_ranks = bool(told) and len(known) == len(told)

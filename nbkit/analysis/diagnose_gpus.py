@@ -14,8 +14,6 @@ from nbkit.analysis.diagnose_samples import GpuLoad
 from nbkit.analysis.published import published_pairs
 from nbkit.config.fields import SIXTEEN_BIT
 
-__all__ = ["gpu_causes"]
-
 _NEAR_BOUND = 0.5
 """Half of what memory allows and more is where well-tuned code is: the best published
 reaches two thirds of it and more."""

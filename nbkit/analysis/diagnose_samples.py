@@ -19,8 +19,6 @@ from typing import Any
 from nbkit.reading import lines_of, open_regular, parse_object, regular_files
 from nbkit.telemetry.sample import SLOWDOWN_REASONS
 
-__all__ = ["GpuLoad", "Load", "read_load"]
-
 _MINIMUM_SECONDS = 2.0
 """Shares of a shorter time are shares of one or two samples."""
 
@@ -113,20 +111,7 @@ def read_load(
     num_cpus: int | None,
     run_pids: Collection[int],
 ) -> Load | None:
-    """Return what was sampled in some steps; None if that is too little.
-
-    Parameters
-    ----------
-    folder
-        Where each host's sampler writes a file. CPUs are known for a single host only.
-    steps
-        Begin and end of each that counts, in Unix time in seconds.
-    num_cpus
-        CPUs of the host, whose busy share the samples have.
-    run_pids
-        Of the ranks: any other process on the run's GPUs is a stranger. Strangers are
-        known only where one of the ranks was seen, as in `nbkit.telemetry.system`.
-    """
+    """Return what was sampled in some steps; None if that is too little."""
     reading = _Reading(set(run_pids))
     spans = _joined(steps)
     begins = [begin for begin, _ in spans]

@@ -8,8 +8,6 @@ from typing import Any
 from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.errors import NotEnoughDataError
 
-__all__ = ["EmulatedStep", "emulated_step"]
-
 
 @dataclass(frozen=True)
 class EmulatedStep:
@@ -55,20 +53,6 @@ def emulated_step(
     input that keeps up with it keeps up with the others. The time is in proportion to
     the batch, which is too short for batches far smaller than the published one, and so
     asks more of the input, not less.
-
-    Parameters
-    ----------
-    gpu_name
-        As NVML or torch prints it, or of `nbkit.analysis.gpu_names`.
-    model, precision
-        As in an experiment.
-    batch_size
-        Images of one step of one GPU.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If it is not published; the text names the GPUs with published rates.
     """
     rates = _rates(model, precision, gpu_name)
     if not rates:

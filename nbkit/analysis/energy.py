@@ -12,8 +12,6 @@ from typing import Any
 from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.store.runs import StoredRun
 
-__all__ = ["joules_between", "system_samples"]
-
 _FEWEST_SAMPLES = 5
 """Inside the window. A sampler looks once a second, and between two looks the counter
 is taken to grow evenly: with five, both ends together are off by a few percent."""
@@ -32,23 +30,6 @@ def joules_between(
 
     The GPUs only: processors, memory and fans are on no counter. What they used between
     two attempts of the run is not the run's.
-
-    Parameters
-    ----------
-    run
-        Its samples cover the time between.
-    begin, end
-        Unix times.
-    without
-        Parts of the time between that do not count, each from one Unix time to another.
-
-    Returns
-    -------
-    float or None
-        None without GPUs, without energy counters (before Volta), with a replayed
-        trace, where the counter is not this run's alone (other processes, instances of
-        a partitioned GPU), with samples of fewer hosts than the run had, and for a
-        window of which less than about five seconds count.
 
     References
     ----------

@@ -17,15 +17,6 @@ from nbkit.analysis.published import PublishedRow, PublishedRows, lookup
 from nbkit.errors import ConfigError
 from nbkit.statistics import Summary
 
-__all__ = [
-    "Estimate",
-    "Workload",
-    "evaluations_until",
-    "expected_epochs",
-    "from_published",
-    "project",
-]
-
 _COMPARABLE = {"fp16": ("fp16", "bf16"), "bf16": ("bf16", "fp16")}
 """Formats with the same peak."""
 
@@ -95,15 +86,7 @@ class Estimate:
 
 
 def evaluations_until(epochs: int, period: int, offset: int = 0) -> int:
-    """Return how many evaluations a training of so many epochs has, the last counted.
-
-    Parameters
-    ----------
-    epochs
-        After which the training ends, with an evaluation.
-    period, offset
-        ``evaluation_period_epochs`` and ``evaluation_offset_epochs``.
-    """
+    """Return how many evaluations a training of so many epochs has."""
     due = sum(
         epoch > offset and (epoch - offset) % period == 0
         for epoch in range(1, epochs + 1)
@@ -122,21 +105,7 @@ def project(
     joules_per_image: float | None = None,
     precision: str | None = None,
 ) -> Estimate:
-    """Project a whole training from the measured rates of short runs.
-
-    Parameters
-    ----------
-    workload
-        What is trained.
-    rates
-        Images per second over runs, as `nbkit.statistics.summarise` describes them.
-    where
-        Words for the device.
-    evaluation_images_per_second, startup_seconds, joules_per_image
-        As measured; None where the runs do not tell.
-    precision
-        Number format of the runs.
-    """
+    """Project a whole training from the measured rates of short runs."""
     images = workload.train_images * workload.epochs
     shown = workload.evaluation_images * workload.evaluations(workload.epochs)
     evaluation = (
@@ -165,31 +134,7 @@ def project(
 def from_published(
     workload: Workload, gpus: Iterable[str], *, precision: str, world_size: int = 8
 ) -> list[Estimate]:
-    """Project a whole training on GPUs of which others published a training rate.
-
-    Parameters
-    ----------
-    workload
-        What is trained.
-    gpus
-        Products, as in `nbkit.published`, or families: all their products then.
-    precision
-        Also what has the same peak, such as bf16 for fp16; for a product without
-        rows in it, what there is in 16 bits.
-    world_size
-        GPUs together; where so many of a product are not published, the fewest.
-
-    Returns
-    -------
-    list of Estimate
-        One for each product with a rate of real images, in the order asked for. Its
-        rate is the median one of the published rows.
-
-    Raises
-    ------
-    ConfigError
-        If a name is not a GPU.
-    """
+    """Project a whole training on GPUs of which others published a training rate."""
     found: dict[str, Estimate] = {}
     for asked in gpus:
         if canonical_gpu_name(asked) is None:

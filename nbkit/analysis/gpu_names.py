@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["canonical_gpu_name", "may_be_the_same_gpu"]
-
 # Sold in several forms and memory sizes that differ in speed.
 _FAMILIES_WITH_FORMS = ("V100S", "V100", "P100", "A100", "H100", "H200", "B200")
 
@@ -55,20 +53,7 @@ _MEMORY_OF_FORM = {
 
 
 def canonical_gpu_name(device_name: str) -> str | None:
-    """Return the vocabulary's name of a GPU.
-
-    Parameters
-    ----------
-    device_name
-        As NVML, torch or a report prints it; a name of the vocabulary is returned
-        as it is.
-
-    Returns
-    -------
-    str or None
-        ``None`` for a GPU outside the vocabulary, and for a part of a GPU (MIG, vGPU)
-        or a laptop's version, whose speed is not that of the GPU it is named after.
-    """
+    """Return the vocabulary's name of a GPU."""
     words = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
     # The driver names a vGPU by its profile: NVIDIA A100-10C, GRID A100D-80C.
     if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", words):

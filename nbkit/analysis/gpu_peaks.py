@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from nbkit.analysis.gpu_names import canonical_gpu_name
 
-__all__ = ["GpuPeaks", "gpu_peaks"]
-
 
 @dataclass(frozen=True)
 class GpuPeaks:
@@ -91,13 +89,7 @@ _TABLE: tuple[tuple[str, float, float, float | None, float | None, float, str], 
 
 
 def gpu_peaks(gpu_name: str) -> GpuPeaks | None:
-    """Return the peaks of a GPU by the name that NVML or torch prints.
-
-    Returns
-    -------
-    GpuPeaks or None
-        ``None`` for a GPU that is not in the table: a guess would make a wrong bound.
-    """
+    """Return the peaks of a GPU by the name that NVML or torch prints."""
     return _PEAKS.get(canonical_gpu_name(gpu_name) or "")
 
 

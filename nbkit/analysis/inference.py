@@ -28,14 +28,6 @@ from nbkit.store.predictions import (
     Predictions,
 )
 
-__all__ = [
-    "Kept",
-    "Served",
-    "accuracy_in_words",
-    "computed_sentence",
-    "judge_accuracy",
-]
-
 _LOSING = ("lost", "lower")
 
 
@@ -104,23 +96,7 @@ def judge_accuracy(
     margin: float = ACCURACY_MARGIN,
     withheld: str | None = None,
 ) -> dict[str, Kept]:
-    """Compare what each format says of every evaluation image.
-
-    Parameters
-    ----------
-    predictions
-        Of every process start, by arm; None of one that has none. The first counts:
-        process starts see the same images with the same weights.
-    scores
-        Name and value of each arm's score; None without an evaluation.
-    baseline
-        The arm that the others are compared with.
-    margin
-        Loss of top-1 accuracy, as a part, that counts as none.
-    withheld
-        Why accuracy means nothing here, such as random weights; None if it does. A
-        baseline that is not shown to be better than one class for all is a reason too.
-    """
+    """Compare what each format says of every evaluation image."""
     reference = next(iter(predictions.get(baseline, [])), None)
     withheld = withheld or _why_by_chance(reference, baseline)
     own_score = scores.get(baseline)
@@ -230,21 +206,7 @@ def computed_sentence(
     device_type: Literal["cuda", "cpu"],
     floors: Mapping[int, NoiseFloor] | None = None,
 ) -> str:
-    """Return one sentence that says what was shown.
-
-    Parameters
-    ----------
-    served
-        Every format at every batch size, the baseline and its control among them.
-    kept
-        Accuracy by arm.
-    baseline
-        The arm that the others are compared with.
-    device_type
-        CPU numbers say that they are of a CPU.
-    floors
-        What the control shows, by batch size; a ratio within it is not a result.
-    """
+    """Return one sentence that says what was shown."""
     prefix = "On a CPU: " if device_type == "cpu" else ""
     others = [one for one in served if one.against and not one.is_control]
     sound = [one for one in others if not _loses(one, kept)]
@@ -297,15 +259,7 @@ def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
 
 
 def _best_of(shown: int, hidden: int, baseline: str) -> str:
-    """Return what a reader has to know of the largest of several ratios.
-
-    Parameters
-    ----------
-    shown, hidden
-        How many are beyond, and within, what the baseline differed by from itself.
-    baseline
-        The arm that the others are compared with.
-    """
+    """Return what a reader has to know of the largest of several ratios."""
     if shown + hidden < 2:
         return ""
     which = f"largest of {shown} ratios" if shown > 1 else "the only ratio"

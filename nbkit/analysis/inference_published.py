@@ -6,25 +6,11 @@ from collections.abc import Sequence
 
 from nbkit.analysis.published import PublishedRow, lookup
 
-__all__ = ["published_here", "published_of"]
-
 
 def published_here(
     model: str, gpu_name: str | None, precision: str, *, compiled: bool
 ) -> list[PublishedRow]:
-    """Return published results of this GPU, model and format, by batch size.
-
-    Parameters
-    ----------
-    model
-        By torchvision's name.
-    gpu_name
-        As torch prints it; None on a CPU, of which no two are alike.
-    precision
-        As a configuration names it.
-    compiled
-        Whether torch.compile was used; rows that do not say it were not.
-    """
+    """Return published results of this GPU, model and format, by batch size."""
     if gpu_name is None:
         return []
     rows = lookup(

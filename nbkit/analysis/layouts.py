@@ -20,15 +20,6 @@ from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.statistics import NoiseFloor, Ratio, ratio
 
-__all__ = [
-    "Format",
-    "LayoutEffect",
-    "layout_effects",
-    "layout_sentence",
-    "left_out_sentences",
-    "like_for_like",
-]
-
 
 @dataclass(frozen=True)
 class Format:
@@ -67,22 +58,7 @@ def layout_effects(
     suspect: Collection[Format] = (),
     comparisons: int = 1,
 ) -> list[LayoutEffect]:
-    """Return what the layout does to every precision that was measured in both.
-
-    Parameters
-    ----------
-    rates
-        Images per second of each run by format.
-    baseline
-        What gains are counted from.
-    noise_floor
-        Of the study's control; a verdict is withheld where that shows a difference.
-    suspect
-        Formats whose answer is suspect: what they gain is worth nothing, so every
-        effect that they have a part in is left out (`left_out_sentences` says so).
-    comparisons
-        How many verdicts of the report share the error rate.
-    """
+    """Return what the layout does to every precision that was measured in both."""
     against = functools.partial(ratio, noise_floor=noise_floor, comparisons=comparisons)
     effects = []
     for last, first in _in_both(rates):
@@ -115,19 +91,7 @@ def left_out_sentences(
     suspect: Collection[Format],
     unjudged: Collection[Format] = (),
 ) -> list[str]:
-    """Return which layouts are left out because an answer is doubtful, in words.
-
-    Parameters
-    ----------
-    formats
-        All that were measured.
-    baseline
-        What gains are counted from.
-    suspect
-        Those whose answer is suspect.
-    unjudged
-        Those whose answer is not judged.
-    """
+    """Return which layouts are left out because an answer is doubtful, in words."""
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [

@@ -21,18 +21,6 @@ from nbkit.analysis.usable import earliest, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
 
-__all__ = [
-    "FINITE",
-    "Conditions",
-    "Floor",
-    "MachineRun",
-    "MatchedArm",
-    "compare_machines",
-    "measured_sentence",
-    "result_document",
-]
-
-
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 """Name and value of each."""
 
@@ -79,24 +67,7 @@ FINITE = "finite"
 def compare_machines(
     a: Iterable[MachineRun], b: Iterable[MachineRun], a_name: str, b_name: str
 ) -> tuple[list[MatchedArm], list[LeftOut]]:
-    """Compare what two machines have in common.
-
-    Parameters
-    ----------
-    a, b
-        Their finished runs; each a separate process start.
-    a_name, b_name
-        What the machines are called.
-
-    Returns
-    -------
-    list of MatchedArm
-        In A's order; empty if no condition set is on both sides.
-    list of LeftOut
-        For every arm of one machine without its like on the other, the conditions in
-        which the nearest one differs; and first every arm of which a run was not
-        finite, with `FINITE` as the condition.
-    """
+    """Compare what two machines have in common."""
     arms_a, arms_b = _arms(a), _arms(b)
     telling = _telling([*arms_a, *arms_b])
     alike: list[tuple[str, Conditions]] = []
@@ -212,13 +183,7 @@ def measured_sentence(
     b_name: str,
     floors: Mapping[Conditions, Sequence[Floor]] | None = None,
 ) -> str:
-    """Return in a sentence an arm what was measured, or that nothing is alike.
-
-    Parameters
-    ----------
-    floors
-        What the machines' own controls show, by the conditions of an arm.
-    """
+    """Return in a sentence an arm what was measured, or that nothing is alike."""
     if not matched:
         causes = dict.fromkeys(one.condition for one in left_out)
         why = f"they differ in {', '.join(causes)}"

@@ -16,14 +16,6 @@ from nbkit.analysis.published import PublishedRow, lookup
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.errors import NotEnoughDataError
 
-__all__ = [
-    "UNSTATED",
-    "LeftOut",
-    "PublishedPair",
-    "published_pairs",
-    "published_sentence",
-]
-
 UNSTATED = "not stated"
 """A condition that a source does not say. It is like no value, only like itself."""
 
@@ -90,29 +82,7 @@ def published_pairs(
     model: str,
     precision: Sequence[str] | None = None,
 ) -> tuple[list[PublishedPair], list[LeftOut]]:
-    """Return published numbers of two GPUs that may be put side by side.
-
-    Parameters
-    ----------
-    a_gpu, b_gpu
-        Names of the vocabulary (`nbkit.analysis.gpu_names`); ``V100`` means all of
-        its forms.
-    model
-        The rows' model, trained.
-    precision
-        Only these; None for all.
-
-    Returns
-    -------
-    list of PublishedPair
-        Same publisher, software, model, number of GPUs, data, precision, layout, batch
-        and statistic; PyTorch's first, then the newer. A condition that both leave
-        open counts as the same, one that only one of them states does not. SXM is not
-        paired with PCIe, unless both names say the form or a row leaves it open. Of
-        one measurement that is also recomputed from its log, only the latter.
-    list of LeftOut
-        Where a publisher has both GPUs and they are not alike: in what they differ.
-    """
+    """Return published numbers of two GPUs that may be put side by side."""
     rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
     rows_b = [row for row in rows_b if row not in rows_a]
     any_form = all(_form(canonical_gpu_name(gpu)) for gpu in (a_gpu, b_gpu))

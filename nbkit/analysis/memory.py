@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
-__all__ = ["COLUMNS", "LEFT_OUT", "MemoryEstimate", "ModelMemory", "estimate_memory"]
 
 LEFT_OUT = (
     "CUDA's own share (about 0.5 GiB), workspaces of cuDNN, buffers of NCCL and of the "
@@ -72,18 +71,6 @@ class MemoryEstimate:
 
 def estimate_memory(config: ExperimentConfig) -> MemoryEstimate | None:
     """Return how much memory each rank will take; None if that is not known.
-
-    Parameters
-    ----------
-    config
-        ``model``, ``batch_size_per_gpu``, ``image_size``, ``precision``, ``optimizer``
-        and ``momentum`` matter.
-
-    Returns
-    -------
-    MemoryEstimate or None
-        None for a model that was not measured, for ``batch_size_per_gpu="max"``, which
-        takes what there is, and for a task that trains no model.
 
     Notes
     -----

@@ -31,8 +31,6 @@ from nbkit.store.metrics import store_error
 from nbkit.store.record import replace_file
 from nbkit.store.runs import StoredRun
 
-__all__ = ["closed_obstacles", "mllog"]
-
 _IMAGENET = (1_281_167, 50_000)
 """Training and evaluation images of ILSVRC2012."""
 

@@ -15,15 +15,6 @@ from typing import Literal
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.statistics.auroc import Area, area_under_roc, combined
 
-__all__ = [
-    "FEWEST_PATIENTS",
-    "MEAN",
-    "Estimate",
-    "LabelFinding",
-    "ScoredImages",
-    "judge_labels",
-]
-
 MEAN = "mean"
 """Name of the row that is the mean over the labels that could be judged."""
 

@@ -15,13 +15,6 @@ from nbkit.analysis.layouts import Format
 from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
 from nbkit.study.arms import best_of, not_beyond
 
-__all__ = [
-    "MeasuredArm",
-    "computed_sentence",
-    "fastest_sound",
-]
-
-
 _FEW_STEPS = 100
 """Below, even a training that diverges may not have shown it."""
 
@@ -49,21 +42,7 @@ def computed_sentence(
     device_type: Literal["cuda", "cpu"],
     floor: NoiseFloor | None = None,
 ) -> str:
-    """Return one sentence that says what was shown.
-
-    Parameters
-    ----------
-    arms
-        All arms, the baseline and its control among them.
-    baseline
-        Its name.
-    steps
-        Of every run.
-    device_type
-        CPU numbers say so.
-    floor
-        What the control shows; a ratio within it is not a result.
-    """
+    """Return one sentence that says what was shown."""
     others = [one for one in arms if one.against and not one.is_control]
     sound = [one for one in others if one.answer.is_sound]
     doubtful = [one for one in others if not one.answer.is_sound]

@@ -38,16 +38,6 @@ from nbkit.analysis.projection_curves import PROBABILITY, Curves
 from nbkit.errors import NotEnoughDataError
 from nbkit.study.devices import DeviceType
 
-__all__ = [
-    "HELD_OUT",
-    "Outlook",
-    "Point",
-    "Projection",
-    "Refusal",
-    "project",
-]
-
-
 HELD_OUT = (
     "The intervals are nominally 80 %: of 38 published points held out, 28 lay inside "
     "and 37 inside or within 3 %."
@@ -129,31 +119,7 @@ class Outlook:
 def project(
     points: Sequence[Point], targets: Iterable[int], *, gpus_per_node: int
 ) -> Outlook:
-    """Project images per second to world sizes that were not measured.
-
-    Parameters
-    ----------
-    points
-        Measured with the same batch per GPU, one a world size.
-    targets
-        World sizes asked for; those that were measured are passed over.
-    gpus_per_node
-        GPUs in one node of the machine that is asked about.
-
-    Returns
-    -------
-    Outlook
-        Refused are: projections from CPU processes, from fewer than two GPU counts,
-        from different batches per GPU, from sizes that are faster per GPU than a
-        smaller one by more than scatter, across nodes when fewer than two points span
-        nodes, to world sizes between the measured ones or more than four times the
-        largest, and where the interval is too wide to say anything.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If a point has no positive rate or two have the same world size.
-    """
+    """Project images per second to world sizes that were not measured."""
     _check(points)
     measured = {point.world_size for point in points}
     asked = sorted(set(targets) - measured)

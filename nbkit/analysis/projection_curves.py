@@ -52,8 +52,6 @@ from dataclasses import dataclass
 
 from nbkit.statistics import student_t_quantile
 
-__all__ = ["PROBABILITY", "SCATTER", "SCATTER_FREEDOM", "Curves", "growth"]
-
 PROBABILITY = 0.8
 """Of the interval, nominally: one in ten beyond either end. The usual 95 % would
 promise to know tails that 40 series cannot show."""
@@ -133,15 +131,7 @@ class Curves:
     def interval(
         self, world_size: int, probability: float = PROBABILITY
     ) -> tuple[float, float]:
-        """Return between which times per image a measurement is expected, in seconds.
-
-        Parameters
-        ----------
-        world_size
-            Larger than the measured ones.
-        probability
-            Of the interval; as much is left out below as above.
-        """
+        """Return between which seconds per image a measurement is expected."""
         parts = _t_parts(self._freedom)
         further = sorted(
             (centre + curve.deviation * part, curve.weight)

@@ -31,18 +31,6 @@ from nbkit.analysis.gpu_names import canonical_gpu_name, may_be_the_same_gpu
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = [
-    "PublishedPair",
-    "PublishedRow",
-    "PublishedRows",
-    "curves",
-    "lookup",
-    "printed_seconds",
-    "published",
-    "published_pairs",
-    "series",
-]
-
 
 @dataclass(frozen=True)
 class PublishedRow:
@@ -231,23 +219,7 @@ def lookup(
     data: str | None = None,
     phase: str | None = "train",
 ) -> PublishedRows:
-    """Return the published results that fit what is asked for.
-
-    Parameters
-    ----------
-    model, precision, memory_format, world_size, data, phase
-        The row's value has to be equal; ``None`` asks for any.
-    gpu_name
-        As NVML or torch prints it, or a name of the vocabulary. A row fits when it
-        can be the same product: a report's ``A100-80GB`` fits an
-        ``NVIDIA A100-SXM4-80GB``, an ``A100-PCIe-80GB`` does not. Nothing fits a
-        GPU outside the vocabulary.
-
-    Returns
-    -------
-    PublishedRows
-        In the order of the data file; empty if there is none.
-    """
+    """Return the published results that fit what is asked for."""
     wanted = {
         "model": model,
         "precision": precision,
@@ -299,26 +271,7 @@ def curves(
     largest_world_size: int,
     limit: int = 4,
 ) -> dict[str, list[PublishedRow]]:
-    """Return the scaling series that say most about a measurement, a handful at most.
-
-    Parameters
-    ----------
-    model, gpu_name, precision
-        What was measured; matched as `lookup` does.
-    largest_world_size
-        Points beyond it are left out, so that one record of a thousand GPUs does
-        not press everything else into a corner.
-    limit
-        How many series at most.
-
-    Returns
-    -------
-    dict
-        The same framework as nbkit's first, then the series with more points, then
-        the newer; of a table and its recomputation with one statistic, the latter;
-        one of each publisher's repetitions of the same thing. For ``bf16`` also
-        ``fp16``, which has the same peak and which most publish; the label says which.
-    """
+    """Return the scaling series that say most about a measurement, a few at most."""
     found = series(
         row
         for kind in _COMPARABLE.get(precision, (precision,))

@@ -19,8 +19,6 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
-__all__ = ["LossComparison", "Reproduction", "compare_losses"]
-
 
 @dataclass(frozen=True)
 class LossComparison:

@@ -28,15 +28,6 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.study.devices import DeviceType
 from nbkit.study.wording import device_label, size_label
 
-__all__ = [
-    "MeasuredRun",
-    "ScalingRow",
-    "compare_arms",
-    "computed_sentence",
-    "points",
-    "scaling_table",
-]
-
 
 @dataclass(frozen=True)
 class MeasuredRun:
@@ -116,26 +107,7 @@ class ScalingRow:
 def scaling_table(
     runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
 ) -> list[ScalingRow]:
-    """Return one row for each arm and world size.
-
-    Parameters
-    ----------
-    runs
-        Finished runs; each a separate process start.
-    not_finite
-        By arm, where one of its runs stopped being finite.
-
-    Returns
-    -------
-    list of ScalingRow
-        Arms in the order they first appear, sizes ascending.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no run, or an arm mixes CPU and GPU runs, or a size mixes numbers
-        of nodes.
-    """
+    """Return one row for each arm and world size."""
     groups: dict[str, dict[int, list[MeasuredRun]]] = {}
     for run in runs:
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
@@ -157,19 +129,7 @@ def scaling_table(
 def compare_arms(
     runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
 ) -> list[Ratio]:
-    """Return each arm's rate over the first arm's, at the largest size of both.
-
-    Parameters
-    ----------
-    runs, not_finite
-        As for `scaling_table`.
-
-    Returns
-    -------
-    list of Ratio
-        With interval, cross-check and verdict; empty with one arm, and where the first
-        was not finite.
-    """
+    """Return each arm's rate over the first arm's, at the largest size of both."""
     groups: dict[str, dict[int, list[MeasuredRun]]] = {}
     for run in runs:
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
@@ -293,11 +253,6 @@ def computed_sentence(rows: Sequence[ScalingRow]) -> str:
     """Return one sentence that says what the table shows.
 
     Each arm is described at its largest size, the fastest first.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If the table is empty.
     """
     if not rows:
         message = "rows: there are 0, a sentence needs at least 1; measure something."

@@ -10,8 +10,6 @@ from nbkit.analysis.projection import Outlook
 from nbkit.analysis.scaling import ScalingRow
 from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
-__all__ = ["result_document"]
-
 
 def result_document(
     rows: Sequence[ScalingRow],
@@ -23,20 +21,6 @@ def result_document(
     The shape is that of the table in PaddlePaddle's ResNet-50 reports (GPUs down,
     precisions across), with what they leave out: the statistic, n, interval and
     efficiency.
-
-    Parameters
-    ----------
-    rows
-        From `scaling_table`.
-    outlooks
-        For each arm, what `project` answered.
-    conditions
-        Whatever fixes the meaning of the numbers: model, batch, data, versions.
-
-    Returns
-    -------
-    dict
-        Plain values, ready for ``json.dumps``; unknown is ``None``.
 
     References
     ----------

@@ -20,17 +20,6 @@ from typing import Any
 from nbkit.statistics import median_of
 from nbkit.study.wording import size_label
 
-__all__ = [
-    "STRAGGLES",
-    "NodeRow",
-    "NodeTimes",
-    "PlacedRank",
-    "Straggler",
-    "node_table",
-    "node_times",
-    "stragglers",
-]
-
 STRAGGLES = 0.05
 """Own time above the median rank's, as a part of it, from which a rank is named."""
 
@@ -122,21 +111,7 @@ def node_times(
     names: Sequence[str] = (),
     system: Mapping[str, Any] | None = None,
 ) -> NodeTimes | None:
-    """Return a run's times by rank; None if its ranks have not written all of them.
-
-    Parameters
-    ----------
-    arm
-        What is compared.
-    nnodes
-        Of the run.
-    ranks
-        What ``worker.json`` says of them, by rank.
-    names
-        Of the nodes, the one of rank 0 first; where the ranks do not say it.
-    system
-        The record's sums over the samples of all nodes.
-    """
+    """Return a run's times by rank; None if its ranks have not written all of them."""
     told = list(ranks)
     if not told or any(not rank.get("step_time_seconds") for rank in told):
         return None
@@ -186,15 +161,7 @@ def node_table(runs: Iterable[NodeTimes]) -> list[NodeRow]:
 
 
 def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Straggler]:
-    """Return the places that hold the others up, the slowest first.
-
-    Parameters
-    ----------
-    runs
-        Finished runs; one rank alone waits for no other.
-    least
-        Excess from which a place is named.
-    """
+    """Return the places that hold the others up, the slowest first."""
     excess: dict[tuple[str, int, int, str, int], list[float]] = {}
     ranks: dict[tuple[str, int, int, str, int], set[int]] = {}
     for run in runs:

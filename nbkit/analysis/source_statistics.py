@@ -25,8 +25,6 @@ from nbkit.statistics import (
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
 
-__all__ = ["SOURCES", "SourceStatistic", "source_statistics"]
-
 _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10
 """It has 99 of them; of one or two a mean would say nothing."""
@@ -107,23 +105,7 @@ SOURCES = {
 
 
 def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
-    """Return what each source would print for these runs.
-
-    Parameters
-    ----------
-    runs
-        Runs of one arm: the same configuration, started several times.
-
-    Returns
-    -------
-    list of SourceStatistic
-        nbkit's own statistic first.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run has measured steps.
-    """
+    """Return what each source would print for these runs."""
     measured = [run for run in runs if measured_steps(run.metrics("step"))]
     steps = [run.metrics("step") for run in measured]
     if not steps:

@@ -19,17 +19,6 @@ from typing import Any, Literal, TypeAlias
 from nbkit import statistics
 from nbkit.statistics import MINIMUM_RUNS, PRACTICAL_MARGIN, Summary
 
-__all__ = [
-    "UTILIZATION_NEEDED",
-    "Demand",
-    "EpochRates",
-    "Supply",
-    "epoch_rates",
-    "judge_utilization",
-    "limit_sentence",
-    "scaled",
-]
-
 UTILIZATION_NEEDED = 0.9
 """Part of the time in which an accelerator has to compute, by MLPerf Storage."""
 
@@ -87,15 +76,7 @@ class EpochRates:
 def epoch_rates(
     lines: Sequence[Mapping[str, Any]], emulated_step_seconds: float = 0.0
 ) -> EpochRates:
-    """Return a run's rates, its first epoch apart from the later ones.
-
-    Parameters
-    ----------
-    lines
-        Lines of ``metrics.jsonl``.
-    emulated_step_seconds
-        Time that a step of an emulated accelerator takes.
-    """
+    """Return a run's rates, its first epoch apart from the later ones."""
     steps = [line for line in lines if line["kind"] == "step"]
     parts = (
         [step for step in steps if step["epoch"] == 0],
@@ -126,13 +107,7 @@ def scaled(found: Summary, factor: float) -> Summary:
 
 
 def judge_utilization(found: Summary) -> str:
-    """Return whether an emulated accelerator is kept busy, in a few words.
-
-    Parameters
-    ----------
-    found
-        Its utilization over runs.
-    """
+    """Return whether an emulated accelerator is kept busy, in a few words."""
     if found.n < MINIMUM_RUNS or found.ci_low is None or found.ci_high is None:
         return "not enough runs"
     if found.ci_low >= UTILIZATION_NEEDED:
@@ -141,15 +116,7 @@ def judge_utilization(found: Summary) -> str:
 
 
 def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
-    """Return which part of the way from storage to GPU is below the demand, by medians.
-
-    Parameters
-    ----------
-    demand
-        What is asked for.
-    supplies
-        Of one place, in every way that was measured.
-    """
+    """Return which part between storage and GPU is below the demand, by medians."""
     asked = demand.images_per_second
     reads, loader = _best(supplies, "read"), _best(supplies, "loader")
     if loader is None:

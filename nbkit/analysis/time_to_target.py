@@ -26,17 +26,6 @@ from nbkit.statistics import Ratio, Times, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.runs import StoredRun
 
-__all__ = [
-    "CurvePoint",
-    "RecipeTimes",
-    "TimeToTarget",
-    "compare_recipes",
-    "cost",
-    "started_at",
-    "startup_seconds",
-    "time_to_target",
-]
-
 Line = dict[str, Any]
 
 
@@ -88,22 +77,7 @@ class TimeToTarget:
 
 
 def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
-    """Return how long a run took to its target accuracy.
-
-    Parameters
-    ----------
-    run
-        Trained with evaluations. A resumed run's time includes what it stood still.
-    target
-        Top-1 accuracy, 0 to 1; None is the run's own ``target_accuracy``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no target.
-    NotEnoughDataError
-        If the run has no step, or no evaluation with a top-1 accuracy.
-    """
+    """Return how long a run took to its target accuracy."""
     wanted = run.config.target_accuracy if target is None else target
     if wanted is None:
         message = (
@@ -165,13 +139,7 @@ def _until(
 
 
 def started_at(lines: Sequence[Line]) -> float:
-    """Return the Unix time at which the first step asked for its first image.
-
-    Parameters
-    ----------
-    lines
-        Of ``metrics.jsonl``, with a step before any evaluation or checkpoint.
-    """
+    """Return the Unix time at which the first step asked for its first image."""
     # On a GPU the end of a step is noticed some steps later, but never too early: the
     # earliest beginning that the first steps tell is the nearest.
     passed, begins = 0.0, []
@@ -185,19 +153,7 @@ def started_at(lines: Sequence[Line]) -> float:
 
 
 def startup_seconds(run: StoredRun) -> float | None:
-    """Return the time from the start of the processes to the start of training.
-
-    Parameters
-    ----------
-    run
-        With a step. Of a resumed one the start is that of the attempt with the first
-        step.
-
-    Returns
-    -------
-    float or None
-        None if the record does not tell when that attempt began.
-    """
+    """Return the time from the start of the processes to the start of training."""
     lines, record = run.metrics(None), run.record
     began = record.get("time", {}).get("started")
     if run.attempt:

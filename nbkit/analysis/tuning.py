@@ -16,16 +16,6 @@ from typing import Any, Literal
 from nbkit.errors import ConfigError
 from nbkit.statistics import PRACTICAL_MARGIN
 
-__all__ = [
-    "ENOUGH_WAIT_SHARE",
-    "Grid",
-    "Setting",
-    "Trial",
-    "Tuning",
-    "guide_rule_workers",
-    "tune",
-]
-
 ENOUGH_WAIT_SHARE = 0.02
 """Ranks that wait less for data than this cannot gain more by it: the practical margin
 of every verdict."""
@@ -147,13 +137,6 @@ def guide_rule_workers(cores: float, gpus: int) -> int:
     "Cores minus 4 per GPU", which is read here as: of each GPU's share of the cores,
     4 are left to everything else.
 
-    Parameters
-    ----------
-    cores
-        That the ranks of a node may use.
-    gpus
-        Ranks of the node.
-
     References
     ----------
     Dell EMC Ready Solutions for AI: Deep Learning with NVIDIA, architecture guide
@@ -169,31 +152,7 @@ def tune(
     *,
     most_trials: int | None = None,
 ) -> Tuning:
-    """Find a setting whose rate is near the best of the grid, in few trials.
-
-    Parameters
-    ----------
-    grid
-        What may be tried.
-    start
-        Tried first; one of the grid.
-    measure
-        Tries a setting, for the reason that is given.
-    most_trials
-        None for `Grid.most_trials`.
-
-    Returns
-    -------
-    Tuning
-        Chosen is the fastest; of settings that differ from it by no more than the noise
-        or the practical margin, the one with the fewest workers, then the least
-        prefetch, then the one that was tried first.
-
-    Raises
-    ------
-    ConfigError
-        If the start is not in the grid.
-    """
+    """Find a setting whose rate is near the best of the grid, in few trials."""
     if start not in grid.settings:
         message = f"start={start} is not one of the {len(grid)} settings; use one."
         raise ConfigError(message)

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from nbkit.store.nonfinite import NonFinite
 
-__all__ = ["NOTHING_COMPARED", "earliest", "no_verdict_sentence", "usable_arms"]
-
 NOTHING_COMPARED = "Nothing is compared: the baseline is not finite."
 """The rest of an answer whose baseline is of no use."""
 
@@ -17,18 +15,7 @@ def usable_arms(
     not_finite: Mapping[str, NonFinite],
     compared_with: Collection[str | None] = (),
 ) -> list[str]:
-    """Return the arms that may get a verdict, a projection, or a place as fastest.
-
-    Parameters
-    ----------
-    arms
-        All of them, in the order of the answer.
-    not_finite
-        By arm, the first step at which one of its runs was not finite. One such run is
-        enough: the next may be another.
-    compared_with
-        The baseline and its control: without them, no arm counts.
-    """
+    """Return the arms that may get a verdict, a projection, or a place as fastest."""
     if any(arm in not_finite for arm in compared_with):
         return []
     return [arm for arm in arms if arm not in not_finite]
@@ -41,13 +28,7 @@ def earliest(found: Iterable[NonFinite | None]) -> NonFinite | None:
 
 
 def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:
-    """Return the first sentence of an answer; empty if everything was finite.
-
-    Parameters
-    ----------
-    not_finite
-        What happened, by arm.
-    """
+    """Return the first sentence of an answer; empty if everything was finite."""
     if not not_finite:
         return ""
     if len(not_finite) == 1:

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["REFUSED", "Commands", "Parser", "Work", "add_command"]
-
 REFUSED = 2
 """Exit code where nbkit refused, as argparse does."""
 
@@ -61,23 +59,7 @@ def add_command(
     description: str,
     example: str,
 ) -> argparse.ArgumentParser:
-    """Return the parser of a new subcommand, to which its arguments are added.
-
-    Parameters
-    ----------
-    commands
-        All subcommands.
-    name
-        As it is typed.
-    work
-        What it does; modules are imported there, not before.
-    summary
-        A line for the list of commands.
-    description
-        What it does, in some sentences.
-    example
-        A command line.
-    """
+    """Return the parser of a new subcommand, to which its arguments are added."""
     parser = commands.add_parser(
         name,
         help=summary,

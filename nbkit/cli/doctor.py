@@ -21,15 +21,6 @@ from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import say, wrapped, write_json, write_lines
 from nbkit.health import Finding
 
-__all__ = [
-    "Examination",
-    "add_to",
-    "doctor",
-    "doctor_of_gpus",
-    "examine",
-    "lines_of",
-]
-
 _ROOMS = {
     "This machine": ("nbkit.telemetry.health",),
     "Training": ("nbkit.worker.health",),
@@ -53,15 +44,7 @@ _INDENT = " " * 9
 
 @contextmanager
 def examine(module: str, *arguments: str) -> Iterator[Examination]:
-    """Run the checks of a module in a separate process, which has ended at the end.
-
-    Parameters
-    ----------
-    module
-        Such as ``nbkit.telemetry.health``.
-    *arguments
-        Of its command line.
-    """
+    """Run the checks of a module in a separate process, which has ended at the end."""
     # Files take any length; a pipe without a reader would block it.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         # -P: a notebook's folder may hold a signal.py or a json.py.
@@ -97,13 +80,7 @@ class Examination:
         self._errors = errors
 
     def findings(self, deadline: float) -> Iterator[Finding]:
-        """Yield what it has found until then, and whether it has finished.
-
-        Parameters
-        ----------
-        deadline
-            Of `time.monotonic`, in seconds.
-        """
+        """Yield what it has found until then, and whether it has finished."""
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
@@ -128,13 +105,7 @@ class Examination:
 
 
 def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding]]:
-    """Yield the heading and the finding of every check, in the order of headings.
-
-    Parameters
-    ----------
-    limit_seconds
-        For all of them together; a check without an answer until then is a failure.
-    """
+    """Yield the heading and the finding of every check, in the order of headings."""
     checks = [
         (heading, [module]) for heading, modules in _ROOMS.items() for module in modules
     ]
@@ -144,13 +115,7 @@ def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding
 def doctor_of_gpus(
     limit_seconds: float = _GPU_LIMIT_SECONDS,
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the same for the GPUs only, and for an all-reduce over each free pair.
-
-    Parameters
-    ----------
-    limit_seconds
-        For all of it together; a pair without a turn by then is a warning.
-    """
+    """Yield the same for the GPUs only, and for an all-reduce over each free pair."""
     # All processes share the clock; one of them may take seconds to start.
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
     checks = [

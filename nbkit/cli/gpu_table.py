@@ -9,8 +9,6 @@ from typing import Any
 from nbkit.cli.text import aligned
 from nbkit.study.wording import UNKNOWN, duration
 
-__all__ = ["gpu_table"]
-
 _HEADING = ("GPU", "Name", "Util", "Memory GiB", "Power W", "Temp", "SM MHz")
 _MARKS = "><>>>>>"
 _MIB_PER_GIB = 1024
@@ -19,13 +17,7 @@ Values = Mapping[str, Any]
 
 
 def gpu_table(inventory: Values, sample: Values) -> list[str]:
-    """Return what the sidebar shows of this machine's GPUs, as lines.
-
-    Parameters
-    ----------
-    inventory, sample
-        Lines of `nbkit.telemetry.feed`; the sample comes after that inventory.
-    """
+    """Return what the sidebar shows of this machine's GPUs, as lines."""
     lines = [_title(inventory, sample)]
     if inventory["source"] == "replay":
         lines.append(f"REPLAY of {inventory['replay']}: not this machine's GPUs")

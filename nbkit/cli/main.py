@@ -20,8 +20,6 @@ from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
 from nbkit.packages import version
 
-__all__ = ["add_commands", "main", "make_parser"]
-
 _BY_SIGNAL = 128
 """A shell's code for an end by a signal is this and the signal's number."""
 

@@ -23,8 +23,6 @@ from nbkit.cli.text import write_lines
 from nbkit.errors import StoreError, TelemetryError
 from nbkit.visible import visible
 
-__all__ = ["add_to"]
-
 _INTERVAL_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
 """How often the store is checked for active runs."""

@@ -15,7 +15,6 @@ from nbkit.errors import ConfigError, NbkitError, StoreError
 if TYPE_CHECKING:
     from nbkit.launch.run import Run
 
-__all__ = ["add_to"]
 
 _LIMIT = 20
 _COLUMNS = ("Run", "Name", "State", "Model", "Ranks", "Images/s", "Duration", "Age")

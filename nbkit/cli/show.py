@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from nbkit.analysis.live.run import LiveRun
     from nbkit.launch.run import Run
 
-__all__ = ["add_to"]
 
 _LOG_LINES = 20
 _MOST_DEVICES = 16

@@ -7,8 +7,6 @@ import argparse
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import aligned, say, write_lines
 
-__all__ = ["add_to"]
-
 
 def add_to(commands: Commands) -> None:
     """Add the commands."""

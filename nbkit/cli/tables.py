@@ -17,15 +17,6 @@ from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
 from nbkit.study.sources import questions
 
-__all__ = [
-    "TABLES",
-    "command_table",
-    "configuration_table",
-    "main",
-    "notebook_table",
-    "with_table",
-]
-
 _ROOT = Path(__file__).parents[2]
 
 
@@ -78,13 +69,7 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
 
 
 def with_table(text: str, name: str, table: str) -> str:
-    """Return a text with a table between ``<!-- name -->`` and ``<!-- /name -->``.
-
-    Raises
-    ------
-    StoreError
-        If the text lacks one of the comments.
-    """
+    """Return a text with a table between ``<!-- name -->`` and ``<!-- /name -->``."""
     before, opening, rest = text.partition(f"<!-- {name} -->")
     _, closing, after = rest.partition(f"<!-- /{name} -->")
     if not opening or not closing:

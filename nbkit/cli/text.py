@@ -12,31 +12,13 @@ from typing import Any
 
 from nbkit.visible import visible
 
-__all__ = [
-    "NUMBER",
-    "aligned",
-    "say",
-    "wrapped",
-    "write_in_any_encoding",
-    "write_json",
-    "write_lines",
-]
-
 _BYTES_OR_MARK = "nbkit.bytes-or-mark"
 NUMBER = ">"
 """Mark of a column that is aligned to the right."""
 
 
 def aligned(rows: Sequence[Sequence[str]], marks: str = "") -> list[str]:
-    """Return rows as lines with aligned columns.
-
-    Parameters
-    ----------
-    rows
-        The heading first; each with the same number of cells.
-    marks
-        A letter for each column: ``>`` is a number, anything else is text.
-    """
+    """Return rows as lines with aligned columns."""
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = marks.ljust(len(widths), "<")

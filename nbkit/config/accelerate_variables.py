@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MIXED_PRECISION", "USE_CPU"]
-
 MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
 """https://huggingface.co/docs/accelerate/package_reference/accelerator"""
 USE_CPU = "ACCELERATE_USE_CPU"

@@ -20,8 +20,6 @@ from nbkit.errors import LaunchError
 from nbkit.packages import not_installed
 from nbkit.registry import Kind, names, suggest
 
-__all__ = ["DEFAULT_STEPS", "PROFILED_STEPS", "ExperimentChecks"]
-
 DEFAULT_STEPS = 100
 PROFILED_STEPS = 5
 """Steps after the warm-up that ``profile`` takes out of what is measured."""

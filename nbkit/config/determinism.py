@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DETERMINISTIC_VARIABLES", "not_deterministic", "variables_against"]
-
 DETERMINISTIC_VARIABLES = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "NCCL_ALGO": "Ring",
@@ -34,14 +32,7 @@ https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithm
 
 
 def not_deterministic(model: str) -> str | None:
-    """Return why a model cannot train deterministically on a GPU; None if it can.
-
-    Parameters
-    ----------
-    model
-        Its registered name. Of models that are not torchvision's nothing is known:
-        torch raises in their first step.
-    """
+    """Return why a model cannot train deterministically on a GPU; None if it can."""
     if model not in _POOLING:
         return None
     return (
@@ -52,13 +43,7 @@ def not_deterministic(model: str) -> str | None:
 
 
 def variables_against(environment: Mapping[str, str]) -> str | None:
-    """Return which variables contradict ``deterministic=True``; None if none does.
-
-    Parameters
-    ----------
-    environment
-        Of a rank that exchanges gradients through NCCL.
-    """
+    """Return which variables contradict ``deterministic=True``; None if none does."""
     wrong = [
         f"{name}={value}"
         for name, needed in (("NCCL_NVLS_ENABLE", "0"), ("NCCL_COLLNET_ENABLE", "0"))

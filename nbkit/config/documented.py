@@ -11,19 +11,11 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["choices", "documentation", "short_signature"]
-
 _WIDTH = 84
 
 
 def documentation(cls: type[BaseModel]) -> str:
-    """Return the class's own words, and below them its fields in numpy style.
-
-    Parameters
-    ----------
-    cls
-        A configuration whose fields have docstrings.
-    """
+    """Return the class's own words, and below them its fields in numpy style."""
     own = inspect.cleandoc(cls.__doc__ or "")
     if not cls.model_fields:
         return own

@@ -12,8 +12,6 @@ from nbkit.config.manual import ManualConfig
 from nbkit.config.nested import AllReduceConfig, InferenceConfig, LoaderConfig
 from nbkit.config.slurm import SlurmConfig
 
-__all__ = ["ExperimentConfig"]
-
 IMAGENET_TRAIN_IMAGES = 1_281_167
 """ILSVRC2012 training images (https://image-net.org/challenges/LSVRC/2012/)."""
 

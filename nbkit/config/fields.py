@@ -9,8 +9,6 @@ from typing import Any
 
 from nbkit.config.experiment import GROUPS, ExperimentConfig
 
-__all__ = ["Field", "SIXTEEN_BIT", "changed_fields", "described_fields", "flat"]
-
 
 @dataclass(frozen=True)
 class Field:
@@ -38,19 +36,7 @@ def described_fields() -> list[Field]:
 
 
 def changed_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration that are not at their defaults.
-
-    Parameters
-    ----------
-    stored
-        JSON values, as a run's ``config.json`` holds them. Of another version of
-        nbkit, fields that this one does not know are returned too.
-
-    Returns
-    -------
-    dict
-        Values by path, such as ``loader_config.num_workers``.
-    """
+    """Return the fields of a configuration that are not at their defaults."""
     defaults = dict(flat(ExperimentConfig().model_dump(mode="json")))
     return {
         path: value

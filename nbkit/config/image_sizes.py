@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["IMAGE_MULTIPLE", "image_size_problem", "single_image_problem"]
-
 # Smallest image, in pixels, whose feature maps do not shrink to nothing, found by
 # trying every size; what is not named here takes every size that a config allows.
 _SMALLEST_IMAGE = {

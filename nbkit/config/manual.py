@@ -9,8 +9,6 @@ from pydantic import Field, field_validator
 
 from nbkit.config.model import Model
 
-__all__ = ["ManualConfig"]
-
 _HOST = re.compile(r"[\w.\-]*|\[[0-9A-Fa-f:.]+\]")
 
 

@@ -16,8 +16,6 @@ from nbkit.errors import ConfigError
 from nbkit.reading import parse_object
 from nbkit.registry import suggest
 
-__all__ = ["Model", "reads_store"]
-
 reads_store: ContextVar[bool] = ContextVar("reads_store", default=False)
 """Whether names that are not registered here are accepted."""
 
@@ -85,13 +83,7 @@ class Model(BaseModel):
             raise ConfigError("\n".join(lines.values()), lines) from None
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated again.
-
-        Raises
-        ------
-        ConfigError
-            If the changed configuration is not valid.
-        """
+        """Return a copy with some fields changed, validated again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
 

@@ -9,8 +9,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from nbkit.config.model import Model
 from nbkit.config.pipeline import pipeline_steps
 
-__all__ = ["AllReduceConfig", "DaliConfig", "InferenceConfig", "LoaderConfig"]
-
 _SECONDS_PER_PASS = 0.05
 _LEAST_SECONDS = 5.0
 """Time for the timed passes of a batch size, whatever the format: else one that is slow

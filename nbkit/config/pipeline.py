@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["MOST_LEFT_OUT", "PIPELINES", "images_of_every_rank", "pipeline_steps"]
-
 MOST_LEFT_OUT = 0.05
 """Of the images, that files of unequal size may leave out of an epoch: every rank shows
 as many as the one that has the fewest."""
@@ -43,19 +41,7 @@ _MAKES = {
 
 
 def pipeline_steps(pipeline: str) -> tuple[str, ...]:
-    """Return the steps of a pipeline.
-
-    Parameters
-    ----------
-    pipeline
-        A name from `PIPELINES`, or steps with commas between them.
-
-    Raises
-    ------
-    ValueError
-        If they do not lead from files to batches; the text says which step does not
-        fit.
-    """
+    """Return the steps of a pipeline."""
     row = PIPELINES.get(pipeline, pipeline)
     steps = tuple(step.strip() for step in row.split(","))
     have = "nothing"
@@ -88,24 +74,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
 def images_of_every_rank(
     steps: Sequence[str], images_in_files: Sequence[int], ranks: int, data: str
 ) -> int:
-    """Return how many images every rank is sure to have in every epoch.
-
-    Parameters
-    ----------
-    steps
-        As from `pipeline_steps`.
-    images_in_files
-        How many images each file holds, in the order of the files.
-    ranks
-        That share the files, or their images.
-    data
-        As in an experiment, for the text of an error.
-
-    Raises
-    ------
-    ConfigError
-        If a rank gets no file, or too much is left out; see `MOST_LEFT_OUT`.
-    """
+    """Return how many images every rank is sure to have in every epoch."""
     images = sum(images_in_files)
     before = steps[: steps.index("shard")]
     if "read" in before or "interleave" in before:

@@ -11,8 +11,6 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from nbkit.config.model import Model, reads_store
 
-__all__ = ["SIGNAL_DELAY_LIMIT", "SlurmConfig"]
-
 SIGNAL_DELAY_LIMIT = 65_535
 """Seconds that sbatch's ``--signal`` takes at most."""
 

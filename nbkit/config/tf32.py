@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["tf32_problem"]
-
 # https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/
 _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 

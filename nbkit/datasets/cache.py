@@ -12,8 +12,6 @@ import platformdirs
 
 from nbkit.errors import StoreError
 
-__all__ = ["NAMED", "NAMED_IMAGES", "cache_path", "cached_folder"]
-
 NAMED = {
     "photos": "photos-1",
     "made-labels": "made-labels-2",
@@ -40,21 +38,7 @@ def cache_path(name: str) -> Path:
 
 
 def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a built-in set's folder, which is made if it is not there yet.
-
-    Parameters
-    ----------
-    name
-        Of the set.
-    make
-        Fills the empty folder that it is given. Processes that find nothing at the same
-        time all make it; the first to be done is kept.
-
-    Raises
-    ------
-    StoreError
-        If the cache cannot be written.
-    """
+    """Return a built-in set's folder, which is made if it is not there yet."""
     folder = cache_path(name)
     if folder.is_dir():
         return folder

@@ -11,8 +11,6 @@ from nbkit.datasets.rgb import is_deep, is_deep_and_coarse, open_image, to_rgb
 from nbkit.datasets.samples import Decoding
 from nbkit.datasets.whole import is_whole_jpeg, is_whole_png
 
-__all__ = ["ORIENTATION_TAG", "UnreadableImageError", "look_at"]
-
 ORIENTATION_TAG = 0x0112
 _TURNED = {5, 6, 7, 8}
 """EXIF orientations in which width and height change places."""
@@ -24,20 +22,7 @@ class UnreadableImageError(ValueError):
 
 
 def look_at(data: bytes) -> Decoding:
-    """Decode an image once and return what was learnt.
-
-    Parameters
-    ----------
-    data
-        The file.
-
-    Raises
-    ------
-    UnreadableImageError
-        If Pillow cannot decode it to its end.
-    MemoryError, ImportError, OSError
-        If this machine cannot: that says nothing of the image.
-    """
+    """Decode an image once and return what was learnt."""
     if not data:
         message = "the file is empty"
         raise UnreadableImageError(message)

@@ -12,8 +12,6 @@ from nbkit.datasets.cache import cache_path, cached_folder
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
 
-__all__ = ["downloaded_folder"]
-
 # torch is loaded in a separate process.
 _CHILD = "nbkit.worker.data.download"
 
@@ -21,29 +19,7 @@ _BETWEEN_CALLS_SECONDS = 1.0
 
 
 def downloaded_folder(name: str, *, on_wait: Callable[[], None] | None = None) -> Path:
-    """Return the folder of a set, which is downloaded if it is not there yet.
-
-    Parameters
-    ----------
-    name
-        ``cifar10`` (as PNG files) or ``imagenette`` (JPEG files whose shorter side is
-        320 pixels).
-    on_wait
-        Called every second while it is downloaded; what it raises ends that.
-
-    Returns
-    -------
-    Path
-        Holds ``train/<class>/`` and ``val/<class>/``.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be downloaded. A server that does not answer counts as that after
-        half a minute.
-    StoreError
-        If the cache cannot be written.
-    """
+    """Return the folder of a set, which is downloaded if it is not there yet."""
     return cached_folder(name, lambda folder: _download(name, folder, on_wait))
 
 

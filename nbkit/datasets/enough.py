@@ -9,25 +9,11 @@ from nbkit.datasets.cache import NAMED_IMAGES
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError
 
-__all__ = [
-    "check_enough_images",
-    "check_several_labels",
-    "no_evaluation_images",
-    "too_few_images",
-]
-
 
 def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
     """Refuse what ranks would refuse after they have started.
 
     Nothing is downloaded or made: built-in sets are as large as they are.
-
-    Raises
-    ------
-    ConfigError
-        If the data cannot be read, or have fewer training images than one global batch,
-        or no evaluation images where these are needed, or several labels an image
-        where these mean nothing.
     """
     known = dict(NAMED_IMAGES)
     for config in configs:

@@ -26,8 +26,6 @@ from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import expanded
 
-__all__ = ["find"]
-
 _PACKED = {
     "WebDataset (*.tar)": (is_webdataset, list_webdataset),
     "RecordIO (*.rec)": (is_recordio, list_recordio),
@@ -49,24 +47,7 @@ def find(
     uncertain_labels: str = "refuse",
     on_wait: Callable[[], None] | None = None,
 ) -> Listing:
-    """Return the images that an experiment's ``data`` names.
-
-    Parameters
-    ----------
-    data
-        The path of a folder of images, of a folder of packed files, of a CSV file with
-        several labels an image, or of NIH ChestX-ray14; or one of `NAMED`.
-    missing_labels, uncertain_labels
-        How values of a labels CSV that are not 0 or 1 are read; see `ExperimentConfig`.
-    on_wait
-        Called every second or so while a built-in set is made or downloaded, and later
-        while packed files are listed; what it raises ends that.
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing that can be used; the text says what can.
-    """
+    """Return the images that an experiment's ``data`` names."""
     rules = {"missing_labels": missing_labels, "uncertain_labels": uncertain_labels}
     check_rules(rules)
     if data in NAMED:
@@ -115,12 +96,6 @@ def _layouts(root: Path) -> dict[str, str]:
     """Return what a folder could be read as, and the first file that says so.
 
     A folder of images in folders alone could be nothing else, and is not named.
-
-    Raises
-    ------
-    ConfigError
-        If nothing can be read, but something is called like a shard, or like one that
-        is compressed.
     """
     layouts: dict[str, str] = {}
     for name, (is_shard, _) in _PACKED.items():

@@ -12,16 +12,6 @@ from typing import NamedTuple
 from nbkit.datasets.splits import split_of
 from nbkit.errors import ConfigError
 
-__all__ = [
-    "Names",
-    "all_names_in",
-    "check_links",
-    "check_splits",
-    "files_below",
-    "names_in",
-    "subfolders",
-]
-
 _OF_THE_DISK = "lost+found"
 """In the top folder of a disk; only root may read it."""
 
@@ -86,22 +76,7 @@ def check_splits(root: Path, *, has_validation: bool) -> Counter[str]:
 
 
 def check_links(root: Path, folder: Path, matters: Callable[[str], bool]) -> None:
-    """Refuse a link that cannot be followed: a folder of the data would be missing.
-
-    Parameters
-    ----------
-    root
-        The folder of the data set, for the message.
-    folder
-        Where links are looked for.
-    matters
-        Tells by its name whether a link may be that of a class or split.
-
-    Raises
-    ------
-    ConfigError
-        If there is one.
-    """
+    """Refuse a link that cannot be followed: a folder of the data would be missing."""
     for link, error in _broken_links(folder, matters):
         message = (
             f"data={str(root)!r}: {link.path} is a link to "

@@ -9,8 +9,6 @@ from nbkit.datasets.cache import NAMED, cache_path
 from nbkit.health import Finding, installed, tell
 from nbkit.packages import pip_install
 
-__all__ = ["findings"]
-
 
 def findings() -> Iterator[Finding]:
     """Yield what is found; nothing is made or downloaded."""

@@ -30,8 +30,6 @@ from nbkit.datasets.splits import (
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 
-__all__ = ["has_images_in_folders", "list_image_folder"]
-
 _NAMED_IN_MESSAGE = 3
 
 _FILE_SUFFIXES = (
@@ -53,18 +51,6 @@ def list_image_folder(root: Path) -> Listing:
     classes than train. Folders inside a class belong to it, and links are followed.
     Names that begin with a dot are skipped, and ``lost+found``; hidden images are
     counted, and so are hidden folders.
-
-    Parameters
-    ----------
-    root
-        The folder that holds the class folders, or ``train`` and ``val``.
-
-    Raises
-    ------
-    ConfigError
-        If the folder is missing, unreadable, or not laid out as above, if a class
-        looks like a split, if links make images count more than once, or if what may be
-        a class or split is a link that cannot be followed.
 
     Notes
     -----
@@ -344,13 +330,7 @@ class _Files:
             self._see(str(base))
 
     def images(self, folder: Path) -> list[str]:
-        """Return the images of a class, also those in folders further down.
-
-        Raises
-        ------
-        ConfigError
-            If a link leads to a folder again, or the class holds splits.
-        """
+        """Return the images of a class, also those in folders further down."""
         names: list[str] = []
         # os.walk calls itself for each folder within a folder, which has an end.
         waiting = [str(folder)]

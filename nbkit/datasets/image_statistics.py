@@ -11,8 +11,6 @@ from PIL import Image
 
 from nbkit.datasets.rgb import open_image, to_rgb
 
-__all__ = ["STATISTICS", "image_statistics"]
-
 STATISTICS = (
     "mean",
     "spread",
@@ -38,24 +36,7 @@ _DARK, _SATURATED = 0.02, 0.98
 
 
 def image_statistics(data: bytes) -> list[float]:
-    """Return the twelve statistics of an image.
-
-    Parameters
-    ----------
-    data
-        The image's file.
-
-    Returns
-    -------
-    list of float
-        In the order of `STATISTICS`; brightness from 0 to 1. Sharpness is the mean
-        difference of neighbouring pixels.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be decoded.
-    """
+    """Return the twelve statistics of an image."""
     with open_image(data) as image:
         stored_pixels = image.width * image.height
         grey = to_rgb(image).convert("L")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HEAD_BYTES", "instead_of"]
-
 HEAD_BYTES = 64
 _INSTEAD = {
     b"version https://git-lfs.github.com/spec/": (
@@ -27,13 +25,7 @@ _INSTEAD = {
 
 
 def instead_of(data: bytes) -> str | None:
-    """Return what a file is, with what to do about it; None if that is unknown.
-
-    Parameters
-    ----------
-    data
-        The file, or its first `HEAD_BYTES`.
-    """
+    """Return what a file is, with what to do about it; None if that is unknown."""
     head = data[:HEAD_BYTES]
     for begin, instead in _INSTEAD.items():
         if head.startswith(begin) or head.lower().startswith(begin):

@@ -6,8 +6,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.errors import ConfigError
 
-__all__ = ["refuse_one_class", "refuse_one_class_by_name"]
-
 _SEVERAL_LABELS = {"made-labels"}
 """Built-in sets whose images can have several labels."""
 

@@ -21,16 +21,6 @@ from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import read_file
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "Contents",
-    "Fingerprint",
-    "Listing",
-    "alike_classes",
-    "is_one_by_link",
-    "leads_nowhere",
-]
-
 # What torchvision's ImageFolder takes:
 # https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.ImageFolder.html
 IMAGE_SUFFIXES = (
@@ -145,13 +135,7 @@ class Listing:
         return [sample.name for sample in (*self.train, *self.evaluation)]
 
     def fingerprint(self) -> Fingerprint:
-        """Return what tells this data set from others without reading the images.
-
-        Raises
-        ------
-        ConfigError
-            If a file has gone since the listing, or is not a regular one.
-        """
+        """Return what tells this data set from others without reading the images."""
         files = self.files
         tasks = [
             files[start : start + _FILES_PER_TASK]

@@ -28,8 +28,6 @@ from PIL import Image, ImageChops, ImageDraw
 from nbkit.datasets.cache import cached_folder
 from nbkit.datasets.patients import evaluation_patients
 
-__all__ = ["LABELS", "made_labels_folder"]
-
 LABELS = "labels.csv"
 """The table's name in the folder."""
 
@@ -41,24 +39,7 @@ _SQUARE_LIGHTER = 70
 
 
 def made_labels_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
-    """Return the folder of the set, which is made if it is not there yet.
-
-    Parameters
-    ----------
-    on_wait
-        Called from time to time while it is made; what it raises ends that.
-
-    Returns
-    -------
-    Path
-        Holds 480 images of 120 patients, and ``labels.csv`` without a split: a fifth of
-        the patients are for evaluation.
-
-    Raises
-    ------
-    StoreError
-        If the cache cannot be written.
-    """
+    """Return the folder of the set, which is made if it is not there yet."""
     return cached_folder("made-labels", lambda folder: _make(folder, on_wait))
 
 

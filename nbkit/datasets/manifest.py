@@ -30,16 +30,6 @@ from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
 
-__all__ = [
-    "Deep",
-    "Manifest",
-    "Unreadable",
-    "known_manifest",
-    "manifest_name",
-    "read_manifest",
-    "write_manifest",
-]
-
 SCHEMA = "nbkit.manifest/1"
 _IMAGES_PER_TASK = 32
 
@@ -121,29 +111,7 @@ def write_manifest(
     threads: int | None = None,
     on_progress: Progress | None = None,
 ) -> None:
-    """Decode every image of a listing once and write down which can be read.
-
-    Parameters
-    ----------
-    listing
-        The images.
-    fingerprint
-        The listing's.
-    target
-        The file to write; readers never see half of it.
-    threads
-        Images decoded together; None for one a processor that this process may use.
-    on_progress
-        Called from time to time with the progress; what it raises ends the work.
-
-    Raises
-    ------
-    ConfigError
-        If a file has gone since the listing, or this machine cannot decode one for
-        lack of memory: that does not depend on the image, and nothing is kept.
-    StoreError
-        If the target cannot be written.
-    """
+    """Decode every image of a listing once and write down which can be read."""
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
     not_used: set[tuple[int | None, str]] = set()
@@ -217,13 +185,7 @@ def write_manifest(
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return a manifest.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing or was not written by `write_manifest`.
-    """
+    """Return a manifest."""
     try:
         with open_regular(path) as file:
             lines = lines_of(file, path)
@@ -264,15 +226,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def known_manifest(path: Path, listing: Listing) -> Manifest | None:
-    """Return the stored manifest of these data; None if there is none.
-
-    Parameters
-    ----------
-    path
-        Where it would be.
-    listing
-        The data.
-    """
+    """Return the stored manifest of these data; None if there is none."""
     if not path.exists():
         return None
     try:

@@ -24,14 +24,6 @@ from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import open_regular
 
-__all__ = [
-    "check_patients",
-    "check_rules",
-    "list_multi_label",
-    "missing_files",
-    "read_columns",
-]
-
 _FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
 _SPLITS = {
     **dict.fromkeys(TRAINING, "train"),
@@ -57,27 +49,7 @@ _READ_AS = {"zero": 0, "one": 1, "ignore": None}
 def list_multi_label(
     csv_path: Path, *, missing_labels: str = "refuse", uncertain_labels: str = "refuse"
 ) -> Listing:
-    """Return the images that a CSV file lists.
-
-    Parameters
-    ----------
-    csv_path
-        Its column ``file`` holds paths relative to the CSV file's folder. A column
-        ``split`` may hold train, or val, test or another usual name for evaluation.
-        Without it a column ``patient_id`` decides: a fifth of the patients, always the
-        same ones, are for evaluation. Without both everything is for training. Of the
-        other columns those are labels that mostly hold 0 and 1 (or 0.0 and 1.0).
-    missing_labels, uncertain_labels
-        See `ExperimentConfig`. An image is left out whole: what is left has all
-        labels, so that losses, AUROCs, packs and baselines need no third value.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read or used so, if a label has a value that is not 0 or
-        1 and no rule for it, if a patient has images for training and for evaluation,
-        or if images that it names are missing.
-    """
+    """Return the images that a CSV file lists."""
     try:
         columns, rows = read_columns(csv_path)
     except ValueError as error:
@@ -149,13 +121,7 @@ def check_rules(rules: Mapping[str, str]) -> None:
 
 
 def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
-    """Return a CSV file's columns, and its rows by the number of their last line.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read; the text continues after the file's name.
-    """
+    """Return a CSV file's columns, and its rows by the number of their last line."""
     try:
         with io.TextIOWrapper(
             open_regular(csv_path), encoding="utf-8-sig", newline=""
@@ -186,13 +152,7 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
 def check_patients(
     csv_path: Path, splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> None:
-    """Refuse a split that has patients both in training and in evaluation.
-
-    Raises
-    ------
-    ConfigError
-        If there is such a patient.
-    """
+    """Refuse a split that has patients both in training and in evaluation."""
     both = patients_in_both(splits, patients) if patients else []
     if both:
         message = (

@@ -31,8 +31,6 @@ from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import LINE_BYTES, open_regular, read_file
 
-__all__ = ["NIH_KIND", "NIH_LABELS", "is_nih", "list_nih", "nih_table"]
-
 NIH_KIND = "NIH ChestX-ray14"
 
 NIH_LABELS = (
@@ -50,13 +48,7 @@ _TRAINING_LIST, _TEST_LIST = "train_val_list.txt", "test_list.txt"
 
 
 def nih_table(folder: Path) -> Path | None:
-    """Return the table of labels that a folder holds; None if it has none.
-
-    Raises
-    ------
-    ConfigError
-        If there are several.
-    """
+    """Return the table of labels that a folder holds; None if it has none."""
     tables = sorted(folder.glob(_TABLES))
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
@@ -79,20 +71,7 @@ def is_nih(csv_path: Path) -> bool:
 
 
 def list_nih(csv_path: Path) -> Listing:
-    """Return the images that NIH's table of labels lists, each with its 14 labels.
-
-    Parameters
-    ----------
-    csv_path
-        Is beside the folders of images, and beside the two lists that say what is
-        for training and what for tests, if these are used.
-
-    Raises
-    ------
-    ConfigError
-        If the table cannot be used, if images that it names are missing, or if a
-        patient has images for training and for evaluation.
-    """
+    """Return the images that NIH's table of labels lists, each with its 14 labels."""
     try:
         columns, rows = read_columns(csv_path)
     except ValueError as error:

@@ -35,14 +35,6 @@ from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import read_file
 
-__all__ = [
-    "DESCRIPTION",
-    "Description",
-    "Packed",
-    "list_packed",
-    "write_counts",
-]
-
 DESCRIPTION = "dataset.json"
 _COUNTS = "dataset-counts.json"
 """Has no part in the fingerprint: packs of older versions of nbkit lack it."""
@@ -129,31 +121,7 @@ def list_packed(
     beside: str | None = None,
     check: Callable[[Path, int], str | None] | None = None,
 ) -> Listing:
-    """Return what the shards in a folder hold; they are read when it is asked for.
-
-    Parameters
-    ----------
-    kind
-        Name of the format.
-    root
-        The folder.
-    is_shard
-        Tells a shard by its file name.
-    read_shard
-        Gives a shard's images, and names of files in it that belong to none. Reading
-        raises `ConfigError` if a shard is damaged, or if labels do not fit together.
-    on_wait
-        Called every second while shards are read; what it raises ends that.
-    beside
-        Suffix of files beside the shards that are asked for names.
-    check
-        See `Listing`.
-
-    Raises
-    ------
-    ConfigError
-        If the folder cannot be read, or names of shards do not say what they are for.
-    """
+    """Return what the shards in a folder hold; they are read when it is asked for."""
     with _readable(root):
         there = shards_below(root, is_shard, is_pack=True)
         has_validation = any("validation" in splits_in(shard) for shard in there)

@@ -30,8 +30,6 @@ from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.visible import encodable, visible
 
-__all__ = ["Format", "pack"]
-
 Format: TypeAlias = Literal["webdataset", "recordio", "tfrecord"]
 UnknownLabels: TypeAlias = Literal["refuse", "zero", "one", "ignore"]
 

@@ -9,17 +9,6 @@ from pathlib import PurePath
 from nbkit.plural import plural
 from nbkit.visible import visible
 
-__all__ = [
-    "COMPRESSED",
-    "HIDDEN_FOLDERS",
-    "counted",
-    "in_words",
-    "is_archive",
-    "kind_of",
-    "most_frequent",
-    "remedy",
-]
-
 COMPRESSED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".zlib", ".7z", ".rar")
 HIDDEN_FOLDERS = "hidden folders"
 _SHOWN = 5

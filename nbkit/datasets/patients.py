@@ -9,14 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "BY_PATIENT",
-    "EVALUATION_SHARE",
-    "SPLIT_RULE",
-    "evaluation_patients",
-    "patients_in_both",
-]
-
 EVALUATION_SHARE = 0.2
 """Of the patients."""
 
@@ -41,15 +33,7 @@ def evaluation_patients(patients: Iterable[str]) -> set[str]:
 def patients_in_both(
     splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> list[str]:
-    """Return the patients who have images in more than one split.
-
-    Parameters
-    ----------
-    splits
-        ``train`` or ``evaluation`` by file.
-    patients
-        Patient by file.
-    """
+    """Return the patients who have images in more than one split."""
     found: dict[str, set[str]] = {}
     for file, split in splits.items():
         found.setdefault(patients[file], set()).add(split)

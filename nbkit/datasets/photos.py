@@ -18,8 +18,6 @@ from nbkit.datasets.cache import cached_folder
 from nbkit.datasets.rgb import open_image
 from nbkit.errors import ConfigError
 
-__all__ = ["photos_folder"]
-
 # Sources and licences: https://scikit-image.org/docs/stable/api/skimage.data.html
 _PHOTOS = {
     "astronaut": ("astronaut.png", "astronaut"),
@@ -47,25 +45,7 @@ _QUALITY = 96
 
 
 def photos_folder(*, on_wait: Callable[[], None] | None = None) -> Path:
-    """Return the folder of the set, which is made if it is not there yet.
-
-    Parameters
-    ----------
-    on_wait
-        Called every second or so while it is made; what it raises ends that.
-
-    Returns
-    -------
-    Path
-        Holds ``train/<class>/`` with 400 images and ``val/<class>/`` with 96.
-
-    Raises
-    ------
-    ConfigError
-        If scikit-image is not installed, or does not have its photographs.
-    StoreError
-        If the cache cannot be written.
-    """
+    """Return the folder of the set, which is made if it is not there yet."""
     return cached_folder("photos", lambda folder: _make(folder, on_wait))
 
 

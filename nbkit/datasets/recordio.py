@@ -24,8 +24,6 @@ from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
-__all__ = ["RecordIOWriter", "is_recordio", "list_recordio"]
-
 SUFFIX = ".rec"
 _INDEX_SUFFIX, _LIST_SUFFIX = ".idx", ".lst"
 
@@ -45,28 +43,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
 def list_recordio(root: Path, *, on_wait: Callable[[], None] | None = None) -> Listing:
-    """Return the images in the RecordIO files of a folder.
-
-    Parameters
-    ----------
-    root
-        Holds ``*.rec``, also in folders train and val, and for their images' names
-        ``*.lst``. Those with a usual name of a split for evaluation as a word in their
-        path are for evaluation.
-    on_wait
-        Called every second while the files are read; what it raises ends that.
-
-    Returns
-    -------
-    Listing
-        To read it raises `ConfigError` if a file is damaged, a label is not a whole
-        number, or a list gives a record other labels than it has.
-
-    Raises
-    ------
-    ConfigError
-        If the folder cannot be read.
-    """
+    """Return the images in the RecordIO files of a folder."""
     return list_packed("recordio", root, is_recordio, _read, on_wait, _LIST_SUFFIX)
 
 
@@ -222,13 +199,7 @@ class RecordIOWriter:
         )
 
     def add(self, index: int, sample: Sample, data: bytes) -> None:
-        """Write one image and its labels.
-
-        Raises
-        ------
-        ConfigError
-            If it is too long for the format.
-        """
+        """Write one image and its labels."""
         if isinstance(sample.label, int):
             labels: tuple[int, ...] = (sample.label,)
             head = _HEADER.pack(0, sample.label, index, 0)

@@ -20,8 +20,6 @@ from PIL import __version__ as _pillow_version
 
 from nbkit.datasets.instead import instead_of
 
-__all__ = ["decoder_version", "is_deep", "is_deep_and_coarse", "open_image", "to_rgb"]
-
 # Pillow decodes these by itself. They are asked in Pillow's own order.
 _FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "PPM", "PNG", "AVIF", "BLP", "CUR", "PCX", "DCX"),
@@ -56,13 +54,6 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
     """Return an image file, opened; only this function asks Pillow what a file is.
 
     No program is ever started by an image: only formats that Pillow decodes by itself.
-
-    Raises
-    ------
-    PIL.UnidentifiedImageError
-        If it is of no such format; the text says so.
-    Exception
-        Of many kinds, as Pillow's readers chose them.
     """
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
@@ -80,13 +71,7 @@ def decoder_version() -> str:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image in 8-bit RGB, whatever it was.
-
-    Parameters
-    ----------
-    image
-        Greyscale of more than 8 bits follows the rule above; transparency is dropped.
-    """
+    """Return an image in 8-bit RGB, whatever it was."""
     if is_deep(image):
         image = _in_eight_bits(image)
     elif image.mode == "P":
@@ -103,13 +88,7 @@ def is_deep(image: Image.Image) -> bool:
 
 
 def is_deep_and_coarse(image: Image.Image, shown: Image.Image) -> bool:
-    """Return whether few of a deep image's many values are left to be seen.
-
-    Parameters
-    ----------
-    image, shown
-        As it is stored, and as `to_rgb` gives it.
-    """
+    """Return whether few of a deep image's many values are left to be seen."""
     levels = sum(1 for pixels in shown.histogram()[:256] if pixels)
     return levels <= _FEW_LEVELS and levels < len(np.unique(np.asarray(image)))
 

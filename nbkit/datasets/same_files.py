@@ -12,8 +12,6 @@ from nbkit.datasets.listing import Listing
 from nbkit.datasets.samples import Sample
 from nbkit.visible import visible
 
-__all__ = ["SameFiles", "in_words", "same_files"]
-
 
 @dataclass(frozen=True)
 class SameFiles:
@@ -46,17 +44,7 @@ def same_files(
     file_numbers: Iterable[int],
     left_out: Collection[tuple[int | None, str]] = (),
 ) -> SameFiles:
-    """Count the images that are the same file as one before them.
-
-    Parameters
-    ----------
-    listing
-        The images. In packed files, those that share their bytes are one file.
-    file_numbers
-        The fingerprint's; packed files need none.
-    left_out
-        Images that are not used: each one's shard, if it is in one, and its name.
-    """
+    """Count the images that are the same file as one before them."""
     numbers = array("q", _places(listing) if listing.shards else file_numbers)
     # Most data sets have no links: a million numbers take less sorted than in a set.
     repeated = {one for one, other in pairwise(sorted(numbers)) if one == other}

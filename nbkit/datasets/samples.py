@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from nbkit.reading import descriptor_of, read_file
 
-__all__ = ["RECORDIO_MAGIC", "Decoding", "Pieces", "Sample", "Samples"]
-
 Pieces: TypeAlias = tuple[tuple[int, int], ...]
 """Offset and length of each piece of an image inside a packed file, in bytes."""
 

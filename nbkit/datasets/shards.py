@@ -21,17 +21,6 @@ from nbkit.datasets.splits import is_held_out, split_of, splits_in
 from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 
-__all__ = [
-    "Packed",
-    "check_copies",
-    "damaged",
-    "shards_below",
-    "shards_elsewhere",
-    "shards_missing",
-    "unpacked",
-    "use_of",
-]
-
 _OF = re.compile(r"(.*)-(\d+)-of-(\d+)[^/]*?(\.[^./]*)?", re.DOTALL)
 """Names of shards that say how many there are; a hash may come after that."""
 
@@ -49,17 +38,7 @@ class Packed:
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
-    """Return the error of a shard that is not as its format wants it.
-
-    Parameters
-    ----------
-    path
-        The shard. One that is wrong from its beginning is named for what it is.
-    offset
-        Where, in bytes.
-    what
-        What is wrong there.
-    """
+    """Return the error of a shard that is not as its format wants it."""
     if offset == 0:
         with suppress(OSError), open_regular(path) as file:
             instead = instead_of(file.read(HEAD_BYTES))
@@ -74,23 +53,7 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
 def shards_below(
     root: Path, is_shard: Callable[[str], bool], *, is_pack: bool = False
 ) -> list[str]:
-    """Return the shards in a folder and in its folders of splits, sorted.
-
-    Parameters
-    ----------
-    root
-        The folder; one that it holds counts if it has the usual name of a split, in any
-        case.
-    is_shard
-        Tells a shard by its file name.
-    is_pack
-        Whether the shards are to be read. If not, other than regular files are skipped.
-
-    Raises
-    ------
-    ConfigError
-        If a pack has something named like a shard that is not a regular file.
-    """
+    """Return the shards in a folder and in its folders of splits, sorted."""
     folders = [path for path in root.iterdir() if split_of(path.name) and path.is_dir()]
     shards = [
         path
@@ -111,27 +74,7 @@ def shards_below(
 
 
 def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
-    """Return what each shard is for by the words of its path.
-
-    Parameters
-    ----------
-    root
-        The folder of the pack.
-    shards
-        Paths below it, such as ``val-00000.tar``.
-
-    Returns
-    -------
-    dict
-        ``train``, ``evaluation`` or None for those that are not used: those of a test
-        where others are for validation, as in folders.
-
-    Raises
-    ------
-    ConfigError
-        If a path has the words of two splits, or of none that is used, or if two shards
-        are one file.
-    """
+    """Return what each shard is for by the words of its path."""
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
@@ -178,22 +121,7 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
 def check_copies(
     root: Path, shards: Sequence[str], listings: Sequence[Sequence[Packed]]
 ) -> None:
-    """Refuse a pack with a shard that is there twice, by a copy.
-
-    Parameters
-    ----------
-    root
-        The folder of the pack.
-    shards
-        Paths below it.
-    listings
-        The images of each. Only where two are equal are images read.
-
-    Raises
-    ------
-    ConfigError
-        If there is one.
-    """
+    """Refuse a pack with a shard that is there twice, by a copy."""
 
     def size(number: int) -> int:
         return (root / shards[number]).stat().st_size

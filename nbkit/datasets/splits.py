@@ -6,16 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "EVALUATION",
-    "TRAINING",
-    "has_split_word",
-    "is_held_out",
-    "split_of",
-    "splits_among",
-    "splits_in",
-]
-
 TRAINING = ("train", "training")
 _VALIDATION = ("val", "valid", "validation", "validate", "dev", "eval", "evaluation")
 _TEST = ("test", "testing")

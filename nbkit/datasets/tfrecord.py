@@ -27,8 +27,6 @@ from nbkit.errors import ConfigError
 from nbkit.reading import open_regular
 from nbkit.visible import visible
 
-__all__ = ["TFRecordWriter", "is_tfrecord", "list_tfrecord"]
-
 SUFFIX = ".tfrecord"
 
 # TensorFlow's own ImageNet has no suffix: train-00000-of-01024.
@@ -57,29 +55,7 @@ _LONGEST_VARINT_BYTES = 10
 
 
 def list_tfrecord(root: Path, *, on_wait: Callable[[], None] | None = None) -> Listing:
-    """Return the images in the TFRecord files of a folder.
-
-    Parameters
-    ----------
-    root
-        Holds ``*.tfrecord``, ``*.tfrecord-00000-of-00010`` or ``*-00000-of-00010``,
-        also in folders train and val. Those with a usual name of a split for
-        evaluation as a word in their path are for evaluation.
-    on_wait
-        Called every second while the files are read; what it raises ends that.
-
-    Returns
-    -------
-    Listing
-        To read it raises `ConfigError` if a file is damaged, or a message is not a
-        ``tf.train.Example`` with one image and its label. The checksum of a record is
-        checked when its image is read.
-
-    Raises
-    ------
-    ConfigError
-        If the folder cannot be read.
-    """
+    """Return the images in the TFRecord files of a folder."""
     records = _Records()
     return list_packed(
         "tfrecord", root, is_tfrecord, records.read, on_wait, check=records.check

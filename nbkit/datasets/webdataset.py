@@ -23,14 +23,6 @@ from nbkit.datasets.samples import Sample
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 
-__all__ = [
-    "WebDatasetWriter",
-    "is_image",
-    "is_webdataset",
-    "list_webdataset",
-    "split_name",
-]
-
 SUFFIX = ".tar"
 
 _LABEL_BYTES = 1 << 20
@@ -43,28 +35,7 @@ _NO_FILES = (tarfile.DIRTYPE, b"D", b"V")
 def list_webdataset(
     root: Path, *, on_wait: Callable[[], None] | None = None
 ) -> Listing:
-    """Return the images in the tar files of a folder.
-
-    Parameters
-    ----------
-    root
-        Holds ``*.tar``, also in folders train and val. Those with a usual name of a
-        split for evaluation as a word in their path are for evaluation.
-    on_wait
-        Called every second while the files are read; what it raises ends that.
-
-    Returns
-    -------
-    Listing
-        To read it raises `ConfigError` if a file is damaged, an image has no
-        label or a label no image, two images share a stem, an image or its label is
-        there twice, or a member is sparse, or a link that cannot be followed.
-
-    Raises
-    ------
-    ConfigError
-        If the folder cannot be read.
-    """
+    """Return the images in the tar files of a folder."""
     return list_packed("webdataset", root, is_webdataset, _read, on_wait)
 
 
@@ -74,13 +45,7 @@ def is_webdataset(name: str) -> bool:
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Return the stem that neighbours share, and the rest: all from the first dot on.
-
-    Parameters
-    ----------
-    path
-        Of a member of the tar file; dots in its folders do not count.
-    """
+    """Return the stem that neighbours share, and the rest from the first dot on."""
     folder, slash, name = path.rpartition("/")
     stem, _, extension = name.partition(".")
     return f"{folder}{slash}{stem}", extension

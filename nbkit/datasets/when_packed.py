@@ -12,8 +12,6 @@ from nbkit.datasets.same_files import SameFiles
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
 
-__all__ = ["NOTE", "WhenPacked"]
-
 NOTE = "dataset-when-packed.json"
 """Has no part in the fingerprint, as it does not change what is read."""
 _WHEN = " left out when packed"

@@ -9,8 +9,6 @@ import re
 import zlib
 from collections.abc import Iterator
 
-__all__ = ["is_whole_jpeg", "is_whole_png"]
-
 _PNG_START = 8
 _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 

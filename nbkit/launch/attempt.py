@@ -25,8 +25,6 @@ from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.runs import StoredRun
 
-__all__ = ["Attempt", "RankGroup"]
-
 _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
 # record says what each of them saw.
@@ -56,13 +54,7 @@ class RankGroup(Protocol):
         ...
 
     def start(self) -> None:
-        """Start the ranks.
-
-        Raises
-        ------
-        LaunchError
-            If a node cannot run them.
-        """
+        """Start the ranks."""
         ...
 
     def wait(self, seconds: float) -> Sequence[WatchedRank]:

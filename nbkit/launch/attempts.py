@@ -17,8 +17,6 @@ from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.telemetry.system import summarise_systems
 
-__all__ = ["Devices", "run_attempts", "write_last_word"]
-
 _DESCRIBE_SECONDS = 2.0
 _NO_NEW_TRY = {
     "config",
@@ -56,27 +54,7 @@ def run_attempts(
     devices: Devices,
     requests: StopRequests,
 ) -> tuple[RunState, dict[str, Any] | None]:
-    """Run attempts until one finishes, is stopped, or no restart is left.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    journal
-        Where everything is written; closed by the caller.
-    submission
-        How the run was launched.
-    devices
-        Held over all attempts.
-    requests
-        Who wants the run to stop.
-
-    Returns
-    -------
-    tuple
-        How the last attempt ended, and why if it did not finish: for
-        `write_last_word`, unless a scheduler starts the run again.
-    """
+    """Run attempts until one finishes, is stopped, or no restart is left."""
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
     description = Description(run.config, run.paths, Path(submission["cwd"]))
@@ -121,22 +99,7 @@ def write_last_word(
     *,
     is_hurried: bool = False,
 ) -> None:
-    """Write how a run ended, why, and what its samples add up to.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    journal
-        Where it is written.
-    devices
-        What the run computed on; it may have let go of them.
-    ended
-        What `run_attempts` has returned.
-    is_hurried
-        Whether this process is to be ended soon: how the run ended is written first,
-        since a day of samples of some nodes takes minutes to read.
-    """
+    """Write how a run ended, why, and what its samples add up to."""
     state, cause = ended
     journal.record["cause"] = cause
     if is_hurried:

@@ -24,17 +24,6 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json
 
-__all__ = [
-    "early_exit_cause",
-    "failure_cause",
-    "lost_node_cause",
-    "make_cause",
-    "read_stacks",
-    "simple_cause",
-    "stop_cause",
-    "stopped_by",
-]
-
 _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
@@ -78,15 +67,7 @@ def failure_cause(
     attempt: int,
     left: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Return the cause of a failed attempt, from the earliest failure.
-
-    Parameters
-    ----------
-    ranks
-        Every rank; those that the supervisor killed itself are never the cause.
-    left
-        Ranks that were through before: who waits for one in a collective fails.
-    """
+    """Return the cause of a failed attempt, from the earliest failure."""
     first = _first_failure(ranks, paths, attempt)
     if first is None:
         unknown = make_cause("unknown", None, "no rank failed by itself", None)
@@ -103,15 +84,7 @@ def failure_cause(
 def lost_node_cause(
     what: str, ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
 ) -> dict[str, Any]:
-    """Return the cause of an attempt that lost a node.
-
-    Parameters
-    ----------
-    what
-        Which node is gone, and how that is known.
-    ranks
-        Every rank; one that failed by itself is the cause, whatever happened after it.
-    """
+    """Return the cause of an attempt that lost a node."""
     first = _first_failure(ranks, paths, attempt)
     if first is None or first.is_consequence:
         return make_cause("node", None, what, None)
@@ -200,15 +173,7 @@ def stop_cause(
     *,
     ready: bool,
 ) -> dict[str, Any]:
-    """Return why and how an attempt was stopped.
-
-    Parameters
-    ----------
-    request
-        The request to stop: ``by`` and more.
-    ready
-        Whether the ranks had begun their task.
-    """
+    """Return why and how an attempt was stopped."""
     # A rank that is not ready yet ends by the signal that asks it to stop, as does a
     # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)

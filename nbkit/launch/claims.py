@@ -24,19 +24,6 @@ from nbkit.launch.pool_folder import (
 )
 from nbkit.store.processes import ProcessIdentity
 
-__all__ = [
-    "MOST_NUMBER",
-    "PATIENCE_SECONDS",
-    "SCHEMA",
-    "Entry",
-    "check_name",
-    "claim_file",
-    "device_file",
-    "holders_of",
-    "leases",
-    "read_entries",
-]
-
 SCHEMA = 1
 """Version of a claim's file; whatever else is found there is left alone."""
 
@@ -98,17 +85,6 @@ def leases(kind: str) -> dict[str, tuple[str, ...]]:
     """Return ids of the runs that hold devices of this host, by name of the device.
 
     Runs of every user count.
-
-    Parameters
-    ----------
-    kind
-        ``cuda`` for GPUs and MIG instances by UUID, ``replay`` for replayed ones, or
-        ``cpu`` for CPUs, named like ``cpu-3``.
-
-    Raises
-    ------
-    DeviceError
-        If the pool cannot be used, or another process keeps it locked.
     """
     pool = pool_folder()
     with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
@@ -216,13 +192,7 @@ def _told_name(name: object) -> str | None:
 
 
 def check_name(name: str) -> str:
-    """Return a name if a file may be called so.
-
-    Raises
-    ------
-    ValueError
-        If not: it would lead out of the pool.
-    """
+    """Return a name if a file may be called so."""
     if not _NAME.fullmatch(name):
         message = f"{name!r} is not made of letters, digits, '.', '_' and '-'"
         raise ValueError(message)

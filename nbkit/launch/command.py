@@ -19,13 +19,6 @@ from nbkit.store.record import read_json
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
-__all__ = [
-    "RankPlan",
-    "rank_environment",
-    "supervisor_argv",
-    "torchrun_line",
-    "worker_argv",
-]
 
 NODE_VARIABLE = "NBKIT_NODE"
 """Marker of every process of a run's node: one host may play several."""
@@ -65,13 +58,6 @@ class RankPlan:
 
 def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
     """Return the command that supervises a run.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    claim_fd
-        The open file of its place in the queue.
 
     Notes
     -----
@@ -171,23 +157,6 @@ def torchrun_line(
     """Return the shell line that does the same without nbkit's supervisor.
 
     It works in its own folder beside the run's, which has one writer a file.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    root
-        The run's folder.
-    devices
-        UUIDs of the run's GPUs, by local rank; empty on CPUs; None leaves the choice
-        to a scheduler.
-    device_type
-        ``cuda`` or ``cpu``.
-    cpus_per_rank
-        Threads of a rank, which torchrun sets to 1 itself if a node has several ranks;
-        None if they are not known.
-    host
-        Of rank 0, in a line for several nodes, each of which runs it.
     """
     copy = root.with_name(f"{root.name}-torchrun")
     policy = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")

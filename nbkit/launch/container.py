@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
-__all__ = ["container_environment", "in_container"]
-
 
 def in_container(
     config: ExperimentConfig,
@@ -27,23 +25,6 @@ def in_container(
     program: str = "apptainer",
 ) -> list[str]:
     """Return the command of one rank, through the image if the run has one.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    argv
-        The command without an image; its first word is the interpreter, in whose place
-        the image's own ``python`` steps.
-    folders
-        What the rank reads and writes besides its home and ``/tmp``: the store and the
-        data. Each is found under its own name in the image.
-    cwd
-        Folder in which the rank runs.
-    device_type
-        ``cuda`` brings the driver into the image.
-    program
-        ``apptainer`` or ``singularity``.
 
     Notes
     -----
@@ -78,15 +59,6 @@ def container_environment(
     Variables reach the image as they are, unless it sets them itself or the cluster
     asks for a clean environment. Those that a rank cannot do without are given a second
     time under the program's prefix, which goes before both.
-
-    Parameters
-    ----------
-    environment
-        Of the rank.
-    names
-        What it cannot do without.
-    program
-        ``apptainer`` or ``singularity``.
     """
     prefix = f"{program.upper()}ENV_"
     # In a value after the prefix a shell replaces what begins with these.

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
     from nbkit.telemetry.sample import GpuDevice, GpuSample
 
-__all__ = [
-    "Candidate",
-    "DeviceRequest",
-    "request_devices",
-    "threads_of_a_rank",
-    "visible_gpus",
-    "whole_gpus",
-]
 
 _RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
 _DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
@@ -76,14 +68,7 @@ class DeviceRequest:
 
 
 def request_devices(config: ExperimentConfig) -> DeviceRequest:
-    """Return what a run asks for on this machine.
-
-    Raises
-    ------
-    DeviceError
-        If the run could never start here: there are too few devices even when no run
-        holds one, or a named one is unknown.
-    """
+    """Return what a run asks for on this machine."""
     if config.cpus is not None:
         _refuse_unusable_cpus(config.cpus)
     cpus = _usable(config)
@@ -120,17 +105,6 @@ def visible_gpus(device: str) -> list[Candidate]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; empty without any.
 
     Of a GPU that is divided into MIG instances, its instances.
-
-    Parameters
-    ----------
-    device
-        ``auto`` takes a machine without NVML for one without GPUs; ``cuda`` does not.
-
-    Raises
-    ------
-    DeviceError
-        If ``device="cuda"`` and there is no GPU to use, if the variable names one that
-        is not there, or if none of those that it leaves can be read.
     """
     return _usable_gpus(device)[0]
 

@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from nbkit.config import ExperimentConfig
 from nbkit.store.paths import RunPaths
 
-__all__ = ["Engine"]
-
 
 class Engine(Protocol):
     """Starts supervisors; metrics and logs are not its business, files are."""

@@ -40,8 +40,6 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 from nbkit.store.redaction import is_secret_name
 
-__all__ = ["Entry", "function_entry", "script_entry"]
-
 LARGE_BYTES = 50_000_000
 """A function that carries more is launched, with a warning."""
 
@@ -72,13 +70,7 @@ class Entry:
     """Content by its path below ``code/source``."""
 
     def write(self, paths: RunPaths) -> None:
-        """Write the files; only the owner can read arguments.
-
-        Raises
-        ------
-        StoreError
-            If the store cannot be written.
-        """
+        """Write the files; only the owner can read arguments."""
         try:
             make_folder(paths.code)
             if self.pickled is not None:
@@ -99,22 +91,7 @@ def script_entry(
     args: Sequence[Any],
     environment: Mapping[str, str] | None = None,
 ) -> Entry:
-    """Return the entry of a Python script.
-
-    Parameters
-    ----------
-    script
-        Path of a file; the ranks run it as it is now, also when it changes later.
-    args
-        What the script finds in ``sys.argv[1:]``; each becomes text.
-    environment
-        Variables that every rank gets.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file, if it is not Python, or if it does nothing.
-    """
+    """Return the entry of a Python script."""
     path = expanded(script, "script")
     if path.suffix == ".ipynb":
         message = (
@@ -163,19 +140,7 @@ def function_entry(
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Entry:
-    """Return the entry of a function with its arguments.
-
-    Raises
-    ------
-    ConfigError
-        If it, or something it refers to, cannot be sent to another process.
-
-    Warns
-    -----
-    UserWarning
-        If it carries more than 50 MB; the text names the largest part. If a variable
-        of a local module is not what its file says: the ranks import the file.
-    """
+    """Return the entry of a function with its arguments."""
     import cloudpickle
 
     from nbkit.store.pickling import dumps, pickle_sha256
@@ -475,14 +440,7 @@ def _what_is_not_sent(name: str, changed: list[str]) -> str:
 def _sources(
     code_files: Iterable[str] = (),
 ) -> tuple[dict[str, dict[str, str]], dict[str, bytes]]:
-    """Return the files that code came from, by name, and their content by a new name.
-
-    Parameters
-    ----------
-    code_files
-        What the code that is pickled was compiled from: a cell has such a name too,
-        though there is no such file.
-    """
+    """Return the files that code came from, and their content by a new name."""
     described: dict[str, dict[str, str]] = {}
     contents: dict[str, bytes] = {}
     for file, shown in sorted(_cells(code_files).items()):

@@ -13,8 +13,6 @@ from nbkit.store.record import DAMAGE_ERRORS, read_json
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.gpu_faults import faults, kinds, last_readings
 
-__all__ = ["blame_gpus"]
-
 _SPEAKS_OF_GPU = re.compile(r"cuda|nccl|cudnn|cublas|nvml|\bGPU\b", re.IGNORECASE)
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGSEGV"}
 """By which libraries of the driver, or NCCL's watchdog, end a process."""
@@ -25,19 +23,6 @@ def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
 
     What ranks say is often an echo only: a GPU that is lost lets one rank hang and
     others end by NCCL. The sampler heard the driver meanwhile.
-
-    Parameters
-    ----------
-    cause
-        As ranks and supervisor know it.
-    paths
-        The run's files.
-
-    Returns
-    -------
-    dict
-        The cause; of kind ``device`` with ``may_pass``, whether a new attempt on the
-        same GPUs may succeed, if a GPU is at fault.
     """
     kind, said = cause["kind"], cause["message"]
     names, since = _names(paths), _began(paths)

@@ -30,8 +30,6 @@ from nbkit.telemetry.health import shared_memory
 from nbkit.telemetry.nvml import Nvml, open_nvml
 from nbkit.telemetry.occupants import occupants
 
-__all__ = ["findings", "judge_pairs"]
-
 _WHAT = "All-reduce"
 _SLOW = 0.5
 """A pair below this share of the fastest is named."""
@@ -49,13 +47,7 @@ _IS_P2P = "export NCCL_P2P_DISABLE=1 trains until it is fixed"
 
 
 def findings(deadline: float) -> Iterator[Finding]:
-    """Yield what is found.
-
-    Parameters
-    ----------
-    deadline
-        Of `time.monotonic`, in seconds, for everything: the import of torch, too.
-    """
+    """Yield what is found."""
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
@@ -165,17 +157,7 @@ def judge_pairs(
     gpus: Sequence[Candidate],
     paths: dict[tuple[str, str], str | None],
 ) -> Iterator[Finding]:
-    """Yield what pairs of GPUs did, and what is at fault where they did not.
-
-    Parameters
-    ----------
-    rows
-        What `nbkit.worker.gpu_pairs` printed.
-    gpus
-        The GPUs, in the order of the numbers in the rows.
-    paths
-        How a GPU reaches another, as in `nvidia-smi topo -m`, by their UUIDs.
-    """
+    """Yield what pairs of GPUs did, and what is at fault where they did not."""
     told = {
         (tuple(row["pair"]), row["without_p2p"]): row for row in rows if "pair" in row
     }

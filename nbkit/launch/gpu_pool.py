@@ -51,8 +51,6 @@ from nbkit.launch.pool_folder import (
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now
 
-__all__ = ["Claim", "Lease", "Look", "Waiting"]
-
 _NOUNS = {"cuda": "GPU", "replay": "replayed GPU", "cpu": "CPU"}
 
 Look = Callable[[Sequence[str]], Mapping[str, str]]
@@ -137,24 +135,7 @@ class Claim:
 
     @classmethod
     def enter(cls, run_id: str, request: Mapping[str, Any]) -> Self:
-        """Join the end of the queue.
-
-        Parameters
-        ----------
-        run_id
-            Whose claim it is.
-        request
-            ``kind`` (``cuda``, ``replay`` or ``cpu``: names of different kinds are
-            different devices), ``candidates`` (name and label of each device that will
-            do, in the order in which they are taken), ``count``, and ``oversubscribe``
-            (whether devices that others hold will do, and fewer than wanted: such a
-            claim does not wait).
-
-        Raises
-        ------
-        DeviceError
-            If the pool cannot be used, or the request can never be served.
-        """
+        """Join the end of the queue."""
         names = _names(request["candidates"])
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
@@ -201,23 +182,7 @@ class Claim:
         return self._values["since"]
 
     def attempt(self, look: Look | None = None) -> Lease | Waiting | None:
-        """Take the devices if it is this claim's turn and they are free.
-
-        Parameters
-        ----------
-        look
-            What tells which devices processes outside the pool use.
-
-        Returns
-        -------
-        Lease or Waiting or None
-            None tells nothing: another run chooses its devices right now.
-
-        Raises
-        ------
-        DeviceError
-            If the pool cannot be used.
-        """
+        """Take the devices if it is this claim's turn and they are free."""
         if look is None or self._oversubscribe:
             return self._try(self._labels, {})
         # What takes long is asked while no other process waits for it.

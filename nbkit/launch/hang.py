@@ -9,8 +9,6 @@ from nbkit.launch.cause import make_cause
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
-__all__ = ["hang_cause"]
-
 _TELLING_STEPS = 2
 """A rank looks at its GPU once a step: GPUs that finished the same step seem one apart
 where one rank has looked before that and another after it."""
@@ -38,12 +36,6 @@ def hang_cause(
 
     The ranks that are furthest behind keep the others waiting. Where hosts wait for
     GPUs their own places say little: a host continues until its GPU's queue is full.
-
-    Parameters
-    ----------
-    trains_on_gpus
-        Whether the ranks tell which steps their GPUs have finished: 0 is an answer,
-        too, as of a first exchange of gradients that hangs.
     """
     places = [(beat.step, beat.phase) for beat in beats]
     # One that is done keeps no other rank waiting.

@@ -15,8 +15,6 @@ from nbkit.launch.pool_folder import POOL_VARIABLE, allocating, pool_folder
 from nbkit.store.processes import pidfd_problem
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-__all__ = ["findings"]
-
 _OLDEST_SLURM = (22, 5)
 """The oldest version that nbkit is meant for, and the one it is tested with."""
 _LIMIT_SECONDS = 10.0

@@ -22,8 +22,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RECORD_SCHEMA, RunState, read_json, utc_now, write_json
 from nbkit.store.redaction import redacted
 
-__all__ = ["Journal"]
-
 _RESERVE_BYTES = 256 * 1024
 _SIGN_SECONDS = 30.0
 _DESCRIBED = ("code", "environment", "machine", "storage", "worker", "system")

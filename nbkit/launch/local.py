@@ -30,8 +30,6 @@ from nbkit.store.processes import ProcessIdentity, run_markers
 from nbkit.telemetry.storage import describe_storage
 from nbkit.visible import visible
 
-__all__ = ["LocalEngine", "detach", "passed_on", "refuse_network_pool"]
-
 # The shell ends immediately, so the supervisor's parent is not the kernel: one that
 # ends the kernel's tree of children does not find it, and no zombie waits for a busy
 # kernel to look. $0 is the log; the rest is the command.
@@ -73,17 +71,7 @@ class LocalEngine:
     has to turn into the supervisor itself (exec), as ``nice`` does."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return the devices that a run asks for on this machine.
-
-        Raises
-        ------
-        ConfigError
-            If more than one node is asked for, or TF32 that has no effect here.
-        DeviceError
-            If devices are missing or unknown, or cannot be leased.
-        LaunchError
-            If torch is not installed, or the ranks cannot meet.
-        """
+        """Return the devices that a run asks for on this machine."""
         if config.nnodes > 1:
             message = (
                 f"nnodes={config.nnodes}: engine='local' uses one machine; use "
@@ -145,15 +133,7 @@ def _refuse_tf32_without_effect(device_type: str) -> None:
 def detach(
     argv: Sequence[str], paths: RunPaths, log: Path, pass_fds: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Start a run's supervisor in its own session; return who it is.
-
-    Raises
-    ------
-    LaunchError
-        If it is gone already.
-    OSError
-        If it cannot be started.
-    """
+    """Start a run's supervisor in its own session; return who it is."""
     open_to_append(log).close()  # the shell's own would follow the umask
     shell = subprocess.run(
         ["/bin/sh", "-c", _DETACH, str(log), *argv],
@@ -183,13 +163,7 @@ def detach(
 
 
 def refuse_network_pool(pool: Path) -> None:
-    """Raise if the pool's locks would be another host's business too.
-
-    Raises
-    ------
-    DeviceError
-        If the folder is on a file system that hosts share.
-    """
+    """Raise if the pool's locks would be another host's business too."""
     file_system = describe_storage(pool)["file_system"]
     if file_system in _NETWORK:
         message = (

@@ -28,8 +28,6 @@ from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
 from nbkit.telemetry.processes import handling
 
-__all__ = ["LocalDevices", "LocalRanks", "Node"]
-
 _KILL_SECONDS = 10.0
 _STACKS_SECONDS = 0.2
 """What a process has to print its stacks before the next one does."""
@@ -107,13 +105,7 @@ class LocalRanks:
         self._lifeline, self._lifeline_end = os.pipe()
 
     def start(self, meeting: Meeting | None = None) -> None:
-        """Start the ranks, then the sampler.
-
-        Parameters
-        ----------
-        meeting
-            Where the ranks of all nodes find each other; None is here.
-        """
+        """Start the ranks, then the sampler."""
         meeting = meeting or Meeting.here(LOOPBACK)
         listener = meeting.listener
         plan = RankPlan(

@@ -29,8 +29,6 @@ from nbkit.store.processes import hostname
 from nbkit.store.record import read_json
 from nbkit.telemetry.software import software
 
-__all__ = ["ManualEngine", "manual_line"]
-
 _TORCHRUN_PORT = 29_400
 """torchrun's own, where it is unknown which ones are free."""
 
@@ -46,21 +44,6 @@ def manual_line(
     threads: int | None,
 ) -> str:
     """Return the shell line that starts a run's ranks, the same for all hosts.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    root
-        The run's folder.
-    attempt
-        Number of the attempt.
-    host, port
-        Where the hosts meet.
-    python
-        The interpreter, on every host.
-    threads
-        ``OMP_NUM_THREADS`` of each rank; None leaves it to torchrun.
 
     Notes
     -----
@@ -86,17 +69,7 @@ class ManualEngine:
     """Runs whose ranks people start, with one torchrun line on each host."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return what every host needs to know of a run.
-
-        Raises
-        ------
-        ConfigError
-            If it asks for what only other engines can do.
-        LaunchError
-            If torch is missing.
-        DeviceError
-            If this host, as one of the run's, has no GPU to use.
-        """
+        """Return what every host needs to know of a run."""
         if importlib.util.find_spec("torch") is None:
             message = (
                 f"torch is not installed for {sys.executable}, which every host uses; "

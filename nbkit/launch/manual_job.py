@@ -90,13 +90,7 @@ class HandDevices:
 
 
 def supervise_by_hand(root: Path) -> None:
-    """Supervise a run whose ranks people start.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    """
+    """Supervise a run whose ranks people start."""
     paths = RunPaths(root)
 
     def is_mine(submission: dict[str, Any]) -> bool:
@@ -123,13 +117,7 @@ def supervise_by_hand(root: Path) -> None:
 def _wait_for_torchrun(
     root: Path, journal: Journal, nodes: TorchrunNodes, requests: StopRequests
 ) -> dict[str, Any] | None:
-    """Wait until a host has started ranks; return the request to stop before that.
-
-    Raises
-    ------
-    StoreError
-        If the folder was removed or cannot be written.
-    """
+    """Wait until a host has started ranks; return the request to stop before that."""
     wanted = StoredRun(root).config.nnodes
     since = utc_now()
     while not nodes.started:

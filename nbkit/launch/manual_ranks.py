@@ -14,8 +14,6 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
 
-__all__ = ["ManualRanks", "TorchrunNodes", "give_orders"]
-
 _START_SECONDS = 60.0
 """Between the first host that starts its ranks and the last: torchrun has let them
 begin together."""
@@ -27,13 +25,7 @@ _TICK_SECONDS = 0.1
 
 
 def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
-    """Tell every host of a run what to do: ``terminate``, ``stacks``, ``kill``.
-
-    Raises
-    ------
-    StoreError
-        If the run's folder cannot be written.
-    """
+    """Tell every host of a run what to do: ``terminate``, ``stacks``, ``kill``."""
     path = paths.orders(attempt)
     if path.parent.is_dir():
         write_json(path, {"do": list(orders)})
@@ -165,13 +157,7 @@ class ManualRanks:
         self._ended: list[RemoteRank] = []
 
     def start(self) -> None:
-        """Wait until every host has started its ranks.
-
-        Raises
-        ------
-        LaunchError
-            If one does not; the text names those that have.
-        """
+        """Wait until every host has started its ranks."""
         deadline = time.monotonic() + _START_SECONDS
         while not all(rank.pid for rank in self.ranks):
             self._hear()

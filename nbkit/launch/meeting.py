@@ -6,8 +6,6 @@ import errno
 import socket
 from dataclasses import dataclass
 
-__all__ = ["LOOPBACK", "Meeting", "loopback_problem"]
-
 # Where the ranks of a run on one machine meet.
 LOOPBACK = "127.0.0.1"
 _LIMIT_SECONDS = 5.0

@@ -251,13 +251,7 @@ def _data_folders(data: str) -> list[str]:
 
 
 def _container_program(config: ExperimentConfig) -> str | None:
-    """Return what takes ranks into the run's image; None without an image.
-
-    Raises
-    ------
-    LaunchError
-        If this node has neither program.
-    """
+    """Return what takes ranks into the run's image; None without an image."""
     image = config.slurm.container
     if not image:
         return None

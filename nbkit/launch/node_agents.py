@@ -21,8 +21,6 @@ from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.telemetry.software import software_differences
 
-__all__ = ["NodeAgents"]
-
 _READY_SECONDS = 300.0
 """Python takes minutes to start from a file server that a hundred nodes ask."""
 _SILENT_SECONDS = 30.0
@@ -108,13 +106,7 @@ class NodeAgents:
         self._is_closing = False
 
     def start(self) -> None:
-        """Start the agents; once every node is ready, the ranks.
-
-        Raises
-        ------
-        LaunchError
-            If a node cannot run them; the text names it.
-        """
+        """Start the agents; once every node is ready, the ranks."""
         log = self._paths.supervisor_log(self._attempt)
         make_folder(log.parent)
         with open_to_append(log) as errors:
@@ -218,13 +210,7 @@ class NodeAgents:
         self._wait_for_files()
 
     def _wait_for_files(self) -> None:
-        """Wait until what every node has written is seen here.
-
-        Raises
-        ------
-        LaunchError
-            If it does not come.
-        """
+        """Wait until what every node has written is seen here."""
         folder = self._paths.system(self._nodes[0].name).parent
         deadline = time.monotonic() + _VISIBLE_SECONDS
         while True:
@@ -245,14 +231,7 @@ class NodeAgents:
             self._hear(0.5)
 
     def _wait_for(self, done: Callable[[], bool], what: str) -> None:
-        """Hear the agents until something is so.
-
-        Raises
-        ------
-        LaunchError
-            If an agent refuses, if they end, if it takes too long, or if the run is
-            asked to stop meanwhile.
-        """
+        """Hear the agents until something is so."""
         assert self._srun is not None
         deadline = time.monotonic() + _READY_SECONDS
         while True:

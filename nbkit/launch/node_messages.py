@@ -11,8 +11,6 @@ from typing import Any
 
 from nbkit.store.heartbeat import Beat, Phase
 
-__all__ = ["beats_lines", "line", "parse", "read_beats"]
-
 _LONGEST = 1_000
 _BEATS_PER_LINE = 16
 _LONGEST_TEXT = 700

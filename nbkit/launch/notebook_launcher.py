@@ -16,8 +16,6 @@ from nbkit.launch.start import launch
 from nbkit.reading import open_regular
 from nbkit.visible import visible
 
-__all__ = ["notebook_launcher"]
-
 _BLOCK_BYTES = 1 << 20
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")
 

@@ -17,8 +17,6 @@ from nbkit.store.job_state import may_go_on
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 
-__all__ = ["watch"]
-
 _LOOK_SECONDS = 2.0
 _ASK_SECONDS = 60.0
 """Between two questions to Slurm, which alone knows of jobs that end in the queue."""

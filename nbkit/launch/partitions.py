@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from nbkit.errors import LaunchError
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-__all__ = ["GpuCount", "Partition", "partitions", "refuse_too_many_nodes"]
-
 _LIMIT_SECONDS = 10.0
 _FIELDS = ("Partition", "Available", "Time", "NodeList", "StateCompact")
 _GRES_FIELDS = ("Gres", "GresUsed")
@@ -55,13 +53,7 @@ class Partition:
 
 
 def partitions() -> list[Partition]:
-    """Return the partitions of this machine's cluster, the default one first.
-
-    Raises
-    ------
-    SlurmSilentError
-        If there is no Slurm here, or it does not answer within ten seconds.
-    """
+    """Return the partitions of this machine's cluster, the default one first."""
     found: dict[str, Partition] = {}
     for row in _rows():
         name, available, time_limit, _, state, gres, used = row
@@ -80,18 +72,6 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
 
     Slurm takes such a job, since nodes may be added some day. Where it does not tell
     its partitions now, nothing is refused.
-
-    Parameters
-    ----------
-    nnodes
-        Of the job.
-    wanted
-        Its partition, or several separated by commas; empty for any.
-
-    Raises
-    ------
-    LaunchError
-        If every one of them has fewer.
     """
     try:
         every = partitions()

@@ -17,18 +17,6 @@ from pathlib import Path
 
 from nbkit.errors import DeviceError
 
-__all__ = [
-    "POOL_VARIABLE",
-    "READ_FLAGS",
-    "allocating",
-    "lock",
-    "open_shared",
-    "pool_errors",
-    "pool_folder",
-    "unlock",
-    "user_name",
-]
-
 POOL_VARIABLE = "NBKIT_POOL"
 """A folder for the pool's files; all users of a host must name the same one."""
 
@@ -45,12 +33,6 @@ def pool_folder() -> Path:
 
     ``$NBKIT_POOL``, else ``nbkit`` in the first of /run/lock, /dev/shm and /tmp in
     which every user may make files: the same for all users, whichever asks first.
-
-    Raises
-    ------
-    DeviceError
-        If there is none, it cannot be made, or others could take files away in it that
-        are not theirs.
     """
     told = os.environ.get(POOL_VARIABLE)
     if told and not told.startswith("/"):
@@ -126,11 +108,6 @@ def _check(pool: Path) -> None:
 
     The owner of a folder may remove any file in it, so all users have to trust one
     owner, and not two.
-
-    Raises
-    ------
-    DeviceError
-        If not.
     """
     owner = _owner_and_mode(pool)[0]
     missing = [one for one in _folders(pool) if not os.path.lexists(one)]
@@ -173,20 +150,7 @@ def user_name(uid: int) -> str:
 
 @contextlib.contextmanager
 def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bool]:
-    """Hold the pool's lock, and say whether it is held.
-
-    Parameters
-    ----------
-    pool
-        What `pool_folder` returned.
-    patience_seconds
-        How long to wait for its holder; None does not wait, and says so.
-
-    Raises
-    ------
-    DeviceError
-        If another process held it for longer.
-    """
+    """Hold the pool's lock, and say whether it is held."""
     descriptor = open_shared(pool / "pool.lock")
     try:
         deadline = time.monotonic() + (patience_seconds or 0)

@@ -25,8 +25,6 @@ from nbkit.store.redaction import redacted
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["Description", "describe_code", "describe_environment"]
-
 _DIFF = (
     *("-c", "diff.relative=false"),  # git below 2.28 has no --no-relative
     *("diff", "HEAD", "--binary", "--unified=3", "--no-color", "--submodule=short"),
@@ -88,16 +86,7 @@ class Description(threading.Thread):
 
 
 def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
-    """Return the commit of the working folder, and keep its uncommitted diff.
-
-    Returns
-    -------
-    dict
-        ``commit``, ``folder`` (the working folder, seen from the top of the checkout),
-        ``branch``, ``remote``, ``dirty``, ``diff`` (a file of the run, or None),
-        ``untracked`` (number of files); all None outside a git checkout, and what git
-        did not say in time is None.
-    """
+    """Return the commit of the working folder, and keep its uncommitted diff."""
     names = ("commit", "folder", "branch", "remote", "dirty", "diff", "untracked")
     commit = _git(cwd, "rev-parse", "HEAD")
     if commit is None:

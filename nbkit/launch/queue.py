@@ -16,8 +16,6 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
 
-__all__ = ["Place", "wait_for_devices"]
-
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
@@ -55,28 +53,7 @@ def wait_for_devices(
     owner: ProcessIdentity,
     requests: StopRequests,
 ) -> Place | dict[str, Any]:
-    """Return the devices of a run, or the request to stop that came before them.
-
-    Parameters
-    ----------
-    root
-        The run's folder; a run whose folder was removed does not wait.
-    journal
-        Where the place in the queue is written.
-    claim
-        What is wanted; its place in the queue.
-    owner
-        Whose processes on a GPU do not count.
-    requests
-        Who wants the run to stop.
-
-    Raises
-    ------
-    DeviceError
-        If the pool cannot be used.
-    StoreError
-        If the folder was removed or cannot be written.
-    """
+    """Return the devices of a run, or the request to stop that came before them."""
     claim.call(journal.record["name"])
     strangers = _Strangers(owner) if claim.kind == "cuda" else None
     look = _replayed(RunPaths(root), claim) if strangers is None else strangers.look

@@ -14,8 +14,6 @@ from typing import Any
 from nbkit.store.heartbeat import Phase
 from nbkit.telemetry.cuda_errors import is_out_of_memory
 
-__all__ = ["OF_COMMUNICATION", "RankError"]
-
 OF_COMMUNICATION = {"DistBackendError", "DistNetworkError", "DistStoreError"}
 """Classes of what `torch.distributed` raises where another process does not answer."""
 
@@ -92,13 +90,7 @@ class RankError:
         return _LOST_PROCESS.search(self.said) is not None
 
     def is_of_a_neighbour(self, phase: Phase | None) -> bool:
-        """Return whether it looks like the echo of another rank's end.
-
-        Parameters
-        ----------
-        phase
-            What the rank was doing, as far as its heartbeat tells.
-        """
+        """Return whether it looks like the echo of another rank's end."""
         if self.kind == "out_of_memory":
             return False
         if not OF_COMMUNICATION.isdisjoint(self.classes):

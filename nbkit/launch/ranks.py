@@ -18,17 +18,6 @@ from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, kill_session
 
-__all__ = [
-    "LookClock",
-    "RankProcess",
-    "RemoteRank",
-    "WatchedRank",
-    "collect_orphans",
-    "signal_name",
-    "signal_number",
-    "start_ranks",
-]
-
 _LONGEST_LOOK_SECONDS = 1.0
 
 
@@ -195,15 +184,7 @@ def collect_orphans() -> None:
 def start_ranks(
     config: ExperimentConfig, paths: RunPaths, plan: RankPlan, argv: Sequence[str]
 ) -> list[RankProcess]:
-    """Start every rank of one attempt on this node.
-
-    Parameters
-    ----------
-    plan
-        What they share, and where they meet.
-    argv
-        The command of every rank.
-    """
+    """Start every rank of one attempt on this node."""
     variables = rank_variables(config, paths)
     # A rank takes a request to stop once it can answer it: until then the signal
     # waits, instead of ending this rank and leaving the others to wait for it.

@@ -12,8 +12,6 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 
-__all__ = ["LONGEST_GRACE_SECONDS", "StopRequests", "checked_grace", "deadline"]
-
 LONGEST_GRACE_SECONDS = 86_400.0
 """As ``stop_grace_seconds`` of a configuration may be."""
 
@@ -46,14 +44,7 @@ class StopRequests:
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def look(self) -> list[dict[str, Any]]:
-        """Return the requests that stand now: ``by`` and ``grace_seconds`` of each.
-
-        Raises
-        ------
-        StoreError
-            If a request is damaged, or may not be read. While a file server does not
-            answer, there is none.
-        """
+        """Return the requests that stand now: ``by`` and ``grace_seconds`` of each."""
         if self._owner is not None and not self._owner.is_alive():
             self._terminated_by = self._terminated_by or _OWNER_EXIT
         standing = None
@@ -73,13 +64,7 @@ class StopRequests:
 
 
 def checked_grace(grace_seconds: float) -> float:
-    """Return a time for a graceful stop.
-
-    Raises
-    ------
-    ConfigError
-        If it is below 0, not finite, or longer than a day.
-    """
+    """Return a time for a graceful stop."""
     if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
         message = (
             f"grace_seconds={grace_seconds:g} is not from 0 to "

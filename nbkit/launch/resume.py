@@ -28,8 +28,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["SUBMITTED_WITHIN_SECONDS", "held_attempt", "resume"]
-
 SUBMITTED_WITHIN_SECONDS = 120.0
 """A supervisor waits so long for its submission."""
 
@@ -70,13 +68,7 @@ class HeldAttempt:
     """The submission of the attempt before."""
 
     def confirm(self) -> None:
-        """Look whether it is still so, after whatever took its time.
-
-        Raises
-        ------
-        RunError
-            If another process has passed it over.
-        """
+        """Look whether it is still so, after whatever took its time."""
         see_anew(self.paths.logs)
         numbers = [int(p.name) for p in self.paths.logs.iterdir() if p.name.isdecimal()]
         if max(numbers) > self.number or read_json(self.paths.submission) != self.seen:
@@ -90,15 +82,7 @@ class HeldAttempt:
 
 @contextlib.contextmanager
 def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
-    """Hold the next attempt of a run; its number is free again if this fails.
-
-    Raises
-    ------
-    RunError
-        If another process holds it, or has submitted it.
-    StoreError
-        If the run's folder cannot be written.
-    """
+    """Hold the next attempt of a run; its number is free again if this fails."""
     paths, number = run.paths, run.attempt + 1
     try:
         make_folder(paths.logs)

@@ -29,7 +29,6 @@ from nbkit.visible import visible
 if TYPE_CHECKING:
     from nbkit.analysis.diagnose_causes import Diagnosis
 
-__all__ = ["Run", "RunList", "attach", "runs"]
 
 _POLL_SECONDS = 0.1
 _STUBBORN_SECONDS = 60.0

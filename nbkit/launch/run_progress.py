@@ -22,15 +22,6 @@ from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
-__all__ = [
-    "IN_PLACE_SECONDS",
-    "RunPosition",
-    "line_in_place",
-    "plain",
-    "result",
-    "shown",
-]
-
 IN_PLACE_SECONDS = 1.0
 """Between two overwrites in a notebook."""
 _LOG_SECONDS = 60.0

@@ -13,22 +13,12 @@ from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.runs import StoredRun
 from nbkit.store.summary import RunSummary, summarise_run
 
-__all__ = ["run_row"]
-
 
 def run_row(run: StoredRun) -> dict[str, Any]:
     """Return what is known of a run, by flat names; None is unknown.
 
     Where its configuration and its summary have a name in common, the summary's value
     is kept: it is what was, not what was asked for.
-
-    Parameters
-    ----------
-    run
-        A run in any state. Fields are those that its ``config.json`` has: of a run
-        that another version of nbkit launched, that version's, without defaults of
-        this one. What a damaged file would say is unknown, and a run whose state
-        cannot be read is lost, as in every list of runs.
     """
     # Not at every import of a run: it imports what checks configurations.
     from nbkit.config.fields import flat

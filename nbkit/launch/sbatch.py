@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from nbkit.store.paths import RunPaths
 from nbkit.store.processes import JOB_VARIABLE
 
-__all__ = [
-    "sbatch_script",
-    "srun_argv",
-    "srun_environment",
-    "submission_environment",
-]
-
 _OF_SLURM = ("SBATCH_", "SLURM_", "SLURMD_", "SRUN_")
 """How variables of Slurm begin."""
 
@@ -84,23 +77,6 @@ def sbatch_script(
     """Return the whole job script of a run.
 
     The folder of the logs has to be there before the job starts, else Slurm ends it.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    paths
-        The run's files.
-    python
-        The interpreter on the nodes: a path, or a name that ``setup`` puts on PATH.
-    gpus_per_node
-        GPUs to ask of each node; 0 asks for none.
-
-    Raises
-    ------
-    StoreError
-        If the run's folder has a line end in its path, which would begin another
-        option of sbatch.
     """
     if not {"\n", "\r"}.isdisjoint(str(paths.root)):
         message = (
@@ -129,17 +105,6 @@ def srun_argv(
     config: ExperimentConfig, root: Path, *, python: str, nnodes: int
 ) -> list[str]:
     """Return the command of the step whose tasks are the agents, one on each node.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    root
-        The run's folder.
-    python
-        The interpreter on the nodes.
-    nnodes
-        Nodes of the job.
 
     Notes
     -----
@@ -180,13 +145,7 @@ def srun_argv(
 
 
 def srun_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun: the agents' lines have to arrive as they are.
-
-    Parameters
-    ----------
-    inherited
-        The environment of the job, to which a cluster may have added.
-    """
+    """Return the environment for srun: the agents' lines have to arrive as they are."""
     return {name: value for name, value in inherited.items() if name not in _OF_A_STEP}
 
 
@@ -196,13 +155,6 @@ def submission_environment(inherited: Mapping[str, str], script: str) -> dict[st
     A variable of sbatch goes before the script's own line; it is kept where it is
     a user's default for what the script leaves open. A notebook may also run inside a
     job, whose variables would reach into the steps of the new one.
-
-    Parameters
-    ----------
-    inherited
-        The environment of the submitting process.
-    script
-        The job script.
     """
     kept = _KEPT_SETTINGS | {
         name
@@ -303,13 +255,7 @@ def _refusal(reason: str) -> str:
 def _body(
     config: ExperimentConfig, command: Sequence[str], *, says: str = ""
 ) -> list[str]:
-    """Return the lines of shell that do the setup, then become the command.
-
-    Parameters
-    ----------
-    says
-        A line of shell for the case that the setup fails.
-    """
+    """Return the lines of shell that do the setup, then become the command."""
     body = [f"exec {shlex.join(command)}"]
     if not config.slurm.setup:
         return body

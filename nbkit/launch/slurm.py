@@ -30,8 +30,6 @@ from nbkit.store.slurm import SlurmSilentError, ask_slurm
 from nbkit.telemetry.software import software
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = ["SlurmEngine", "end_job"]
-
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 _SUBMIT_SECONDS = 60.0
 _ANSWER_SECONDS = 30.0
@@ -46,18 +44,7 @@ class SlurmEngine:
     """Runs as jobs of a Slurm cluster."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return what a run asks of Slurm.
-
-        Raises
-        ------
-        ConfigError
-            If it asks for what Slurm decides.
-        LaunchError
-            If there is no Slurm here, torch is missing, or the partition has too few
-            nodes.
-        DeviceError
-            If the store is not for other nodes to see.
-        """
+        """Return what a run asks of Slurm."""
         missing = [name for name in _COMMANDS if shutil.which(name) is None]
         if missing:
             message = (
@@ -95,13 +82,7 @@ class SlurmEngine:
     def submit(
         self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
-        """Hand the run to Slurm; return which job it is.
-
-        Raises
-        ------
-        LaunchError
-            If Slurm refuses it, with Slurm's own words.
-        """
+        """Hand the run to Slurm; return which job it is."""
         config = ExperimentConfig.from_store(read_file(paths.config))
         here = Path(sys.executable)
         python = "python" if config.slurm.setup else str(here)
@@ -122,13 +103,7 @@ class SlurmEngine:
         return {"supervisor": None, "job": {"id": job_id, "cluster": cluster}}
 
     def nudge(self, paths: RunPaths) -> None:
-        """End a job that has not begun; wake up the supervisor of one that has.
-
-        Raises
-        ------
-        LaunchError
-            If Slurm cannot be asked, and the job may still have to be ended.
-        """
+        """End a job that has not begun; wake up the supervisor of one that has."""
         try:
             job = _job(paths)
             if job is None:
@@ -145,13 +120,7 @@ class SlurmEngine:
             ask_slurm("scancel", *wake, *job, limit_seconds=_ANSWER_SECONDS)
 
     def reap(self, paths: RunPaths) -> None:
-        """End a job whose supervisor does not answer; Slurm ends all its processes.
-
-        Raises
-        ------
-        LaunchError
-            If Slurm cannot be asked.
-        """
+        """End a job whose supervisor does not answer; Slurm ends all its processes."""
         try:
             if job := _job(paths):
                 ask_slurm("scancel", *job, limit_seconds=_ANSWER_SECONDS)
@@ -173,13 +142,7 @@ def end_job(paths: RunPaths, job: dict[str, Any]) -> str:
 
 
 def _job(paths: RunPaths) -> list[str] | None:
-    """Return what names a run's job for Slurm's commands; None if it has none to end.
-
-    Raises
-    ------
-    SlurmSilentError
-        If Slurm cannot be asked.
-    """
+    """Return what names a run's job for Slurm's commands; None if it has none."""
     job = (read_json(paths.submission) or {}).get("job")
     # Another cluster's number is another job here.
     if job is None or was_submitted_elsewhere(paths.submission, paths.imported):
@@ -219,13 +182,7 @@ def _not_ended(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
 
 
 def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
-    """Hand a script to sbatch; return the job's number, and its cluster if it says so.
-
-    Raises
-    ------
-    LaunchError
-        If Slurm refuses it, with Slurm's own words.
-    """
+    """Hand a script to sbatch; return the job's number, and its cluster if it says so."""
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", str(script)],
@@ -299,11 +256,6 @@ def _gres(
     """Return what the nodes of partitions have besides CPUs, asked once a minute.
 
     A form checks its configuration at every key.
-
-    Raises
-    ------
-    LaunchError
-        If Slurm cannot be asked.
     """
     asked = ("--noheader", "--format=%P|%G", *options)
     try:

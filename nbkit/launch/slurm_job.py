@@ -235,13 +235,7 @@ class JobDevices:
 
 
 def supervise_job(root: Path) -> None:
-    """Supervise a run of this job.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    """
+    """Supervise a run of this job."""
     paths = RunPaths(root)
     job = Job.of_this_process()
     earlier = read_json(paths.record) or {}

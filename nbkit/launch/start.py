@@ -23,8 +23,6 @@ from nbkit.launch.trust import Permit, permit_configurations, permit_new
 from nbkit.launch.variables import check_environment
 from nbkit.store.runs import create_run_folder
 
-__all__ = ["launch", "start_run"]
-
 OwnerExit = Literal["keep", "stop"]
 What = ExperimentConfig | Callable[..., Any] | str | os.PathLike[str]
 
@@ -124,14 +122,7 @@ def start_run(
     origins: dict[str, str],
     tags: dict[str, str],
 ) -> Run:
-    """Start a run, as `launch` does once it knows what.
-
-    Parameters
-    ----------
-    permit
-        Of the folder that the configuration comes from; None if the caller of this
-        process has made it.
-    """
+    """Start a run, as `launch` does once it knows what."""
     if entry is None:
         refuse_without_entry(config)
     refuse_one_class_by_name(config)

@@ -30,29 +30,9 @@ from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
 
-__all__ = [
-    "chosen_owner_exit",
-    "existing_data",
-    "refusals",
-    "refuse_without_entry",
-    "submit",
-]
-
 
 def refusals(config: ExperimentConfig) -> list[NbkitError]:
-    """Return why `launch` would refuse a configuration here and now; empty if not.
-
-    Parameters
-    ----------
-    config
-        A configuration.
-
-    Returns
-    -------
-    list
-        What its checks raise, each beginning with the field, as in ``nnodes=2: ...``.
-        Asking takes up to a second, and may hang with the driver or a file server.
-    """
+    """Return why `launch` would refuse a configuration here and now; empty if not."""
     checks: list[Callable[[], object]] = [
         # One that was read from a store was not checked.
         lambda: config.replace(),
@@ -71,20 +51,7 @@ def refusals(config: ExperimentConfig) -> list[NbkitError]:
 
 
 def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
-    """Return a configuration's ``data`` so that it means the same in any folder.
-
-    Parameters
-    ----------
-    data
-        A name, or the path of a folder or of a multi-label set's CSV file.
-    named
-        The names that may be used.
-
-    Raises
-    ------
-    ConfigError
-        If it is a path that leads nowhere, or where this user may not look.
-    """
+    """Return a configuration's ``data`` so that it means the same in any folder."""
     if data in named:
         return data
     path = expanded(data, "data").resolve()
@@ -122,26 +89,7 @@ def submit(
     cwd: Path | None = None,
     confirm: Callable[[], object] = lambda: None,
 ) -> None:
-    """Start the supervisor of one attempt and write who asked for it.
-
-    Parameters
-    ----------
-    permit
-        Of `nbkit.launch.trust`, for the folder that the configuration, and what it
-        executes, come from.
-    cwd
-        Where the ranks run; None is this process's folder.
-    confirm
-        Called when the supervisor is there, before it learns that it is meant: what
-        this raises ends both.
-
-    Raises
-    ------
-    RunError
-        If the permit is another run's.
-    LaunchError
-        If the supervisor cannot be started.
-    """
+    """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
         message = f"{permit.folder} was checked, not {paths.root}; ask for that."

@@ -53,20 +53,7 @@ def supervise(
     work: Work,
     attempt: int = 0,
 ) -> None:
-    """Do a supervisor's work, with a last word whatever happens.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    is_mine
-        Whether a submission names this process: it may not be written yet.
-    work
-        Called with the journal and the submission.
-    attempt
-        Lowest number of the next attempt: a scheduler may start a supervisor again
-        that no user has submitted again.
-    """
+    """Do a supervisor's work, with a last word whatever happens."""
     journal: Journal | None = None
     try:
         submission = _await_submission(paths, is_mine)
@@ -96,15 +83,7 @@ def end_before_ranks(journal: Journal, request: dict[str, Any]) -> None:
 
 
 def supervise_here(root: Path, claim_fd: int) -> None:
-    """Supervise a run of this machine.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    claim_fd
-        The open file of the run's place in the queue, made by its launcher.
-    """
+    """Supervise a run of this machine."""
     paths = RunPaths(root)
     claim = Claim(claim_fd)
     place: Place | dict[str, Any] | None = None

@@ -35,15 +35,6 @@ from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.runs import list_run_folders
 from nbkit.store.signs import is_supervised
 
-__all__ = [
-    "Leftover",
-    "end_leftovers",
-    "is_elsewhere",
-    "marked_processes",
-    "processes_of_run",
-    "sweep",
-]
-
 _LEFTOVER_SECONDS = 5.0
 _PARTS_OF_A_RANK = (b"nbkit.worker", b"nbkit.launch", b"multiprocessing")
 
@@ -166,16 +157,7 @@ def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) 
 def end_leftovers(
     find: Callable[[], Set[ProcessIdentity]],
 ) -> tuple[list[dict[str, Any]], Set[ProcessIdentity]]:
-    """End what ranks have left, until nothing is found, and collect it.
-
-    Returns
-    -------
-    list of dict
-        ``pid`` and ``command`` of each program that was ended and is none of nbkit's,
-        torch's or Python's own; standard error has them, too.
-    set of ProcessIdentity
-        What is left after some seconds.
-    """
+    """End what ranks have left, until nothing is found, and collect it."""
     deadline = time.monotonic() + _LEFTOVER_SECONDS
     commands: dict[ProcessIdentity, str] = {}
     while left := find():

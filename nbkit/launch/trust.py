@@ -28,13 +28,6 @@ from nbkit.store.runs import StoredRun
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
-__all__ = [
-    "Permit",
-    "permit_configurations",
-    "permit_new",
-    "permit_run",
-    "permit_study",
-]
 
 Lines = Iterator[tuple[str, Any]]
 
@@ -50,13 +43,7 @@ class Permit:
     """Of the run or study that was judged."""
 
     def load(self, file: Path) -> Any:
-        """Return what is pickled in a file of the folder.
-
-        Raises
-        ------
-        RunError
-            If the file is elsewhere.
-        """
+        """Return what is pickled in a file of the folder."""
         # Few who launch load anything, and cloudpickle takes a while to import.
         from nbkit.store.pickles import load
 
@@ -75,25 +62,7 @@ def permit_new(paths: RunPaths) -> Permit:
 
 
 def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> Permit:
-    """Return the permit to execute what a run's folder holds.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    trust
-        Execute it in any case, and print first what that is.
-    loads
-        Pickles that are read instead: what its function returned.
-
-    Raises
-    ------
-    RunError
-        Without `trust`, if the run was imported, or if another user owns its folder or
-        can write what is executed.
-    StoreError
-        If its files cannot be read.
-    """
+    """Return the permit to execute what a run's folder holds."""
     folders = {folder for file in loads for folder in file.parents}
     files = [paths.config, paths.submission, paths.record, *loads]
     files += sorted(folder for folder in folders if paths.root in folder.parents)
@@ -107,18 +76,6 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
     """Refuse shell lines, containers and arguments for Slurm that others have written.
 
     Everything else in a configuration names what this user has installed.
-
-    Parameters
-    ----------
-    configs
-        Configurations that are to be launched.
-    trust
-        Execute them in any case, and print first what their runs would execute.
-
-    Raises
-    ------
-    RunError, StoreError
-        As `permit_run`.
     """
     for config in configs:
         folder, asked = config.slurm.came_from, _asked_of_slurm(config)
@@ -145,25 +102,7 @@ def permit_study(
     *,
     trust: bool,
 ) -> Permit:
-    """Return the permit to execute a study.
-
-    Parameters
-    ----------
-    paths
-        The study's files.
-    arms, environment
-        What they say.
-    trust
-        Execute it in any case, and print first what that is.
-
-    Raises
-    ------
-    RunError
-        Without `trust`, if the study was imported, or if another user owns its folder
-        or can write its plan.
-    StoreError
-        If its files cannot be read.
-    """
+    """Return the permit to execute a study."""
 
     def told() -> Lines:
         yield from _variables(environment)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
     from nbkit.store.paths import RunPaths
 
-__all__ = ["CONTRACT", "check_environment", "is_recorded", "rank_variables"]
 
 _RECORDED = re.compile(
     r"^(NCCL|CUDA|CUBLAS|CUDNN|OMP|GOMP|MKL|KMP|GLOO|TORCH|TORCHINDUCTOR|PYTORCH|DALI|SLURM"
@@ -56,13 +55,7 @@ def rank_variables(config: ExperimentConfig, paths: RunPaths) -> dict[str, str]:
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raise unless variables may be set for ranks, and kept in the record.
-
-    Raises
-    ------
-    ConfigError
-        If one is the run's own, no text, cannot be a variable, or looks like a secret.
-    """
+    """Raise unless variables may be set for ranks, and kept in the record."""
     if not isinstance(environment, Mapping):
         kind = type(environment).__name__
         message = f"environment={environment!r:.80} is of type {kind}; pass a dict."

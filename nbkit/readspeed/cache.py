@@ -38,16 +38,6 @@ from nbkit.readspeed.places import kind_of, unproven_because
 from nbkit.statistics import size_in_words
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = [
-    "Coldness",
-    "check_cold",
-    "check_warm",
-    "make_cold",
-    "missing_bytes",
-    "resident_share",
-    "warm_up",
-]
-
 _PAGE_BYTES = mmap.PAGESIZE
 _WINDOW_BYTES = 2**30
 """Of a file that is looked at in one piece; a multiple of the page size."""
@@ -253,13 +243,7 @@ def warm_up(files: Path | Sequence[Path]) -> Coldness:
 def check_warm(
     files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
 ) -> Coldness:
-    """Return how much is in memory of what has just been read.
-
-    Parameters
-    ----------
-    files, extents
-        See `resident_share`.
-    """
+    """Return how much is in memory of what has just been read."""
     share = resident_share(files, extents)
     if share is None:
         reason = "read once before; how much of it is in memory is unknown"
@@ -360,15 +344,7 @@ def _read_through(path: Path, is_over: threading.Event) -> None:
 
 
 def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | None:
-    """Return how many pages of a file are in memory, and how many there are.
-
-    Parameters
-    ----------
-    path
-        The file.
-    end
-        Bytes at its front that count; None for all.
-    """
+    """Return how many pages of a file are in memory, and how many there are."""
     descriptor = descriptor_of(path)
     try:
         if not _may_own(descriptor) and not os.access(

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from nbkit.errors import NbkitError
 from nbkit.readspeed.work import Work
 
-__all__ = ["fio_version", "read"]
-
 
 def fio_version() -> str | None:
     """Return the installed version, such as ``fio-3.33``; None without fio."""

@@ -11,8 +11,6 @@ from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
 
-__all__ = ["findings"]
-
 _MEANINGS = {
     "local": "this host's own; runs of several nodes need a shared one",
     "network": "runs of several nodes can use it, where all see it at this path",

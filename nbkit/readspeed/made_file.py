@@ -12,8 +12,6 @@ from pathlib import Path
 from nbkit.errors import ConfigError
 from nbkit.store.metrics import store_error
 
-__all__ = ["made_file"]
-
 _NAME = ".nbkit-readspeed-"
 _PIECE_BYTES = 2**22
 _LEFT_FREE = 0.1
@@ -28,20 +26,6 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     A killed process leaves it; the next one in that folder removes it a day later.
 
     Random, because some storage compresses, or keeps equal blocks once.
-
-    Parameters
-    ----------
-    folder
-        Exists, and may be written.
-    size_bytes
-        Of the file.
-
-    Raises
-    ------
-    ConfigError
-        If there is too little space, or the folder is none.
-    StoreError
-        If the folder cannot be written.
     """
     if not folder.is_dir():
         message = f"{folder} is not a folder; name a file, or a folder that exists."

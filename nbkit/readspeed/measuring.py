@@ -22,8 +22,6 @@ from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, Work, work_on
 from nbkit.statistics import Summary
 from nbkit.store.record import utc_now
 
-__all__ = ["Cache", "Engine", "ReadSpeed", "Reading", "measure"]
-
 Cache: TypeAlias = Literal["cold", "warm"]
 Engine: TypeAlias = Literal["auto", "own", "fio"]
 

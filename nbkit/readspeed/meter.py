@@ -25,8 +25,6 @@ from typing import Self, TypeAlias
 
 from nbkit.readspeed.places import block_device
 
-__all__ = ["Interval", "Meter"]
-
 _SECTOR_BYTES = 512
 """The unit of the counters, whatever the device has."""
 

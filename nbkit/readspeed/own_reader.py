@@ -23,8 +23,6 @@ from nbkit.readspeed import reader
 from nbkit.readspeed.work import Work
 from nbkit.telemetry.cpus import usable_cpus
 
-__all__ = ["OwnReader"]
-
 _MOST_PROCESSES = 32
 _NOTICE_SECONDS = 0.02
 """From when the processes are told to begin until they do, all in the same moment."""
@@ -50,13 +48,7 @@ class OwnReader:
         self.num_processes = min(work.threads, cpus, _MOST_PROCESSES)
 
     def start(self) -> None:
-        """Start the processes that read; a second call does nothing.
-
-        Raises
-        ------
-        NbkitError
-            If one cannot start.
-        """
+        """Start the processes that read; a second call does nothing."""
         if self.num_processes == 1 or self._processes:
             return
         with self._ending_on_error():

@@ -10,16 +10,6 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.telemetry.storage import describe_storage
 
-__all__ = [
-    "Counter",
-    "Kind",
-    "block_device",
-    "counter_of",
-    "describe_place",
-    "kind_of",
-    "unproven_because",
-]
-
 Kind: TypeAlias = Literal["local", "network", "memory", "own cache", "unknown"]
 Counter: TypeAlias = Literal["disk_read_bytes", "net_rx_bytes"]
 """Of a host's samples."""
@@ -55,21 +45,7 @@ _NO_DISK = re.compile(r"(loop|ram|zram|nbd|rbd)\d")
 
 
 def kind_of(file_system: str | None) -> Kind:
-    """Return what the page cache says of a file system's files.
-
-    Parameters
-    ----------
-    file_system
-        As ``/proc/self/mountinfo`` names it.
-
-    Returns
-    -------
-    str
-        ``local``: what is not in the page cache is read from a device. ``network``: or
-        from the memory of a server. ``memory``: nothing is ever read from a device.
-        ``own cache``: the file system has a cache that cannot be asked. ``unknown``:
-        any other, such as one that is stacked on others (overlay).
-    """
+    """Return what the page cache says of a file system's files."""
     name = file_system or ""
     if name in _MEMORY:
         return "memory"
@@ -81,13 +57,7 @@ def kind_of(file_system: str | None) -> Kind:
 
 
 def counter_of(storage: Mapping[str, Any]) -> Counter | None:
-    """Return which counter of a host sees what arrives from a storage; None if none.
-
-    Parameters
-    ----------
-    storage
-        What `describe_place` says of it.
-    """
+    """Return which counter of a host sees what arrives from a storage; None if none."""
     if storage["kind"] != "network":
         return "disk_read_bytes"
     how = f"{storage.get('options') or ''},{storage.get('source') or ''}"
@@ -96,15 +66,7 @@ def counter_of(storage: Mapping[str, Any]) -> Counter | None:
 
 
 def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
-    """Return why an empty page cache proves nothing of a file; None if it does.
-
-    Parameters
-    ----------
-    storage
-        What `nbkit.telemetry.storage.describe_storage` says of the file.
-    path
-        The file; what its device is on is looked at too.
-    """
+    """Return why an empty page cache proves nothing of a file; None if it does."""
     file_system = storage["file_system"]
     kind = kind_of(file_system)
     if kind == "own cache":
@@ -135,13 +97,7 @@ def _under(device: Path) -> Iterator[str]:
 
 
 def describe_place(path: Path) -> dict[str, Any]:
-    """Return what storage a path is on, as JSON values; unknown is None.
-
-    Returns
-    -------
-    dict
-        That of `nbkit.telemetry.storage.describe_storage`, with ``kind``.
-    """
+    """Return what storage a path is on, as JSON values; unknown is None."""
     described = describe_storage(path)
     return {**described, "kind": kind_of(described["file_system"])}
 

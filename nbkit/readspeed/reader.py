@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, Work
 
-__all__ = ["read"]
-
 _MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 

@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 
 from nbkit.errors import ConfigError
 
-__all__ = ["ALIGNMENT_BYTES", "Operation", "Pattern", "Work", "work_on"]
-
 Pattern: TypeAlias = Literal["sequential", "random"]
 
 Operation: TypeAlias = tuple[int, int, int]
@@ -95,21 +93,7 @@ def work_on(
     threads: int,
     direct: bool,
 ) -> Work:
-    """Return what to read of some files.
-
-    Parameters
-    ----------
-    files
-        One large file, or many. Of many, the first are read until there are enough
-        bytes; with ``random``, files are drawn from all of them.
-    pattern, operation_bytes, total_bytes, threads, direct
-        See `nbkit.readspeed.measure`.
-
-    Raises
-    ------
-    ConfigError
-        If the files hold too little for one operation a thread.
-    """
+    """Return what to read of some files."""
     sizes = _sizes(files)
     if len(files) == 1:
         # Whole operations alone, so that every engine reads the same.

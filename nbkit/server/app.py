@@ -18,8 +18,6 @@ from nbkit.server.sessions import list_kernels
 from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
 
-__all__ = ["NbkitServer"]
-
 _MAX_INTERVAL_SECONDS = 60.0
 _TENSORBOARD_IDLE_SECONDS = 600.0
 

@@ -9,8 +9,6 @@ import signal
 import time
 from asyncio.subprocess import Process
 
-__all__ = ["FRESH_SECONDS", "LastWords", "end", "hear_out", "how_it_ended", "listen"]
-
 _END_SECONDS = 3.0
 _KILLED_SECONDS = 3.0
 _LAST_SECONDS = 1.0
@@ -35,42 +33,20 @@ class LastWords:
         self._heard = time.monotonic()
 
     def after(self, reason: str, since: float = -math.inf) -> str:
-        """Return a reason, followed by the last line if there is one.
-
-        Parameters
-        ----------
-        reason
-            Why the process ended.
-        since
-            Leave out a line that came before, by `time.monotonic`.
-        """
+        """Return a reason, followed by the last line if there is one."""
         lines = self._bytes.decode(errors="replace").strip().splitlines()
         return ": ".join([reason, *(lines[-1:] if self._heard >= since else [])])
 
 
 async def listen(process: Process, words: LastWords) -> None:
-    """Keep the last output of a process, and read so that it never blocks.
-
-    Parameters
-    ----------
-    process
-        Its standard error is a pipe.
-    words
-        Where it is kept.
-    """
+    """Keep the last output of a process, and read so that it never blocks."""
     assert process.stderr is not None
     while data := await process.stderr.read(1 << 16):
         words.add(data)
 
 
 async def hear_out(listener: asyncio.Task[None]) -> None:
-    """Let a listener take what an ended process has left in its pipe.
-
-    Parameters
-    ----------
-    listener
-        Of `listen`; it has ended afterwards.
-    """
+    """Let a listener take what an ended process has left in its pipe."""
     # A process that it left running may hold the pipe forever.
     await asyncio.wait([listener], timeout=_LAST_SECONDS)
     listener.cancel()
@@ -82,13 +58,6 @@ async def end(process: Process, *, at_once: bool = False) -> None:
 
     One that hangs in the kernel cannot be killed: it is left alone, and has no return
     code.
-
-    Parameters
-    ----------
-    process
-        Its standard input is a pipe; it ends when the pipe is closed.
-    at_once
-        Kill it without waiting.
     """
     assert process.stdin is not None
     process.stdin.close()
@@ -117,13 +86,7 @@ async def end(process: Process, *, at_once: bool = False) -> None:
 
 
 def how_it_ended(returncode: int) -> str:
-    """Return a return code in words.
-
-    Parameters
-    ----------
-    returncode
-        As `subprocess` has it: a signal is negative.
-    """
+    """Return a return code in words."""
     if returncode >= 0:
         return f"exit code {returncode}"
     try:

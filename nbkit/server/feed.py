@@ -20,8 +20,6 @@ from nbkit.server import child
 from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
 from nbkit.store.metrics import to_json_line
 
-__all__ = ["Feed"]
-
 _DELAYS_SECONDS = (1, 2, 5, 10, 30, 60)
 """Until the next start, by the number of failures in a row."""
 _HEALTHY_SECONDS = 60.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from prometheus_client import Gauge
 
-__all__ = ["Gauges"]
-
 _GAUGES = {
     "utilization_percent": ("nbkit_gpu_utilization_percent", "Busy time", 1),
     "memory_used_mib": ("nbkit_gpu_memory_used_bytes", "Memory in use", 2**20),
@@ -29,15 +27,7 @@ class Gauges:
         }
 
     def set(self, gpu: Mapping[str, Any], values: Mapping[str, float | None]) -> None:
-        """Set one GPU's gauges.
-
-        Parameters
-        ----------
-        gpu
-            ``index`` and ``uuid``.
-        values
-            By column of a sample.
-        """
+        """Set one GPU's gauges."""
         labels = (str(gpu["index"]), str(gpu["uuid"]))
         for column, (gauge, factor) in self._gauges.items():
             value = values.get(column)

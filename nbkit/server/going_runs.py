@@ -8,8 +8,6 @@ from contextlib import suppress
 from nbkit.store.record import DAMAGE_ERRORS, RunState
 from nbkit.store.run_list import list_runs
 
-__all__ = ["GoingRuns"]
-
 _ALL_SECONDS = 30.0
 """Between two checks of all runs: an old one may have been resumed."""
 _FIRST_SECONDS = 1.0

@@ -13,9 +13,6 @@ from nbkit.errors import StoreError
 from nbkit.server.monitor import Monitor
 from nbkit.store.metrics import to_json_line
 
-__all__ = ["ApiHandler", "NbkitHandler", "unreadable"]
-
-
 _LARGEST_SEQ = 2**63
 _MOST_BODY_BYTES = 1 << 16
 """Requests to this extension have a few short fields."""
@@ -73,13 +70,7 @@ class ApiHandler(NbkitHandler, APIHandler):
         self.reply({"message": message}, status)
 
     def body(self, *known: str) -> dict[str, Any]:
-        """Return the fields of the request's JSON object.
-
-        Raises
-        ------
-        ValueError
-            If it is too long, is not an object, or has an unknown field.
-        """
+        """Return the fields of the request's JSON object."""
         if len(self.request.body) > _MOST_BODY_BYTES:
             message = (
                 f"the body has {len(self.request.body):,} bytes (limit "

@@ -16,8 +16,6 @@ from jupyter_core.paths import jupyter_config_path, jupyter_path
 from nbkit.health import Finding, installed, tell
 from nbkit.packages import DISTRIBUTION, REINSTALL, pip_install
 
-__all__ = ["findings"]
-
 _EXTENSION = "nbkit.server"
 _PAGE = "nbkit"
 _WIDGETS = {

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["GAP", "History"]
-
 GAP = 255
 
 GPU_COLUMNS = ("utilization_percent", "memory_used_percent", "power_percent")
@@ -70,19 +68,7 @@ class History:
         gpus: Mapping[str, Sequence[float | None]],
         host: Sequence[float | None],
     ) -> None:
-        """Keep a sample.
-
-        Parameters
-        ----------
-        seq
-            Number of the sample's message.
-        t
-            Its time, in seconds since 1970.
-        gpus
-            By UUID: percent of utilization, memory and power limit; None if unknown.
-        host
-            Percent of CPU and memory.
-        """
+        """Keep a sample."""
         self._forget_strangers(gpus)
         values = _flat(gpus, host)
         self._fine.add(t, values)
@@ -90,15 +76,7 @@ class History:
         self._seen.append((seq, t))
 
     def fill(self, rows: Iterable[Sequence[Any]], now: float) -> None:
-        """Put what others have sampled into gaps; what is known stays.
-
-        Parameters
-        ----------
-        rows
-            ``[t, gpus, host]`` as in `add`, in order of time.
-        now
-            The time, in seconds since 1970.
-        """
+        """Put what others have sampled into gaps; what is known stays."""
         past = [(t, _flat(gpus, host)) for t, gpus, host in rows]
         self._fine.fill(past, now)
         self._coarse.fill(past, now)
@@ -109,13 +87,7 @@ class History:
         return self._seen[position - 1][1] if position else None
 
     def parts(self, since: float | None = None) -> list[dict[str, Any]]:
-        """Return both lengths as base64 columns, at most 200 kB in all.
-
-        Parameters
-        ----------
-        since
-            Only slots that end later; None for all.
-        """
+        """Return both lengths as base64 columns, at most 200 kB in all."""
         series = len(self._fine.columns) or 1
         room = (_MESSAGE_BYTES // series - 2 * _COLUMN_BYTES) * 3 // 4
         fine = self._fine.part(since, min(_FINE_SLOTS, max(1, room * 2 // 3)), 1)

@@ -25,8 +25,6 @@ from nbkit.server.stream import Hub, Viewer
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.processes import RUN_ID_VARIABLE
 
-__all__ = ["FEED_COMMAND", "Monitor", "Settings"]
-
 FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
 
 _GRACE_SECONDS = 5.0
@@ -129,24 +127,12 @@ class Monitor:
             ]
 
     def connect(self, viewer: Viewer, stream: str | None, since: int | None) -> None:
-        """Show a viewer everything, or what it missed.
-
-        Parameters
-        ----------
-        stream, since
-            The stream that the viewer knows, and its newest message's number.
-        """
+        """Show a viewer everything, or what it missed."""
         self.watch()
         self._hub.add(viewer, self._missed(stream, since))
 
     def glance(self, stream: str | None, since: int | None) -> list[bytes]:
-        """Return what `connect` would send at first, and watch until the next glance.
-
-        Parameters
-        ----------
-        stream, since
-            As in `connect`.
-        """
+        """Return what `connect` sends at first, and watch until the next glance."""
         self.watch()
         frames = self._hub.lasting(self._missed(stream, since))
         self._rest(_GLANCE_SECONDS)
@@ -169,15 +155,7 @@ class Monitor:
         self._hub.refuse(viewer, message)
 
     async def look(self, limit: int = NEWEST) -> Look:
-        """Return the newest runs, and older ones that have not ended, as they are now.
-
-        Raises
-        ------
-        StoreError
-            If the store does not answer.
-        OSError
-            If it cannot be read.
-        """
+        """Return the newest runs, and older ones that have not ended."""
         kernels = await self.kernels() or []
         return await self.store.do(lambda: self.runs.look(kernels, limit))
 

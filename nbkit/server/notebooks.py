@@ -11,9 +11,6 @@ from jupyter_core.utils import ensure_async
 
 from nbkit.study.notebooks import notebooks
 
-__all__ = ["copy_notebook", "describe_notebooks"]
-
-
 _LABELS = {
     "interactive": "Interactive tour",
     "scaling": "Scaling",
@@ -44,17 +41,7 @@ def describe_notebooks() -> list[dict[str, str]]:
 
 
 async def copy_notebook(contents_manager: Any, path: Path, folder: str) -> str:
-    """Copy a notebook by way of the contents manager; return the copy's path there.
-
-    Parameters
-    ----------
-    contents_manager
-        Of the Jupyter server; its files may be anywhere.
-    path
-        The notebook's own file.
-    folder
-        Path in the contents, without slashes at its ends.
-    """
+    """Copy a notebook by way of the contents manager; return the copy's path there."""
     name = await ensure_async(
         contents_manager.increment_filename(path.name, folder, insert="-")
     )

@@ -29,8 +29,6 @@ from nbkit.server.websocket import StreamHandler
 from nbkit.store.runs import StoredRun
 from nbkit.study.notebooks import notebook
 
-__all__ = ["ROUTES"]
-
 _MOST_RUNS = 1000
 _READ_ONLY = (
     "This server's sidebar is read-only: it cannot stop runs or copy notebooks. Ask "

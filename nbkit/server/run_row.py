@@ -11,18 +11,6 @@ from nbkit.store.processes import hostname
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun
 
-__all__ = [
-    "Row",
-    "cause_of",
-    "devices_of",
-    "empty_row",
-    "last_sign",
-    "nodes_of",
-    "queue_of",
-    "times_of",
-    "unix_seconds",
-]
-
 Row = dict[str, Any]
 
 

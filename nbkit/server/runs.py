@@ -35,8 +35,6 @@ from nbkit.store.progress import progress, total_steps
 from nbkit.store.record import RunState, of_newest_attempt, parse_json, read_json
 from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
 
-__all__ = ["NEWEST", "Look", "RunTable", "find_exactly", "is_own"]
-
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
@@ -104,15 +102,7 @@ class RunTable:
         self._steps_until = 0.0
 
     def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
-        """Return the newest runs, and older ones that have not ended.
-
-        Parameters
-        ----------
-        kernels
-            Of the server, so that a run is shown with the notebook that launched it.
-        limit
-            So many of the newest.
-        """
+        """Return the newest runs, and older ones that have not ended."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         owners = self._kernel_owners(kernels)
         folders, going = self._newest_folders(), self._going.ids()
@@ -137,13 +127,7 @@ class RunTable:
         return Look([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
 
     def one(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
-        """Return one run's row and its record; a damaged one is None.
-
-        Raises
-        ------
-        RunNotFoundError
-            If there is no such run.
-        """
+        """Return one run's row and its record; a damaged one is None."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
@@ -287,13 +271,7 @@ class RunTable:
 
 
 def find_exactly(run_id: str) -> Path:
-    """Return the folder of a run of this store, given its whole id.
-
-    Raises
-    ------
-    RunNotFoundError
-        If there is none; also if a link leads out of the store.
-    """
+    """Return the folder of a run of this store, given its whole id."""
     if is_id(run_id):
         folder = find_run_folder(run_id)
         if folder.name == run_id and _is_inside(folder):

@@ -8,8 +8,6 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import ensure_async
 
-__all__ = ["Kernel", "list_kernels"]
-
 
 @dataclass(frozen=True)
 class Kernel:
@@ -30,13 +28,7 @@ class Kernel:
 
 
 async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel]:
-    """Return every kernel; the request does not count as activity.
-
-    Parameters
-    ----------
-    kernel_manager, session_manager
-        Of the Jupyter server.
-    """
+    """Return every kernel; the request does not count as activity."""
     paths: dict[str, str] = {}
     for session in await ensure_async(session_manager.list_sessions()):
         if session["type"] == "notebook" and session.get("kernel"):

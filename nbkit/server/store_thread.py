@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from nbkit.errors import StoreError
 
-__all__ = ["StoreThread"]
-
 T = TypeVar("T")
 
 _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
@@ -34,13 +32,7 @@ class StoreThread:
         self._busy_since: float | None = None
 
     async def do(self, job: Callable[[], T]) -> T:
-        """Return what a function returns, or raise what it raises.
-
-        Raises
-        ------
-        StoreError
-            If it, or what was begun before it, takes too long.
-        """
+        """Return what a function returns, or raise what it raises."""
         if self._thread is None:
             # A daemon: what hangs must not keep the server from ending.
             self._thread = threading.Thread(

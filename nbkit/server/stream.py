@@ -13,8 +13,6 @@ from tornado.websocket import WebSocketClosedError
 
 from nbkit.store.metrics import to_json_line
 
-__all__ = ["SCHEMA", "Hub", "Viewer"]
-
 SCHEMA = 1
 
 _LASTING = ("status", "inventory", "sample", "runs")
@@ -109,15 +107,7 @@ class Hub:
         return max((viewer.quiet_seconds for viewer in self.viewers), default=0.0)
 
     def broadcast(self, kind: str, values: dict[str, Any]) -> int:
-        """Send a message to all viewers; return its number.
-
-        Parameters
-        ----------
-        kind
-            Becomes ``type``.
-        values
-            The rest; ``t`` and ``host`` may be among them.
-        """
+        """Send a message to all viewers; return its number."""
         self._seq += 1
         t = values.get("t", round(time.time(), 3))
         frame = self.frame(kind, {**values, "t": t}, self._seq)

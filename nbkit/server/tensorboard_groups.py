@@ -18,15 +18,6 @@ from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
 from nbkit.store.record import read_json
 from nbkit.store.runs import list_run_folders
 
-__all__ = [
-    "MOST_RUNS",
-    "Curves",
-    "all_curves",
-    "are_curves",
-    "curves_of_study",
-    "list_studies",
-]
-
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""
 _MOST_LOOKED_AT = 1000
@@ -45,28 +36,14 @@ class Curves:
 
 
 def all_curves() -> Curves:
-    """Return the curves of the newest runs of the store.
-
-    Raises
-    ------
-    RunNotFoundError
-        If none of them has any.
-    """
+    """Return the curves of the newest runs of the store."""
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
     return Curves(_existing("the store", named), len(folders))
 
 
 def curves_of_study(study_id: str) -> Curves:
-    """Return the curves of a study's newest runs, by arm and repeat.
-
-    Raises
-    ------
-    RunNotFoundError
-        If there is no such study, or none of its runs has curves.
-    StoreError
-        If its file cannot be read.
-    """
+    """Return the curves of a study's newest runs, by arm and repeat."""
     content = None
     if is_id(study_id):
         content = read_json(StudyPaths(studies_folder() / study_id).study)

@@ -24,8 +24,6 @@ from nbkit.server.tensorboard_groups import (
 )
 from nbkit.store.paths import RunPaths
 
-__all__ = ["TENSORBOARD_ROUTES", "may_be_framed"]
-
 _LONGEST_REQUEST_SECONDS = 600.0
 _ALL_RUNS = "all-runs"
 _STUDY = "study-"
@@ -61,13 +59,7 @@ directly must not run scripts as the user."""
 
 
 def may_be_framed(settings: Mapping[str, Any]) -> bool:
-    """Return whether a server's pages may be shown inside its other pages.
-
-    Parameters
-    ----------
-    settings
-        Of its web application. JupyterHub sets a policy that forbids it.
-    """
+    """Return whether a server's pages may be shown inside its other pages."""
     policy = (settings.get("headers") or {}).get(_POLICY, "")
     for directive in str(policy).split(";"):
         words = directive.split()
@@ -163,13 +155,7 @@ class PageHandler(NbkitHandler, JupyterHandler):
     """Whether the browser has, or soon has, the beginning of an answer."""
 
     def get_login_url(self) -> str:
-        """Refuse an unknown user: a login page would appear inside the frame.
-
-        Raises
-        ------
-        tornado.web.HTTPError
-            Always.
-        """
+        """Refuse an unknown user: a login page would appear inside the frame."""
         raise web.HTTPError(403)
 
     def check_xsrf_cookie(self) -> None:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODULE", "NOT_INSTALLED", "READY"]
-
 MODULE = "nbkit.server.tensorboard_process"
 NOT_INSTALLED = 3
 """The exit code if TensorBoard is not installed."""

@@ -26,8 +26,6 @@ from nbkit.packages import pip_install
 from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 
-__all__ = ["MOST_TENSORBOARDS", "TENSORBOARD_COMMAND", "Board", "TensorBoards"]
-
 MOST_TENSORBOARDS = 4
 """Most that run concurrently; each takes some 100 MB."""
 TENSORBOARD_COMMAND = ("-m", MODULE)
@@ -85,20 +83,7 @@ class TensorBoards:
         return self._boards.get(key)
 
     async def open(self, key: str, files: EventFiles) -> bool:
-        """Have a TensorBoard; return whether it was started now.
-
-        Parameters
-        ----------
-        key
-            The run, or the group of runs.
-        files
-            Of the run; or of every run of the group, which may have changed.
-
-        Raises
-        ------
-        RunError
-            If it does not start, with its output, or if too many others are in use.
-        """
+        """Have a TensorBoard; return whether it was started now."""
         async with self._making:
             board = self._boards.get(key)
             if board is not None and board.is_ending:
@@ -123,13 +108,7 @@ class TensorBoards:
         return is_new
 
     def keep(self, key: str) -> bool:
-        """Count as used a TensorBoard whose runs were found lately; else return False.
-
-        Parameters
-        ----------
-        key
-            The run, or the group of runs.
-        """
+        """Count as used a TensorBoard whose runs were found lately, or return False."""
         board = self._boards.get(key)
         if board is None or board.client is None:
             return False

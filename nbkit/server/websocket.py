@@ -14,8 +14,6 @@ from tornado.websocket import WebSocketHandler
 from nbkit.server.handler import NbkitHandler
 from nbkit.server.stream import Viewer
 
-__all__ = ["StreamHandler"]
-
 _LONGEST_BYTES = 4096
 _CLOSED_BYTES = 1 << 20
 """Tornado closes a socket that sends a larger message, without reading it."""
@@ -86,13 +84,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         self.finish()
 
     def _interval(self, message: str | bytes) -> float:
-        """Return the interval that a message asks for.
-
-        Raises
-        ------
-        ValueError
-            If it is anything else.
-        """
+        """Return the interval that a message asks for."""
         values = _object(message)
         if values.get("type") != "interval":
             text = f"unknown type={_short(values.get('type'))}; use 'interval'."

@@ -40,8 +40,6 @@ from typing import Self
 from nbkit.errors import NotEnoughDataError
 from nbkit.statistics.student_t import student_t_quantile
 
-__all__ = ["Area", "area_under_roc", "combined"]
-
 
 @dataclass(frozen=True)
 class Area:
@@ -77,22 +75,7 @@ class Area:
     def interval(
         self, *, confidence: float = 0.95, between: tuple[float, float] = (0.0, 0.0)
     ) -> tuple[float, float] | None:
-        """Return the interval in which the value of other groups is expected.
-
-        Parameters
-        ----------
-        confidence
-            Its level.
-        between
-            A further variance of the value, such as that of the mean over trainings,
-            and its degrees of freedom; see `nbkit.statistics.auroc.combined`.
-
-        Returns
-        -------
-        tuple or None
-            None where the spread is not known: a class has fewer than two groups, or
-            the order is perfect, so that nothing varies.
-        """
+        """Return the interval in which the value of other groups is expected."""
         own, further = self.variance, between[0]
         freedom = self.degrees_of_freedom
         if freedom is None or own <= 0:
@@ -118,26 +101,6 @@ def area_under_roc(
 
     That is how often an image with the label scores higher than one without; equal
     scores count half.
-
-    Parameters
-    ----------
-    scores
-        Higher for images that seem to have the label.
-    labels
-        1 for images that have it, else 0.
-    groups
-        What each image belongs to, such as its patient; None if every image stands for
-        itself.
-
-    Returns
-    -------
-    Area or None
-        None if all images have the label or none, or if a score is not a number.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If these are not equally many.
     """
     members = range(len(scores)) if groups is None else groups
     if not len(scores) == len(labels) == len(members):
@@ -174,14 +137,6 @@ def area_under_roc(
 
 def combined(areas: Sequence[Area], weights: Sequence[float] | None = None) -> Area:
     """Return a weighted sum of areas of the same images; their mean without weights.
-
-    Parameters
-    ----------
-    areas
-        Of several labels, models or trainings; what a group adds to all of them adds
-        up, or cancels.
-    weights
-        One for each; they may be negative.
 
     Notes
     -----

@@ -480,13 +480,5 @@ def efficiency(
     base_images_per_second: float,
     base_world_size: int = 1,
 ) -> float:
-    """Return the rate per device over the rate per device of a smaller size.
-
-    Parameters
-    ----------
-    images_per_second, base_images_per_second
-        All devices together.
-    world_size, base_world_size
-        Devices of all nodes together.
-    """
+    """Return the rate per device over the rate per device of a smaller size."""
     return (images_per_second / world_size) / (base_images_per_second / base_world_size)

@@ -14,8 +14,6 @@ from statistics import fmean
 
 from nbkit.statistics.summary import require_positive, summarise
 
-__all__ = ["Times", "olympic_mean", "summarise_times"]
-
 _FEWEST_OLYMPIC = 3
 
 

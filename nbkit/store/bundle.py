@@ -42,15 +42,6 @@ from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
 from nbkit.store.signs import SILENT_SECONDS
 from nbkit.visible import encodable, visible
 
-__all__ = [
-    "BUNDLE_SCHEMA",
-    "MANIFEST",
-    "BundledFile",
-    "Manifest",
-    "digest",
-    "export",
-]
-
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20

@@ -24,8 +24,6 @@ from nbkit.store.paths import RunPaths, StudyPaths
 from nbkit.store.record import RunState, parse_json
 from nbkit.visible import visible
 
-__all__ = ["checked_manifest", "refused"]
-
 _GIB = 1 << 30
 _LONGEST_NAME = 255
 """Bytes, by Linux."""
@@ -44,24 +42,7 @@ _RUN, _STUDY = RunPaths(Path()), StudyPaths(Path())
 def checked_manifest(
     archive: zipfile.ZipFile, source: Path, runs: Path, *, large: bool
 ) -> Manifest:
-    """Return what a bundle holds, after all of it was looked at.
-
-    Parameters
-    ----------
-    archive
-        The bundle.
-    source
-        Its file.
-    runs
-        The folder of runs that it is for.
-    large
-        Whether it may be of any size that fits on the disk.
-
-    Raises
-    ------
-    StoreError
-        If anything in it is not as nbkit writes it.
-    """
+    """Return what a bundle holds, after all of it was looked at."""
     manifest = _manifest(archive, source)
     _check_names(archive, manifest, source)
     _check_room(manifest, source, runs, large=large)

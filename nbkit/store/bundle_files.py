@@ -10,8 +10,6 @@ from pathlib import Path
 from nbkit.store.paths import RunPaths
 from nbkit.visible import encodable, visible
 
-__all__ = ["ODD", "files_of_run"]
-
 _ODD_FILE = "a link, or not a regular file"
 _CONTROL = "its name has a control character"
 _NOT_UTF8 = "its name is not UTF-8"

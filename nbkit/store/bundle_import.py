@@ -34,8 +34,6 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, utc_now, write_json
 
-__all__ = ["ImportedBundle", "import_bundle", "unpack_bundle"]
-
 _STAGING = ".import-"
 _WRITER = "process.json"
 """Which process writes into a folder of that name."""
@@ -150,13 +148,7 @@ def _take(
 
 
 def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
-    """Return whether a run or study is not there yet.
-
-    Raises
-    ------
-    RunError
-        If another is there.
-    """
+    """Return whether a run or study is not there yet."""
     if not root.exists():
         return True
     different = _first_difference(root, files)

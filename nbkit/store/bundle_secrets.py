@@ -19,8 +19,6 @@ from nbkit.store.record import read_json
 from nbkit.store.redaction import secret_lines
 from nbkit.visible import visible
 
-__all__ = ["open_own", "warn_of_secrets", "without_arguments"]
-
 _MOST_SCANNED_BYTES = 1 << 20
 """Of one file: no source is longer, and of a log the beginning has to do."""
 _MOST_TOLD = 10
@@ -39,13 +37,7 @@ def without_arguments(path: Path, paths: RunPaths) -> tuple[str | None, bytes | 
 
 
 def open_own(path: Path) -> BinaryIO:
-    """Return an open file of a run.
-
-    Raises
-    ------
-    StoreError
-        If only its owner may read it.
-    """
+    """Return an open file of a run."""
     try:
         return open_regular(path)
     except StoreError as error:

@@ -10,8 +10,6 @@ from typing import Any, Self
 from nbkit.reading import LINE_BYTES, open_regular, parse_object
 from nbkit.store.nonfinite import NonFinite
 
-__all__ = ["FiniteFollower", "FiniteReading"]
-
 _WITHOUT_LOSS = "load"
 """Task whose steps have no loss."""
 _BLOCK_BYTES = 1 << 20
@@ -60,13 +58,7 @@ class FiniteReading:
             self._lost_evaluation = self._lost_evaluation or step
 
     def found(self, worker: Line) -> NonFinite | None:
-        """Return where the run stopped being finite; None if it did not.
-
-        Parameters
-        ----------
-        worker
-            ``worker.json``, or an empty object.
-        """
+        """Return where the run stopped being finite; None if it did not."""
         if worker.get("task") == _WITHOUT_LOSS:
             return None
         told = self._told or NonFinite.from_dict(worker.get("nonfinite"))
@@ -114,13 +106,6 @@ class FiniteFollower:
         """Read what is new, and return where the run stopped being finite.
 
         After the time limit it reads no more: the next call continues from there.
-
-        Raises
-        ------
-        OSError
-            If the file is there and cannot be read.
-        ValueError
-            If a line that matters is damaged.
         """
         self.has_all = True
         if worker.get("task") == _WITHOUT_LOSS:

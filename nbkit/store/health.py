@@ -19,8 +19,6 @@ from nbkit.store.paths import store_folder
 from nbkit.store.record import read_json, write_json, write_json_once
 from nbkit.store.runs import list_run_folders
 
-__all__ = ["findings", "try_writing"]
-
 _LEAST_FREE_BYTES = 5 * 2**30
 """Two checkpoints of a large vision model (300 M weights and momenta in FP32)."""
 
@@ -47,18 +45,7 @@ def findings() -> Iterator[Finding]:
 
 
 def try_writing(folder: Path) -> str | None:
-    """Do all that a run does with its files, in a test folder.
-
-    Returns
-    -------
-    str or None
-        What the file system cannot do; None if it can do everything.
-
-    Raises
-    ------
-    StoreError
-        If nothing can be written there.
-    """
+    """Do all that a run does with its files, in a test folder."""
     try:
         with tempfile.TemporaryDirectory(prefix=".nbkit-doctor-", dir=folder) as made:
             return _try(Path(made))

@@ -14,8 +14,6 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["COLLECTIVES_SIGNAL", "Beat", "HeartbeatBoard", "Phase"]
-
 COLLECTIVES_SIGNAL = signal.SIGRTMIN + 2
 """Asks a rank to write down its last collective operations. Every rank blocks it from
 its start on: one that has none to write is not ended by it."""

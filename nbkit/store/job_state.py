@@ -31,8 +31,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, of_newest_attempt, read_json
 from nbkit.store.signs import SILENT_SECONDS, is_silent, unseen
 
-__all__ = ["Standing", "announce", "may_go_on", "standing"]
-
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
 _RUNNING_SECONDS = 15.0
@@ -61,17 +59,7 @@ class Standing:
 
 
 def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
-    """Return where a run stands.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    submission
-        With ``job``: what sbatch gave.
-    record
-        As it is now; empty before the supervisor's first write.
-    """
+    """Return where a run stands."""
     known = of_newest_attempt(record, submission)
     written = RunState(known["state"]) if known else None
     if written is not None and written.is_final:

@@ -12,8 +12,6 @@ import datetime
 
 from nbkit.store.jobs import Job
 
-__all__ = ["end_words", "waiting_words"]
-
 _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 

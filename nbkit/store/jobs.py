@@ -25,15 +25,6 @@ from typing import Any
 from nbkit.store.shared_answers import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-__all__ = [
-    "ANSWER_SECONDS",
-    "GONE",
-    "Job",
-    "announce_job",
-    "find_job",
-    "why_unknown",
-]
-
 ANSWER_SECONDS = 5.0
 """An answer is good for so long."""
 _PATIENCE_SECONDS = 2.0
@@ -94,26 +85,7 @@ def find_job(
     max_age_seconds: float = ANSWER_SECONDS,
     submitted_at: float | None = None,
 ) -> Job | None:
-    """Return what Slurm says of one of this user's jobs.
-
-    Parameters
-    ----------
-    job_id
-        As sbatch gave it.
-    cluster
-        Name of the cluster; None is this machine's.
-    max_age_seconds
-        An answer of that age will do.
-    submitted_at
-        Unix time; a job that is older than the last question, and missing in its
-        answer, is looked up in the accounts immediately.
-
-    Returns
-    -------
-    Job or None
-        None if Slurm has not answered; see `why_unknown`. A job that came after the
-        last question is None till the next.
-    """
+    """Return what Slurm says of one of this user's jobs."""
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 

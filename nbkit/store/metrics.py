@@ -21,15 +21,6 @@ from typing import Any, Self
 from nbkit.errors import StoreError
 from nbkit.reading import lines_of, open_regular, parse_object
 
-__all__ = [
-    "JsonLinesReader",
-    "JsonLinesWriter",
-    "Restarts",
-    "read_json_lines",
-    "to_json_line",
-    "without_repeats",
-]
-
 _MOST_ATTEMPTS = 5000
 """Of a run: several times its most restarts."""
 
@@ -133,13 +124,7 @@ class JsonLinesReader:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return every whole line of a file as an object.
-
-    Raises
-    ------
-    StoreError
-        If a line is none.
-    """
+    """Return every whole line of a file as an object."""
     try:
         return JsonLinesReader(path).read()
     except ValueError as error:
@@ -190,18 +175,7 @@ class Restarts:
 
 
 def without_repeats(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return lines of metrics without those that a resumed attempt has repeated.
-
-    Parameters
-    ----------
-    lines
-        Of ``metrics.jsonl``, in their order.
-
-    Raises
-    ------
-    ValueError
-        If they tell of more attempts than a run can have.
-    """
+    """Return lines of metrics without those that a resumed attempt has repeated."""
     restarts = Restarts()
     for line in lines:
         restarts.begins(line)
@@ -217,14 +191,7 @@ def to_json_line(values: dict[str, Any]) -> str:
 
 
 def store_error(path: Path, error: OSError, instead: str | None = None) -> StoreError:
-    """Return the error that says what to do about a file that cannot be written.
-
-    Parameters
-    ----------
-    instead
-        How to name another folder, which the words "that you may write" go after; None
-        is another store.
-    """
+    """Return the error that says what to do about a file that cannot be written."""
     another = f"{instead or 'set NBKIT_HOME to a folder'} that you may write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",

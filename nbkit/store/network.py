@@ -7,8 +7,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["age_seconds", "see_anew"]
-
 
 def see_anew(folder: Path) -> None:
     """Have a network file system look again which files the folder has now.

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-__all__ = ["NonFinite"]
-
 
 @dataclass(frozen=True)
 class NonFinite:

@@ -18,20 +18,6 @@ from typing import Any, BinaryIO, NamedTuple
 from nbkit.errors import StoreError
 from nbkit.store.record import OWNERS, read_json
 
-__all__ = [
-    "FOLDER_MODE",
-    "Others",
-    "imported_from",
-    "is_of_others",
-    "make_folder",
-    "open_new",
-    "open_to_append",
-    "submitted",
-    "was_submitted_elsewhere",
-    "what_others_own",
-    "write_file",
-]
-
 FOLDER_MODE = 0o755
 """Of a folder that has to be new, for ``mkdir``; see `make_folder`."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -50,70 +36,32 @@ class Others(NamedTuple):
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, unless it is there.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-    """
+    """Make a folder, and those above it that are missing, unless it is there."""
     missing = [one for one in path.parents if not one.exists()]
     for one in reversed([path, *missing]):
         one.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def open_new(path: Path) -> BinaryIO:
-    """Open an empty file for writing, replacing what was there.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    """
+    """Open an empty file for writing, replacing what was there."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, OWNERS), "wb")
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a file for writing at its end, and not what a link leads to.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    """
+    """Open a file for writing at its end, and not what a link leads to."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, OWNERS), "ab")
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, replacing what was there.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write a file, replacing what was there."""
     with open_new(path) as file:
         file.write(content)
 
 
 def what_others_own(paths: Iterable[Path], folders: Iterable[Path]) -> Others | None:
-    """Return what another user owns or can write; None if nothing.
-
-    Parameters
-    ----------
-    paths
-        Files and folders, without what is in them.
-    folders
-        Folders with all that is in them. A link there counts itself: only its owner
-        can lead it elsewhere.
-
-    Raises
-    ------
-    OSError
-        If they cannot be looked at. What is missing is skipped.
-    """
+    """Return what another user owns or can write; None if nothing."""
     me = os.geteuid()
     for path, status in chain(_each(paths), _each_below(folders)):
         if status.st_uid != me:
@@ -127,30 +75,12 @@ def what_others_own(paths: Iterable[Path], folders: Iterable[Path]) -> Others | 
 
 
 def is_of_others(mark: Path, paths: Iterable[Path]) -> bool:
-    """Tell whether a run or study was imported, or others own or can write its files.
-
-    Parameters
-    ----------
-    mark
-        Its ``imported.json``.
-    paths
-        As of `what_others_own`.
-    """
+    """Tell whether a run or study was imported, or others can write its files."""
     return imported_from(mark) is not None or what_others_own(paths, []) is not None
 
 
 def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
-    """Return the host that a run or study was imported from; None if it was not.
-
-    Parameters
-    ----------
-    mark
-        Its ``imported.json``, which another user has filled: what cannot be printed
-        is left out.
-    thorough
-        Look for the mark wherever links lead: what is in an imported run was
-        imported. Otherwise only the folder itself may be a link.
-    """
+    """Return the host that a run or study was imported from; None if it was not."""
     marks = [mark]
     if thorough or mark.parent.is_symlink():
         marks += _marks_around(mark)
@@ -165,15 +95,7 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
 
 
 def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
-    """Tell whether a run's last attempt came with an import, not from here.
-
-    Parameters
-    ----------
-    submission
-        Its ``submission.json``, which a resume replaces.
-    mark
-        Its ``imported.json``.
-    """
+    """Tell whether a run's last attempt came with an import, not from here."""
     try:
         imported = read_json(mark)
         if imported is None:
@@ -185,13 +107,7 @@ def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
 
 
 def submitted(submission: Path) -> list[Any]:
-    """Return number and time of a run's last attempt, as ``submission.json`` has them.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read.
-    """
+    """Return number and time of a run's last attempt, as ``submission.json`` has them."""
     found = read_json(submission) or {}
     return [found.get("attempt"), found.get("time")]
 

@@ -49,22 +49,6 @@ import platformdirs
 from nbkit.errors import StoreError
 from nbkit.reading import ID, regular_files
 
-__all__ = [
-    "ID_PATTERN",
-    "RunPaths",
-    "StudyPaths",
-    "is_id",
-    "is_study",
-    "manifests_folder",
-    "reports_folder",
-    "runs_folder",
-    "store_folder",
-    "studies_folder",
-    "study_folders",
-    "the_study_folder",
-]
-
-
 ID_PATTERN = f"^{ID}$"
 """What the id of a run or study looks like."""
 
@@ -79,11 +63,6 @@ def store_folder() -> Path:
 
     A relative path is meant from where this process first asked for its store; it stays
     the same store when the process changes its folder.
-
-    Raises
-    ------
-    StoreError
-        If it is in the user's home folder, and there is none.
     """
     home = os.environ.get("NBKIT_HOME")
     try:
@@ -362,13 +341,7 @@ class StudyPaths:
 
 
 def study_folders(study_id: str = "") -> list[Path]:
-    """Return the folders of the studies of an id, or of the end of one; oldest first.
-
-    Parameters
-    ----------
-    study_id
-        Empty means all.
-    """
+    """Return the folders of the studies with an id, or its end; oldest first."""
     if is_study(study_id):
         return [studies_folder() / study_id]
     if not re.fullmatch(r"[\w-]*", study_id):
@@ -378,13 +351,7 @@ def study_folders(study_id: str = "") -> list[Path]:
 
 
 def the_study_folder(study_id: str) -> Path:
-    """Return the folder of the one study that is meant.
-
-    Raises
-    ------
-    StoreError
-        If no study, or more than one, has that id or ends so.
-    """
+    """Return the folder of the one study that is meant."""
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]

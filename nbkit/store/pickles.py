@@ -8,31 +8,18 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-__all__ = ["load", "load_with_names"]
-
 
 def load(data: bytes) -> Any:
     """Return a pickled value; its tensors are on the CPU, also those of a GPU.
 
     Objects of a class that this process has are of that class, which stays as it is.
     A pickle is a program: only read what you or a person you trust has written.
-
-    Parameters
-    ----------
-    data
-        Made by `nbkit.store.pickling.dumps`.
     """
     return _Unpickler(io.BytesIO(data)).load()
 
 
 def load_with_names(data: bytes) -> tuple[Any, dict[str, Any]]:
-    """Return a value, and what names in ``__main__`` mean where it was pickled.
-
-    Parameters
-    ----------
-    data
-        Made by `nbkit.store.pickling.dumps`.
-    """
+    """Return a value, and what names in ``__main__`` mean where it was pickled."""
     unpickler = _Unpickler(io.BytesIO(data))
     return unpickler.load(), unpickler.load()
 

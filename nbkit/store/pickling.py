@@ -30,8 +30,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["MAIN", "Pickle", "dumps", "pickle_sha256"]
-
 MAIN = ("__main__", "__mp_main__")
 """The main module; in a child that multiprocessing has spawned, it has two names."""
 
@@ -81,13 +79,7 @@ class Pickle:
 
 
 def dumps(value: Any) -> Pickle:
-    """Return a value's pickle.
-
-    Raises
-    ------
-    Exception
-        Whatever a value that cannot be pickled raises.
-    """
+    """Return a value's pickle."""
     with io.BytesIO() as file, _both_mains_by_value():
         pickler = _CodePickler(file)
         pickler.dump(value)
@@ -322,13 +314,7 @@ def _reduce_decorated(obj: Any) -> Any:
 
 
 def _reduce_named_type(obj: Any) -> Any:
-    """Return how a `NewType`, a ``type X = ...`` or the like is made again.
-
-    Returns
-    -------
-    tuple or None
-        None if another process finds it by its module and name.
-    """
+    """Return how a `NewType`, a ``type X = ...`` or the like is made again."""
     if not isinstance(obj, _NAMED_TYPES):
         return None
     module = None if obj.__module__ in MAIN else sys.modules.get(obj.__module__)

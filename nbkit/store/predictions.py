@@ -21,14 +21,6 @@ from nbkit.reading import lines_of, open_regular
 from nbkit.store.metrics import store_error
 from nbkit.store.record import new_beside
 
-__all__ = [
-    "ClassPredictions",
-    "LabelPredictions",
-    "Predictions",
-    "read_predictions",
-    "write_predictions",
-]
-
 _ONE_CLASS = ["file", "label", "predicted", "score"]
 _SCORE = ".score"
 
@@ -65,24 +57,7 @@ Predictions = ClassPredictions | LabelPredictions
 
 
 def read_predictions(path: Path) -> Predictions | None:
-    """Return what a model said of every evaluation image.
-
-    Parameters
-    ----------
-    path
-        `nbkit.store.paths.RunPaths.predictions`.
-
-    Returns
-    -------
-    ClassPredictions or LabelPredictions or None
-        None if there is no such file: the run had no evaluation, or images without
-        names.
-
-    Raises
-    ------
-    StoreError
-        If the file is there and cannot be read, or is none of predictions.
-    """
+    """Return what a model said of every evaluation image."""
     try:
         with open_regular(path) as file:
             lines = (
@@ -102,13 +77,7 @@ def read_predictions(path: Path) -> Predictions | None:
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Replace the file of predictions; readers never see half of it.
-
-    Raises
-    ------
-    StoreError
-        If it cannot be written.
-    """
+    """Replace the file of predictions; readers never see half of it."""
     header, columns = _to_columns(predictions)
     try:
         descriptor, temporary = new_beside(path)

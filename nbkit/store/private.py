@@ -10,8 +10,6 @@ from nbkit.errors import RunError
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.record import read_json
 
-__all__ = ["PRIVATE_FIELDS", "make_store", "private_part", "read_entry"]
-
 PRIVATE_FIELDS = ("argv", "environment")
 """What is in ``private.json``; runs of the earlier form have it in ``entry.json``."""
 
@@ -21,11 +19,6 @@ def make_store(store: Path | None = None) -> None:
 
     The default place is for its owner alone. A store that ``$NBKIT_HOME`` names may be
     a team's: the umask decides.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
     """
     store = store or store_folder()
     is_default = not os.environ.get("NBKIT_HOME") and store == store_folder()
@@ -33,19 +26,7 @@ def make_store(store: Path | None = None) -> None:
 
 
 def read_entry(paths: RunPaths) -> dict[str, Any] | None:
-    """Return what the ranks execute, with `PRIVATE_FIELDS`.
-
-    Returns
-    -------
-    dict or None
-        None if the run executes no function or script. `PRIVATE_FIELDS` are missing if
-        the run came without them, from a bundle.
-
-    Raises
-    ------
-    StoreError
-        If a file cannot be read; ``private.json`` is for the run's owner alone.
-    """
+    """Return what the ranks execute, with `PRIVATE_FIELDS`."""
     entry = read_json(paths.entry)
     if entry is None:
         return None
@@ -54,21 +35,7 @@ def read_entry(paths: RunPaths) -> dict[str, Any] | None:
 
 
 def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return `PRIVATE_FIELDS` of a run, without which it cannot be executed again.
-
-    Parameters
-    ----------
-    entry
-        What its ``entry.json`` holds.
-
-    Raises
-    ------
-    RunError
-        If the run came without them, or without its function; the text names the
-        files.
-    StoreError
-        If they are for another user alone.
-    """
+    """Return `PRIVATE_FIELDS` of a run, without which it cannot be executed again."""
     needed = [] if "environment" in entry else [paths.private]
     if entry.get("kind") == "function":
         needed.append(paths.entry_pickle)

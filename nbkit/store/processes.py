@@ -25,23 +25,6 @@ from nbkit.clock import boot_id
 if TYPE_CHECKING:
     from nbkit.store.paths import RunPaths
 
-__all__ = [
-    "JOB_VARIABLE",
-    "RUN_FOLDER_VARIABLE",
-    "RUN_ID_VARIABLE",
-    "ProcessIdentity",
-    "boot_id",
-    "hostname",
-    "is_cleaner",
-    "is_of_another_job",
-    "kill",
-    "kill_session",
-    "pid_namespace",
-    "pidfd_problem",
-    "run_markers",
-    "session_members",
-    "start_problem",
-]
 
 _FORKING_ROUNDS = 2
 
@@ -76,13 +59,7 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int | None = None) -> Self:
-        """Return the identity of a living process, by default this one.
-
-        Raises
-        ------
-        ProcessLookupError
-            If there is no such process.
-        """
+        """Return the identity of a living process, by default this one."""
         pid = os.getpid() if pid is None else pid
         status = _stat(pid)
         if status is None:

@@ -12,15 +12,6 @@ from typing import Any
 from nbkit.reading import parse_object, read_end
 from nbkit.statistics import images_per_second, latency_timings
 
-__all__ = [
-    "RATE_STEPS",
-    "newest_rate",
-    "progress",
-    "queue_words",
-    "rank_words",
-    "total_steps",
-]
-
 _TAILS_BYTES = (1 << 15, 1 << 20, 1 << 25)
 """Of the end of a file, as much as is needed for a line that tells where the run is: a
 line of a function's or plug-in's own numbers may be long."""
@@ -33,37 +24,12 @@ _LOGGED = {"loss", "images_per_second"}
 
 
 def total_steps(config: dict[str, Any]) -> int | None:
-    """Return how many steps a run has; unknown for a function.
-
-    Parameters
-    ----------
-    config
-        The run's, as it is stored.
-    """
+    """Return how many steps a run has; unknown for a function."""
     return config.get("steps") if config.get("task", "train") in WITH_STEPS else None
 
 
 def progress(metrics: Path) -> dict[str, Any]:
-    """Return step, loss and rate of a run, as far as it tells them.
-
-    Parameters
-    ----------
-    metrics
-        Its file of metrics, of which the end is looked at: 32 KiB, and more only where
-        these tell nothing.
-
-    Returns
-    -------
-    dict
-        ``step``, ``loss`` and ``images_per_second``; empty where it tells nothing yet.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read; one that is not there tells nothing.
-    ValueError
-        If the newest line is damaged, or one of the newest steps.
-    """
+    """Return step, loss and rate of a run, as far as it tells them."""
     newest, lines = _last_telling(metrics)
     if newest is None:
         return {}
@@ -81,13 +47,7 @@ def progress(metrics: Path) -> dict[str, Any]:
 
 
 def rank_words(cause: Mapping[str, Any]) -> str:
-    """Return where a run failed, as in `` on rank 3 (n2)``; empty if on no single rank.
-
-    Parameters
-    ----------
-    cause
-        Why it ended, as a record has it.
-    """
+    """Return where a run failed, as `` on rank 3 (n2)``; empty if on no single rank."""
     if cause.get("rank") is None:
         return ""
     node = f" ({cause['node']})" if cause.get("node") else ""
@@ -95,13 +55,7 @@ def rank_words(cause: Mapping[str, Any]) -> str:
 
 
 def queue_words(queue: Mapping[str, Any]) -> str:
-    """Return where a run waits, if that is known, and for what.
-
-    Parameters
-    ----------
-    queue
-        As `nbkit.store.runs.StoredRun.queue` tells it.
-    """
+    """Return where a run waits, if that is known, and for what."""
     reason = str(queue.get("reason"))
     if queue.get("position") is None:
         return reason
@@ -109,13 +63,7 @@ def queue_words(queue: Mapping[str, Any]) -> str:
 
 
 def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return images per second now, over the newest steps; None without one.
-
-    Parameters
-    ----------
-    steps
-        The newest `RATE_STEPS` measured lines of kind ``step``, or fewer.
-    """
+    """Return images per second now, over the newest steps; None without one."""
     rate = images_per_second(steps)
     return None if rate is None else round(rate, 2)
 

@@ -23,22 +23,6 @@ from nbkit.reading import parse_object, read_file
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths, StudyPaths
 
-__all__ = [
-    "DAMAGE_ERRORS",
-    "OWNERS",
-    "RECORD_SCHEMA",
-    "RunState",
-    "damage_told",
-    "damage_words",
-    "new_beside",
-    "of_newest_attempt",
-    "read_json",
-    "replace_file",
-    "utc_now",
-    "write_json",
-    "write_json_once",
-]
-
 _MOST_WORDS = 160
 RECORD_SCHEMA = "nbkit.run/1"
 
@@ -122,13 +106,7 @@ _JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")
 
 @contextmanager
 def damage_told(root: Path) -> Iterator[None]:
-    """Say of a run's folder that it is damaged where reading its files fails.
-
-    Raises
-    ------
-    StoreError
-        In place of any of `DAMAGE_ERRORS`.
-    """
+    """Say of a run's folder that it is damaged where reading its files fails."""
     try:
         yield
     except NbkitError:
@@ -142,15 +120,7 @@ def damage_told(root: Path) -> Iterator[None]:
 
 
 def damage_words(root: Path, error: Exception) -> str:
-    """Return what is wrong with a run, in few words, as its row has it.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    error
-        What reading it has raised.
-    """
+    """Return what is wrong with a run, in few words, as its row has it."""
     if not isinstance(error, StoreError):
         return f"damaged ({type(error).__name__}: {error})"[:_MOST_WORDS]
     return str(error).replace(f"{root}/", "").partition("; ")[0][:_MOST_WORDS]
@@ -187,18 +157,7 @@ def utc_now() -> str:
 
 
 def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:
-    """Replace a file by an object, so that no reader ever sees half of it.
-
-    Parameters
-    ----------
-    mode
-        Of the file, less what the umask takes: 0o600 for its owner alone.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be written.
-    """
+    """Replace a file by an object, so that no reader ever sees half of it."""
     try:
         temporary = _write_temporary(path, values, mode)
         temporary.replace(path)
@@ -207,13 +166,7 @@ def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:
 
 
 def write_json_once(path: Path, values: dict[str, Any]) -> bool:
-    """Write an object unless the file exists; return whether this call wrote it.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be written.
-    """
+    """Write an object unless the file exists; return whether this call wrote it."""
     try:
         temporary = _write_temporary(path, values)
         try:
@@ -236,13 +189,7 @@ def of_newest_attempt(
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file, or None if there is no such file.
-
-    Raises
-    ------
-    StoreError
-        If the file is there and cannot be read, or does not hold an object.
-    """
+    """Return the object in a file, or None if there is no such file."""
     try:
         data = read_file(path)
     except FileNotFoundError:
@@ -251,20 +198,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def parse_json(data: bytes, path: Path) -> dict[str, Any]:
-    """Return the object that a file's bytes spell.
-
-    Parameters
-    ----------
-    data
-        The bytes.
-    path
-        Its name says which fields have which types.
-
-    Raises
-    ------
-    StoreError
-        If they spell none, or a field is of another type.
-    """
+    """Return the object that a file's bytes spell."""
     try:
         values = parse_object(data)
     except json.JSONDecodeError as error:
@@ -292,13 +226,6 @@ def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
     As ``tempfile.mkstemp``, which makes every file private: here the umask decides,
     which cannot be read without changing it for other threads.
-
-    Parameters
-    ----------
-    path
-        What it will replace.
-    mode
-        Of the file, less what the umask takes.
     """
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -308,13 +235,7 @@ def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file by bytes, so that no reader ever sees half of it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; the file is as it was.
-    """
+    """Replace a file by bytes, so that no reader ever sees half of it."""
     fd, temporary = new_beside(path)
     try:
         with os.fdopen(fd, "wb") as file:

@@ -16,17 +16,6 @@ from typing import Any
 
 from nbkit.errors import ConfigError
 
-__all__ = [
-    "REDACTED",
-    "is_secret_name",
-    "redacted",
-    "redacted_argv",
-    "redacted_tags",
-    "refuse_secret_variables",
-    "refuse_secrets",
-    "secret_lines",
-]
-
 REDACTED = "***"
 """What replaces a secret."""
 
@@ -129,13 +118,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(value: Any) -> Any:
-    """Return a value of JSON with `REDACTED` in the places of secrets.
-
-    Parameters
-    ----------
-    value
-        A text, or lists and objects of such; anything else is returned as it is.
-    """
+    """Return a value of JSON with `REDACTED` in the places of secrets."""
     if isinstance(value, str):
         return _redacted_text(value)
     if isinstance(value, Mapping):
@@ -173,13 +156,7 @@ def redacted_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_secret_variables(environment: Mapping[str, str]) -> None:
-    """Raise if variables that are to be kept look like secrets.
-
-    Raises
-    ------
-    ConfigError
-        If one does, by its name or its value.
-    """
+    """Raise if variables that are to be kept look like secrets."""
     for name, value in environment.items():
         is_named = is_secret_name(name) and not _FLAG.fullmatch(value)
         if is_named or redacted(value) != value:
@@ -192,13 +169,7 @@ def refuse_secret_variables(environment: Mapping[str, str]) -> None:
 
 
 def refuse_secrets(values: Mapping[str, Any]) -> None:
-    """Raise if what is to be written for others to read holds a secret.
-
-    Raises
-    ------
-    ConfigError
-        If something looks like one; the text has its place, and not its value.
-    """
+    """Raise if what is to be written for others to read holds a secret."""
     for place, text, shown in _found(values, ""):
         if text != shown:
             message = (

@@ -19,8 +19,6 @@ from nbkit.errors import StoreError
 from nbkit.store.record import DAMAGE_ERRORS, read_json, write_json
 from nbkit.store.user_cache import cache_file
 
-__all__ = ["RunIndex", "Stamp", "stamp_of"]
-
 _SCHEMA = 1
 _LEAST_RUNS = 200
 """Fewer are read as fast without."""
@@ -69,15 +67,7 @@ class RunIndex(Generic[Row]):
 
     @classmethod
     def of(cls, runs: Path, make: Callable[..., Row]) -> RunIndex[Row]:
-        """Read the index of a store; empty if there is none, or it cannot be read.
-
-        Parameters
-        ----------
-        runs
-            The folder of the store's runs.
-        make
-            Makes a row of its values.
-        """
+        """Read the index of a store; empty if there is none, or it cannot be read."""
         file = cache_file("runs", str(runs))
         if file is None:
             return cls(None, {})
@@ -100,17 +90,7 @@ class RunIndex(Generic[Row]):
         present: Iterable[str],
         values: Callable[[Row], Sequence[str | None]],
     ) -> None:
-        """Add rows, and write the index if it is worth a file.
-
-        Parameters
-        ----------
-        ended
-            Of runs that have finally ended, with the stamp from before they were read.
-        present
-            Ids of all runs that there are.
-        values
-            Returns what is kept of a row, without its run's id.
-        """
+        """Add rows, and write the index if it is worth a file."""
         settled = time.time_ns() - int(_SETTLED_SECONDS * 1e9)
         new = {
             run_id: (stamp, row)

@@ -23,8 +23,6 @@ from nbkit.store.record import (
 from nbkit.store.run_index import RunIndex, Stamp, stamp_of
 from nbkit.store.runs import StoredRun, list_run_names
 
-__all__ = ["RunRow", "list_runs"]
-
 _READERS = 8
 _RUNS_PER_TASK = 64
 _QUICK_SECONDS = 0.002
@@ -53,13 +51,7 @@ _indexes: dict[Path, RunIndex[RunRow]] = {}
 
 
 def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
-    """Return a row for each run, as things stand now.
-
-    Parameters
-    ----------
-    run_ids
-        Of these runs, in their order, those that exist; None for all, newest first.
-    """
+    """Return a row for each run, as things stand now."""
     folder = runs_folder()
     names = list_run_names() if run_ids is None else list(run_ids)
     if folder not in _indexes:

@@ -44,13 +44,6 @@ if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
     from nbkit.store.job_state import Standing
 
-__all__ = [
-    "StoredRun",
-    "create_run_folder",
-    "find_run_folder",
-    "list_run_folders",
-    "list_run_names",
-]
 
 _KINDS = (
     *("step", "log", "evaluation", "checkpoint", "allreduce", "inference"),
@@ -179,12 +172,6 @@ class StoredRun:
 
     def metrics(self, kind: str | None = "step") -> list[Line]:
         """Return recorded lines, oldest first.
-
-        Parameters
-        ----------
-        kind
-            ``step``, ``log`` (of `nbkit.log`), ``evaluation``, ``checkpoint``,
-            ``allreduce``, ``inference`` or ``nonfinite``; None for all.
 
         Notes
         -----
@@ -320,15 +307,7 @@ class StoredRun:
 
 
 def create_run_folder(config: ExperimentConfig) -> RunPaths:
-    """Make the folder of a new run and write its configuration; all or nothing.
-
-    Raises
-    ------
-    ConfigError
-        If the configuration holds a secret, which others could read there.
-    StoreError
-        If the store cannot be written.
-    """
+    """Make the folder of a new run and write its configuration; all or nothing."""
     refuse_secrets(config.model_dump(mode="json"))
     moment = datetime.datetime.now(datetime.UTC)
     # To the millisecond, so that the order of ids is the order of launches.
@@ -353,13 +332,7 @@ def create_run_folder(config: ExperimentConfig) -> RunPaths:
 
 
 def find_run_folder(run_id: str) -> Path:
-    """Return the folder of a run, given its id or the end of it.
-
-    Raises
-    ------
-    RunNotFoundError
-        If no run, or more than one, is meant.
-    """
+    """Return the folder of a run, given its id or the end of it."""
     folder = runs_folder()
     if re.fullmatch(r"[0-9A-Za-z_-]{1,255}", run_id):
         if (folder / run_id).is_dir():

@@ -18,8 +18,6 @@ from nbkit.store.processes import boot_id
 from nbkit.store.record import DAMAGE_ERRORS, read_json, write_json
 from nbkit.store.user_cache import cache_file
 
-__all__ = ["Answer", "ask_shared"]
-
 _LOOK_SECONDS = 0.05
 
 
@@ -48,22 +46,7 @@ def ask_shared(
     limit_seconds: float,
     error: type[NbkitError],
 ) -> Answer:
-    """Return another process's answer if it is new enough, else ask.
-
-    Parameters
-    ----------
-    key
-        What is asked, and of which program.
-    ask
-        Returns the answer.
-    max_age_seconds
-        How long before this call the question may have been put.
-    limit_seconds
-        How long another process that is asking is waited for.
-    error
-        What `ask` raises where there is no answer. It is raised here too, and by those
-        that have waited for this question.
-    """
+    """Return another process's answer if it is new enough, else ask."""
     began = time.monotonic()
     file = cache_file("answer", key)
     if file is None:

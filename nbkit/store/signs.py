@@ -12,8 +12,6 @@ from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 
-__all__ = ["SILENT_SECONDS", "is_silent", "is_supervised", "unseen"]
-
 SILENT_SECONDS = 300.0
 """After so long without a sign it is unknown whether a run continues; its supervisor
 gives one every 30 s."""

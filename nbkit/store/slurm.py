@@ -7,8 +7,6 @@ import subprocess
 
 from nbkit.errors import NbkitError
 
-__all__ = ["SlurmSilentError", "ask_slurm"]
-
 _OF_THE_USER = (
     *("SACCT_", "SCANCEL_", "SINFO_", "SQUEUE_"),
     *("SLURM_CLUSTERS", "SLURM_TIME_FORMAT"),
@@ -21,13 +19,7 @@ class SlurmSilentError(NbkitError):
 
 
 def ask_slurm(program: str, *arguments: str, limit_seconds: float) -> str:
-    """Return what one of Slurm's programs prints; times are Unix time in seconds.
-
-    Raises
-    ------
-    SlurmSilentError
-        If there is no such program, it fails, or it takes too long.
-    """
+    """Return what one of Slurm's programs prints; times are Unix time in seconds."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -11,8 +11,6 @@ from nbkit import statistics
 from nbkit.store.finiteness import FiniteReading
 from nbkit.store.nonfinite import NonFinite
 
-__all__ = ["RunSummary", "summarise_run"]
-
 Line = dict[str, Any]
 
 
@@ -97,17 +95,7 @@ class RunSummary:
 
 
 def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSummary:
-    """Return the summary of a run.
-
-    Parameters
-    ----------
-    lines
-        Lines of ``metrics.jsonl``, without those that a resumed attempt repeated.
-    worker
-        ``worker.json``, or an empty object.
-    record
-        ``record.json``, or an empty object.
-    """
+    """Return the summary of a run."""
     steps = [line for line in lines if line["kind"] == "step"]
     window = statistics.measured_steps(lines)
     rates = statistics.step_images_per_second(window)

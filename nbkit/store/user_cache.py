@@ -11,19 +11,9 @@ import platformdirs
 
 from nbkit.store.processes import hostname
 
-__all__ = ["cache_file"]
-
 
 def cache_file(kind: str, key: str) -> Path | None:
-    """Return the file of a key on this host; None if this user has no folder for it.
-
-    Parameters
-    ----------
-    kind
-        Begins its name, such as ``runs``.
-    key
-        What it is of.
-    """
+    """Return the file of a key on this host; None if this user has no folder for it."""
     # A path in it may have any bytes.
     digest = hashlib.sha256(os.fsencode(f"{hostname()}:{key}")).hexdigest()
     with suppress(RuntimeError):  # this user has no home folder

@@ -9,8 +9,6 @@ from nbkit.launch.run import Run
 from nbkit.statistics import Ratio, RunsNeeded, Summary
 from nbkit.study.energy import joules_per_image
 
-__all__ = ["ArmRow", "ArmRun", "arm_run"]
-
 
 @dataclass(frozen=True)
 class ArmRun:

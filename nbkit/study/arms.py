@@ -35,16 +35,6 @@ from nbkit.study.lead import lead_of
 from nbkit.study.report_parts import Lead, Table
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = [
-    "ArmRow",
-    "ArmRun",
-    "Arms",
-    "arms_of",
-    "best_of",
-    "finished_arms",
-    "not_beyond",
-]
-
 
 @dataclass(frozen=True)
 class Arms:
@@ -105,13 +95,7 @@ class Arms:
         return [self._row(arm, runs) for arm, runs in self.runs.items()]
 
     def row(self, arm: str) -> ArmRow:
-        """Return the row of an arm.
-
-        Raises
-        ------
-        NotEnoughDataError
-            If the arm has no finished run.
-        """
+        """Return the row of an arm."""
         for row in self.rows:
             if row.arm == arm:
                 return row
@@ -201,17 +185,7 @@ class Arms:
         more: Mapping[str, Mapping[str, str | None]] | None = None,
         notes: Sequence[str] = (),
     ) -> Table:
-        """Return the headline: every arm with interval, verdict and costs.
-
-        Parameters
-        ----------
-        caption
-            The table's caption; None says on what it was measured.
-        more
-            Further columns, such as the loss: cell by arm, by column.
-        notes
-            Sentences below the table, after those of control, needed repeats and input.
-        """
+        """Return the headline: every arm with interval, verdict and costs."""
         columns = more or {}
         where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
@@ -371,11 +345,6 @@ def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     """Return the finished runs of every arm that has one.
 
     What a study measures only once (``once``) is not an arm.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of an arm has finished.
     """
     once = study.once
     arms = {
@@ -397,11 +366,6 @@ def arms_of(study: StoredStudy) -> Arms:
 
     The baseline is the arm that is measured twice, without a control the first one
     that has run. What a study measures only once (``once``) is not an arm.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of an arm has finished, or none of the arm with a control.
     """
     runs = {
         arm: [arm_run(run) for run in finished]

@@ -10,19 +10,6 @@ from nbkit.statistics import Ratio, RunsNeeded, has_groups, interval_in_words
 from nbkit.study import wording
 from nbkit.study.arm_rows import ArmRow
 
-__all__ = [
-    "HEADLINE",
-    "each_run",
-    "headline_cells",
-    "headline_values",
-    "held_together",
-    "input_bound",
-    "lone_sentence",
-    "needed_runs",
-    "rate_interval",
-    "ratio_interval",
-]
-
 _FEW_RUNS = 5
 """Up to which each run is shown beside the interval."""
 
@@ -78,13 +65,7 @@ def headline_values(rows: Sequence[ArmRow]) -> dict[str, list[Any]]:
 
 
 def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
-    """Return a sentence if the input was slower than the devices.
-
-    Parameters
-    ----------
-    waits
-        What was measured, and the share of its time in which ranks waited for data.
-    """
+    """Return a sentence if the input was slower than the devices."""
     what, share = max(waits, key=lambda wait: wait[1] or 0)
     if (share or 0) < INPUT_BOUND_SHARE:
         return []
@@ -95,13 +76,7 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
 
 
 def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return every run where they are few, and which runs fall into two groups.
-
-    Parameters
-    ----------
-    rates
-        Images/s of each run, by arm.
-    """
+    """Return every run where they are few, and which runs fall into two groups."""
     few = [
         f"{arm}: {_in_order(many)}"
         for arm, many in rates.items()
@@ -134,15 +109,7 @@ def _in_order(rates: Sequence[float]) -> str:
 
 
 def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
-    """Return what an arm shows by itself.
-
-    Parameters
-    ----------
-    row
-        Of the arm.
-    rates
-        Images/s of each of its runs.
-    """
+    """Return what an arm shows by itself."""
     rate = row.images_per_second
     if rate is None:
         return f"{row.arm}: its runs have measured no images per second."

@@ -27,8 +27,6 @@ from nbkit.study.lead import every_doubt
 from nbkit.study.starts import has_diverged
 from nbkit.study.study import Study
 
-__all__ = ["audit", "findings_of"]
-
 # Two runs that differ in these alone are of one arm.
 _OWN_FIELDS = ("name", "seed", "devices")
 
@@ -92,13 +90,7 @@ def audit(
 
 
 def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
-    """Return what is suspicious about a study's runs, without its doubts.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of the study has ended.
-    """
+    """Return what is suspicious about a study's runs, without its doubts."""
     diverged = _diverged(study)
     try:
         arms = finished_arms(study)

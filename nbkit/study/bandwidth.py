@@ -15,8 +15,6 @@ from nbkit.study.devices import DeviceType
 from nbkit.study.report_parts import Figure, Note, Source, Table
 from nbkit.study.study import Study
 
-__all__ = ["NCCL_TESTS", "Bandwidth", "bandwidth"]
-
 NCCL_TESTS = Source(
     "nccl-tests, Performance reported by NCCL tests (bus bandwidth)",
     "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",

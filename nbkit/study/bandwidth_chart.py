@@ -34,15 +34,7 @@ class AllReducePoint:
 def allreduce_chart(
     rows: Sequence[AllReducePoint], *, title: str = "All-reduce bus bandwidth"
 ) -> alt.LayerChart:
-    """Draw bus bandwidth against message size, a line a world size.
-
-    Parameters
-    ----------
-    rows
-        One for each world size and message size.
-    title
-        Title of the chart.
-    """
+    """Draw bus bandwidth against message size, a line a world size."""
     values = [
         {
             "message_bytes": row.message_bytes,

@@ -9,8 +9,6 @@ from nbkit.study.report import Report
 from nbkit.study.report_parts import Note
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["BaselineLost", "baseline_lost"]
-
 
 @dataclass(frozen=True)
 class BaselineLost:

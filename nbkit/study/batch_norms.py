@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["batch_norm_of", "batch_norm_sentence"]
-
 _WORDS = {
     "cudnn": "cuDNN",
     "native": "torch's own kernels",
@@ -19,15 +17,7 @@ def batch_norm_of(worker: Mapping[str, Any]) -> str | None:
 
 
 def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
-    """Return which kernels computed it in which arms; None where all are alike.
-
-    Parameters
-    ----------
-    found
-        As from `batch_norm_of`, by the name of what is compared. Those that do not
-        tell are left out, and so are compiled ones: that their kernels differ is what
-        they are compared for.
-    """
+    """Return which kernels computed it in which arms; None where all are alike."""
     by_backend: dict[str, list[str]] = {}
     for name, backend in found.items():
         if backend is not None and backend != "inductor":

@@ -14,8 +14,6 @@ from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.store.runs import StoredRun
 
-__all__ = ["ArmsBoundBy"]
-
 _BETWEEN_JOBS = ("other-processes", "no-cpu")
 """What jobs that are started together do to each other; each has its own GPUs."""
 
@@ -65,11 +63,6 @@ class ArmsBoundBy:
 
         An arm's number is the median over its runs, which holds as long as more than
         half of them were left alone.
-
-        Parameters
-        ----------
-        without
-            Codes of causes that are known to have changed nothing.
         """
         found: dict[str, list[list[Cause]]] = {}
         for arm, told in self._told.items():

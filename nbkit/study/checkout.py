@@ -21,8 +21,6 @@ from nbkit.reading import can_enter
 from nbkit.store.ownership import make_folder
 from nbkit.store.runs import StoredRun
 
-__all__ = ["Checkout"]
-
 _GIT_SECONDS = 600
 _UMASK = 0o022
 """The checked out files are executed, so no other user may write them."""
@@ -48,11 +46,6 @@ class Checkout:
 
         Looked for in the folder in which the run was launched; where that is not on
         this machine, or closed to this user, in the current one.
-
-        Raises
-        ------
-        RunError
-            If the run's code was in no git checkout, or this one lacks the commit.
         """
         code = run.record.get("code") or {}
         commit = str(code.get("commit"))
@@ -80,13 +73,7 @@ class Checkout:
         return cls(Path(top), original, below, commit, saved)
 
     def write(self, target: Path, run: StoredRun) -> None:
-        """Write the files into a folder that does not exist yet.
-
-        Raises
-        ------
-        RunError
-            If git fails; the text has its words.
-        """
+        """Write the files into a folder that does not exist yet."""
         make_folder(target)
         with tempfile.TemporaryDirectory() as folder:
             # A separate index: the user's is not changed.
@@ -140,13 +127,7 @@ def _git(
     run: StoredRun,
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """Return what git says.
-
-    Raises
-    ------
-    RunError
-        If it fails.
-    """
+    """Return what git says."""
     try:
         done = subprocess.run(
             ["git", *arguments],

@@ -42,16 +42,6 @@ from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.report_parts import Lead
 from nbkit.study.study import Study
 
-__all__ = [
-    "ChexnetBaseline",
-    "ChexnetPlan",
-    "ChexnetResult",
-    "baseline",
-    "plan",
-    "report",
-    "result",
-]
-
 _QUESTION = "What AUROC does a chest X-ray model reach, and does it mean anything?"
 _CONDITIONS = ("epochs", "learning_rate", "label_weighting", "weights", "precision")
 _SIZES = (*SIZES_OF_A_CPU, "model", "global_batch_size", "epochs", "repeats")

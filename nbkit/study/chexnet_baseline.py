@@ -16,8 +16,6 @@ from nbkit.study.chexnet_tables import interval_text
 from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import Table
 
-__all__ = ["ChexnetBaseline", "aligned", "baseline"]
-
 _IMAGES_WORTH_A_WORD = 5_000
 
 

@@ -18,8 +18,6 @@ from nbkit.study.devices import Devices, find_devices, why_cpus
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note, Table
 
-__all__ = ["MADE", "ChexnetPlan", "plan"]
-
 MADE = "made-labels"
 """The built-in set, whose images show nothing."""
 

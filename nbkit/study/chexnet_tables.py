@@ -12,17 +12,6 @@ from nbkit.study import wording
 from nbkit.study.arms_tables import each_run, rate_interval, ratio_interval
 from nbkit.study.report_parts import Table
 
-__all__ = [
-    "areas_table",
-    "difference_text",
-    "interval_text",
-    "published_table",
-    "rates_table",
-    "same_table",
-    "trainings_table",
-]
-
-
 _ONE_IN_TWENTY = "Among many labels one in twenty intervals misses its value."
 
 
@@ -120,15 +109,7 @@ def same_table(
 def trainings_table(
     rows: Sequence[tuple[str, float | None, float | None]], baseline: float | None
 ) -> Table:
-    """Return each training's own mean AUROC.
-
-    Parameters
-    ----------
-    rows
-        Its name, the mean over the labels that are judged, and images per second.
-    baseline
-        The same mean of global statistics.
-    """
+    """Return each training's own mean AUROC."""
     statistics = None if baseline is None else f"{baseline:.4f}"
     return Table(
         "Every training by itself",

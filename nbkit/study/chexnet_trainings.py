@@ -11,14 +11,6 @@ from nbkit.launch.run import Run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from nbkit.study.arm_rows import ArmRun, arm_run
 
-__all__ = [
-    "Training",
-    "by_seed",
-    "check_planned_images",
-    "check_same_images",
-    "training",
-]
-
 
 @dataclass(frozen=True)
 class Training:
@@ -34,13 +26,7 @@ class Training:
 
 
 def training(arm: str, run: Run) -> Training:
-    """Return a finished training.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If it kept no predictions.
-    """
+    """Return a finished training."""
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
@@ -64,13 +50,7 @@ def by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Traini
 
 
 def check_same_images(trainings: Sequence[Training]) -> None:
-    """Refuse trainings that were not evaluated with the same images.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there are such.
-    """
+    """Refuse trainings that were not evaluated with the same images."""
     first = trainings[0].predictions
     for one in trainings[1:]:
         said = one.predictions
@@ -84,13 +64,7 @@ def check_same_images(trainings: Sequence[Training]) -> None:
 
 
 def check_planned_images(plan: Mapping[str, Any], one: Training) -> None:
-    """Refuse a training that was evaluated with images that the plan does not know.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there are such.
-    """
+    """Refuse a training that was evaluated with images that the plan does not know."""
     files = one.predictions.files
     known = [plan.get("patients") or None]
     known += [(plan.get("baseline") or {}).get("files")]

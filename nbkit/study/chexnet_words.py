@@ -12,19 +12,6 @@ from nbkit.study.chexnet_plan import MADE
 from nbkit.study.chexnet_tables import difference_text, interval_text
 from nbkit.study.report_parts import Source
 
-__all__ = [
-    "answer",
-    "data_source",
-    "left_out",
-    "method",
-    "no_claim",
-    "nothing_to_pair",
-    "same_clause",
-    "shortcut_sentence",
-    "sources",
-    "unreadable",
-]
-
 _DELONG = Source(
     "E. R. DeLong et al., Comparing the areas under two or more correlated receiver "
     "operating characteristic curves, Biometrics 44 (1988)",

@@ -12,8 +12,6 @@ from typing import Any
 
 from nbkit.errors import ParameterError
 
-__all__ = ["Kind", "annotation_of", "coerce", "kind_of"]
-
 _ANNOTATION = re.compile(
     r"(?:(?P<list>list\[)?(?P<scalar>int|float|str|bool)(?(list)\])|(?P<dict>dict))"
     r"(?P<optional> \| None)?"
@@ -39,17 +37,7 @@ class _DoesNotFitError(Exception):
 
 
 def kind_of(annotation: str, default: Any) -> Kind | None:
-    """Return what an annotation means; None if it is not one for parameters.
-
-    Parameters
-    ----------
-    annotation
-        ``int``, ``float``, ``str``, ``bool``, a ``list`` of one of these, or ``dict``;
-        on the command line, a ``dict`` is a JSON object.
-    default
-        None makes the parameter optional, as ``| None`` does; papermill cannot read
-        the latter.
-    """
+    """Return what an annotation means; None if it is not one for parameters."""
     match = _ANNOTATION.fullmatch(annotation)
     if match is None:
         return None
@@ -68,13 +56,7 @@ def annotation_of(value: Any) -> str:
 
 
 def coerce(name: str, value: Any, kind: Kind) -> Any:
-    """Return the value as the type that the notebook declares.
-
-    Raises
-    ------
-    ParameterError
-        If it does not fit; the text says what would.
-    """
+    """Return the value as the type that the notebook declares."""
     if value is None and kind.is_optional:
         return None
     try:

@@ -28,8 +28,6 @@ from nbkit.store.runs import StoredRun
 from nbkit.study.cpu_bindings import bound_to
 from nbkit.study.lead import lead_of_runs
 
-__all__ = ["code_facts", "compare", "environment_facts", "run_facts"]
-
 Arm = StoredRun | str | Sequence[StoredRun]
 
 _LARGEST_SOURCE_BYTES = 1 << 20
@@ -119,13 +117,7 @@ def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
 
 
 def run_facts(run: StoredRun) -> RunFacts:
-    """Return what is compared of a run.
-
-    Raises
-    ------
-    StoreError
-        If its files cannot be read.
-    """
+    """Return what is compared of a run."""
     with damage_told(run.paths.root):
         return _run_facts(run)
 

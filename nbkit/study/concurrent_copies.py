@@ -15,8 +15,6 @@ from nbkit.store.metrics import store_error
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
 
-__all__ = ["copies_of", "copy_data"]
-
 _PROCESS, _DATA = "process.json", "data"
 """In the folder of a copy under way: who makes it, and what is there of it."""
 _UNTOLD_SECONDS = 24 * 3600.0
@@ -24,24 +22,7 @@ _UNTOLD_SECONDS = 24 * 3600.0
 
 
 def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
-    """Return where the copy of each job will be; nothing is written.
-
-    Parameters
-    ----------
-    data
-        Folder that is to be copied.
-    folders
-        Where the copies go: one folder for all, or one for each job, such as
-        separate disks.
-    jobs
-        How many copies.
-
-    Raises
-    ------
-    ConfigError
-        If the data is not a folder, there are too many or too few folders, or one of
-        them is in the data.
-    """
+    """Return where the copy of each job will be; nothing is written."""
     source = Path(data)
     if not source.is_absolute() or not source.is_dir():
         message = (
@@ -74,13 +55,6 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
     """Make the copies that are not there yet; say which there are.
 
     A copy has its name only once it is whole. It stays when all is done.
-
-    Raises
-    ------
-    StoreError
-        If a copy cannot be written.
-    ConfigError
-        If a folder of that name holds other data.
     """
     said = []
     for copy in copies:

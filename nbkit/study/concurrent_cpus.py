@@ -11,8 +11,6 @@ from nbkit.launch.devices import Candidate
 from nbkit.telemetry.cpu_binding import GpuNodes, choose
 from nbkit.telemetry.topology import Cpu
 
-__all__ = ["CpuShare", "cpu_shares", "shared_cores"]
-
 
 @dataclass(frozen=True)
 class CpuShare:
@@ -29,22 +27,7 @@ class CpuShare:
 def cpu_shares(
     cpus: Sequence[Cpu], sizes: Sequence[int], gpus: Sequence[Candidate] = ()
 ) -> list[CpuShare]:
-    """Return the CPUs of each job, in proportion to its devices.
-
-    Parameters
-    ----------
-    cpus
-        As `nbkit.telemetry.topology.read_cpus` returns them.
-    sizes
-        Devices of each job.
-    gpus
-        Those that there are; jobs take the first of them, in order.
-
-    Raises
-    ------
-    ConfigError
-        If there is not a CPU for each device.
-    """
+    """Return the CPUs of each job, in proportion to its devices."""
     total = sum(sizes)
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if len(usable) < total:

@@ -30,15 +30,6 @@ from nbkit.study.report_parts import Lead
 from nbkit.study.source_tables import by_source
 from nbkit.study.study import Study
 
-__all__ = [
-    "ConcurrentPlan",
-    "ConcurrentResult",
-    "by_source",
-    "plan",
-    "report",
-    "result",
-]
-
 _QUESTION = "Does each job keep its speed when several train concurrently?"
 _JAIN = Source(
     "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness, DEC-TR-301 "

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Planned", "Setting", "present_name"]
-
 
 def present_name(arm: str) -> str:
     """Return an arm's name as it is written now.

@@ -24,8 +24,6 @@ from nbkit.study.wording import counted
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.topology import Cpu, read_cpus
 
-__all__ = ["ConcurrentPlan", "plan"]
-
 _FEWEST_DEVICES = 2
 _MOST_JOBS = 8
 """By default: the GPUs of a large server."""
@@ -202,13 +200,7 @@ def _devices(p: Parameters) -> Devices:
 
 
 def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
-    """Return the sizes of the concurrent jobs, then of the one job on all devices.
-
-    Raises
-    ------
-    DeviceError
-        If the jobs do not fit together.
-    """
+    """Return the sizes of the concurrent jobs, then of the one job on all devices."""
     default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
     asked: list[int] = p.layout or [1] * default
     # One job has nothing beside it: its devices are compared as jobs of one each.

@@ -17,8 +17,6 @@ from nbkit.study.finite import not_finite
 from nbkit.study.study import Study
 from nbkit.study.wording import UNKNOWN
 
-__all__ = ["Measured", "measured"]
-
 
 @dataclass(frozen=True)
 class Measured:

@@ -20,27 +20,9 @@ from nbkit.study.arms_tables import (
 )
 from nbkit.study.report_parts import Table
 
-__all__ = [
-    "jobs_table",
-    "published_jobs_table",
-    "published_table",
-    "rounds_table",
-    "settings_table",
-    "slowdown_text",
-    "totals_table",
-]
-
 
 def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -> Table:
-    """Return each job among others against the same job alone.
-
-    Parameters
-    ----------
-    where
-        On what it was measured.
-    notes
-        Sentences below the table, after what its words mean.
-    """
+    """Return each job among others against the same job alone."""
     jobs = [job for one in together for job in one.jobs]
     found = [job.slowdown for job in jobs]
     return Table(
@@ -106,13 +88,7 @@ def slowdown_text(jobs: Sequence[Job]) -> str | None:
 def totals_table(
     together: Sequence[Together], one_jobs: Mapping[str, AloneRuns]
 ) -> Table:
-    """Return all jobs together against the sum of them alone, and against one job.
-
-    Parameters
-    ----------
-    one_jobs
-        By name of the concurrent jobs, one job on all of their devices.
-    """
+    """Return all jobs together against the sum of them alone, and against one job."""
     kept = [one.total_kept for one in together]
     divided = [
         one.against_one_job(one_jobs[one.name]) if one.name in one_jobs else None
@@ -156,13 +132,7 @@ def totals_table(
 
 
 def settings_table(effects: Sequence[Effect]) -> Table:
-    """Return what a setting does to the same jobs: pinning, storage of one's own.
-
-    Parameters
-    ----------
-    effects
-        Images/s with it over images/s without.
-    """
+    """Return what a setting does to the same jobs: pinning, storage of one's own."""
     ratios = [effect.ratio for effect in effects]
     return Table(
         "What the settings give",
@@ -196,13 +166,7 @@ def _ratio_cells(ratio: Ratio | None) -> list[str | None]:
 
 
 def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
-    """Return every round: how long its jobs were measured together, where, which runs.
-
-    Parameters
-    ----------
-    places
-        Devices or CPUs by run id.
-    """
+    """Return every round: how long its jobs ran together, where, and which runs."""
     rounds = [(one, each) for one in together for each in one.rounds]
     return Table(
         "Rounds: for how long were the jobs measured concurrently?",

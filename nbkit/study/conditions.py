@@ -13,14 +13,6 @@ from nbkit.plural import plural
 from nbkit.study.report_parts import Source
 from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
-__all__ = [
-    "WELCH",
-    "conditions",
-    "describe_images",
-    "how_measured",
-    "where_and_when",
-]
-
 WELCH = Source(
     "B. L. Welch, The generalization of Student's problem when several different "
     "population variances are involved, Biometrika 34 (1947)",
@@ -33,13 +25,7 @@ _SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
 
 
 def conditions(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what all runs of a study have in common, and which runs they are.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no run.
-    """
+    """Return what all runs of a study have in common, and which runs they are."""
     if not runs:
         message = (
             "the study has 0 finished runs, a report needs at least 1; run() it first."
@@ -74,13 +60,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def how_measured(repeats: int) -> list[str]:
-    """Return which statistic and interval are shown, and in which order runs came.
-
-    Parameters
-    ----------
-    repeats
-        Planned process starts of every arm.
-    """
+    """Return which statistic and interval are shown, and in which order runs came."""
     order = (
         "Order: every arm once."
         if repeats == 1

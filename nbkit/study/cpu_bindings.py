@@ -6,18 +6,9 @@ from typing import Any
 
 from nbkit.store.runs import StoredRun
 
-__all__ = ["bound_to"]
-
 
 def bound_to(run: StoredRun) -> str | None:
-    """Return to what the ranks of a run were bound, and why not where they were not.
-
-    Returns
-    -------
-    str or None
-        Such as ``numa: 16 CPUs of NUMA node 0 (ranks 0-3), 16 CPUs of NUMA node 1
-        (ranks 4-7)``, counted on each rank's own host; ``none``; None if unknown.
-    """
+    """Return to what the ranks of a run were bound, and why not where they were not."""
     asked = run.config.cpu_binding
     if asked == "none":
         return asked

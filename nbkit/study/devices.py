@@ -14,17 +14,6 @@ from nbkit.launch.devices import visible_gpus, whole_gpus
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.nvml import describe_gpus
 
-__all__ = [
-    "DeviceType",
-    "Devices",
-    "described_gpus",
-    "find_devices",
-    "sweep_sizes",
-    "too_old",
-    "why_cpus",
-]
-
-
 DeviceType: TypeAlias = Literal["cuda", "cpu"]
 
 _NEWER_CAPABILITY = 8.0
@@ -49,27 +38,7 @@ class Devices:
 
 
 def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
-    """Return what a node of this engine has.
-
-    Parameters
-    ----------
-    device
-        ``auto``, ``cuda``, ``cpu`` or ``replay``.
-    engine
-        Nodes of ``local`` are this machine; of others the engine says on what they
-        compute, and is taken at its word.
-    gpus
-        What is asked of each node.
-    fields
-        Others by which a configuration chooses nodes, such as ``slurm``.
-
-    Raises
-    ------
-    DeviceError
-        If ``device="cuda"`` and there is no GPU to use.
-    LaunchError
-        If the engine cannot be used from here.
-    """
+    """Return what a node of this engine has."""
     if engine != "local":
         config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
         found = registry.resolve("engines", engine)().check(config)
@@ -84,15 +53,7 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
 
 
 def why_cpus(asked: str, engine: str) -> str:
-    """Return why CPU processes are used instead of GPUs.
-
-    Parameters
-    ----------
-    asked
-        The ``device`` that was asked for.
-    engine
-        What starts the processes: GPUs of a login node are not those of its cluster.
-    """
+    """Return why CPU processes are used instead of GPUs."""
     if asked in ("cpu", "replay"):
         return f"device={asked} was asked for"
     return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
@@ -121,13 +82,7 @@ def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def sweep_sizes(largest: int) -> list[int]:
-    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6.
-
-    Raises
-    ------
-    ConfigError
-        If the largest is below 1.
-    """
+    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6."""
     if largest < 1:
         message = f"a sweep up to {largest} has no size; use 1 or more."
         raise ConfigError(message)

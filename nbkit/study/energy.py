@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from nbkit import statistics
-from nbkit.analysis.energy import joules_between, system_samples
+from nbkit.analysis.energy import joules_between
 from nbkit.store.runs import StoredRun
-
-__all__ = ["joules_per_image", "system_samples"]
 
 
 def joules_per_image(run: StoredRun) -> float | None:
@@ -15,16 +13,6 @@ def joules_per_image(run: StoredRun) -> float | None:
     Counted from the end of the first measured step to the end of the last one: start,
     compilation and warm-up are long beside a short run, and are not what an image
     costs. Evaluations and checkpoints between the steps are left out, as from the rate.
-
-    Parameters
-    ----------
-    run
-        A finished run.
-
-    Returns
-    -------
-    float or None
-        None where `nbkit.analysis.energy.joules_between` knows none.
     """
     lines = run.metrics(None)
     steps = statistics.measured_steps(lines)

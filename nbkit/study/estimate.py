@@ -25,8 +25,6 @@ from nbkit.study.energy import joules_per_image
 from nbkit.study.report_parts import MimeBundle, Source, Table
 from nbkit.study.training_recipes import TrainingRecipe, training_recipe
 
-__all__ = ["GPUS", "WholeTraining", "elsewhere", "estimate", "workload"]
-
 GPUS = ("A100-SXM4-80GB", "H100-SXM-80GB", "H200-SXM-141GB")
 """Of which most is published."""
 
@@ -226,26 +224,14 @@ def estimate(
 def elsewhere(
     recipe: TrainingRecipe, gpus: Sequence[str], *, world_size: int = 8
 ) -> list[Estimate]:
-    """Project a recipe on GPUs with published rates; those without are left out.
-
-    Raises
-    ------
-    ConfigError
-        If a name is not a GPU, or the recipe is not for a particular data set.
-    """
+    """Project a recipe on GPUs with published rates; those without are left out."""
     precision = recipe.fields.get("precision", "fp16")
     work = workload(recipe)
     return from_published(work, gpus, precision=precision, world_size=world_size)
 
 
 def workload(recipe: TrainingRecipe) -> Workload:
-    """Return what a recipe trains as a whole.
-
-    Raises
-    ------
-    ConfigError
-        If it is for no particular set of images.
-    """
+    """Return what a recipe trains as a whole."""
     if recipe.train_images is None or recipe.evaluation_images is None:
         message = (
             f"recipe={recipe.name!r} is for any images, so the size of an epoch is "

@@ -7,8 +7,6 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.study.report import Report, Table
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = ["not_finite", "without_a_verdict"]
-
 
 def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
     """Return by arm where one of its runs first stopped being finite.

@@ -9,18 +9,11 @@ from typing import Any
 from nbkit.errors import NbkitError
 from nbkit.study.report import Table, read_report
 
-__all__ = ["headline", "main"]
-
 
 def headline(notebook: Path) -> str:
     """Return a saved notebook's headline table, answer, files and next step.
 
     There is no table beside an answer that says that these runs cannot support one.
-
-    Raises
-    ------
-    StoreError
-        If the notebook did not come to its end.
     """
     report = read_report(notebook)
     is_doubtful = bool(report["result"].get("doubts"))

@@ -16,8 +16,6 @@ from nbkit.packages import pip_install
 from nbkit.reading import parse_object, read_file
 from nbkit.study.notebooks import notebooks
 
-__all__ = ["findings"]
-
 _KERNEL = "python3"
 """Named by every notebook of nbkit's."""
 _HERE = Path(sys.executable).parent

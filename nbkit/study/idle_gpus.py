@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from nbkit import statistics
 from nbkit.launch.run import Run
-from nbkit.study.energy import system_samples
-
-__all__ = ["idle_sample_share"]
+from nbkit.analysis.energy import system_samples
 
 
 def idle_sample_share(run: Run) -> float | None:
@@ -15,18 +13,6 @@ def idle_sample_share(run: Run) -> float | None:
     Over all GPUs of the run and all samples of its measured steps; one sample of one
     GPU counts once. A GPU that waits for its input is at 0 % now and then long before
     its mean says so.
-
-    Parameters
-    ----------
-    run
-        A finished run.
-
-    Returns
-    -------
-    float or None
-        None without GPUs, where they only sleep (``task="load"``), with a replayed
-        trace, where others used the GPUs too, where the driver does not tell (parts of
-        a GPU), and where no sample was taken.
 
     References
     ----------

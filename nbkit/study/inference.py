@@ -23,16 +23,6 @@ from nbkit.study.inference_start import Ready, prepare
 from nbkit.study.report import Report
 from nbkit.study.study import Study
 
-__all__ = [
-    "InferencePlan",
-    "InferenceResult",
-    "Ready",
-    "plan",
-    "prepare",
-    "report",
-    "result",
-]
-
 
 def result(study: Study) -> InferenceResult:
     """Return what a study says, from the store alone.

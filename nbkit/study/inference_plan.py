@@ -19,8 +19,6 @@ from nbkit.study.devices import Devices, described_gpus, find_devices, too_old
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 
-__all__ = ["BASELINE", "InferencePlan", "plan"]
-
 BASELINE = "fp32"
 """TF32 is off in it."""
 

@@ -40,8 +40,6 @@ from nbkit.study.inference_tables import (
 from nbkit.study.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.study.report import Figure, Note, Report, Source, Table
 
-__all__ = ["InferenceResult"]
-
 _QUESTION = "How fast, and how right, are FP32, FP16, BF16 and INT8 at inference?"
 _SOURCES = (
     WELCH,

@@ -18,8 +18,6 @@ from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import Note
 from nbkit.study.starts import end_all
 
-__all__ = ["Ready", "prepare"]
-
 _MAY_FAIL = ("int8",)
 """Formats that not every model has on every device, which only trying tells."""
 

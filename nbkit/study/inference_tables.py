@@ -12,14 +12,6 @@ from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval, ratio_interval
 from nbkit.study.report_parts import Note, Table
 
-__all__ = [
-    "accuracy_table",
-    "formats_table",
-    "latency_table",
-    "published_table",
-    "speed_table",
-]
-
 _QUANTILES = ("p50", "p95", "p99")
 
 _IMAGES = {"real": "read", "synthetic": "random"}
@@ -231,17 +223,7 @@ def formats_table(
     weights: Mapping[str, Any],
     unavailable: Mapping[str, str],
 ) -> Table:
-    """Return what each format computes in, and whose weights it has.
-
-    Parameters
-    ----------
-    numbers
-        ``numbers`` of ``worker.json``, by format.
-    weights
-        ``weights`` of ``worker.json``: all formats begin with the same.
-    unavailable
-        Why a format could not be measured, by format.
-    """
+    """Return what each format computes in, and whose weights it has."""
     rows: list[list[str | None]] = []
     for arm, one in numbers.items():
         share = one.get("int8_multiply_add_share")

@@ -10,18 +10,11 @@ import ast
 from collections.abc import Sequence
 from importlib import metadata
 
-__all__ = ["injected_names", "statements"]
-
 _USUAL = "# Parameters"
 
 
 def injected_names(cells: Sequence[str]) -> list[str]:
     """Return the names that papermill's cell assigns; none without such a cell.
-
-    Parameters
-    ----------
-    cells
-        Source of the cells that ran after the declarations of parameters, oldest first.
 
     References
     ----------

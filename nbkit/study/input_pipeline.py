@@ -18,17 +18,6 @@ from nbkit.study.report import Report
 from nbkit.study.study import Study
 from nbkit.study.tuner import Tuned, tune_plan
 
-__all__ = [
-    "PipelinePlan",
-    "PipelineResult",
-    "Tuned",
-    "plan",
-    "report",
-    "result",
-    "steps_table",
-    "tune_plan",
-]
-
 
 def result(study: Study) -> PipelineResult:
     """Return what a study says, from the store alone.

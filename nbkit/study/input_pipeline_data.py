@@ -16,8 +16,6 @@ from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import expanded
 from nbkit.study.photo_copies import check_room, num_photos, photos_in, put_photos
 
-__all__ = ["check_images", "copies_for", "files_folder", "put_files"]
-
 _PHOTOS = "photos"
 
 _FEWEST_BATCHES = 10
@@ -50,15 +48,7 @@ def files_folder(data: str, copies: int) -> Path:
 
 
 def put_files(data: str, copies: int) -> None:
-    """Pack the built-in images, unless that has been done; other data are looked at.
-
-    Raises
-    ------
-    ConfigError
-        If the data are no TFRecord files, or there is no room for the copies.
-    StoreError
-        If the cache cannot be written.
-    """
+    """Pack the built-in images, unless that has been done; other data are looked at."""
     if data != _PHOTOS:
         kind = find(data).kind
         if kind != "tfrecord":
@@ -84,13 +74,7 @@ def put_files(data: str, copies: int) -> None:
 def check_images(
     data: str, folder: Path, arms: Mapping[str, ExperimentConfig], batch_size: int
 ) -> None:
-    """Refuse data of which an epoch of some arm has too few batches.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few images, or files that ranks cannot share evenly.
-    """
+    """Refuse data of which an epoch of some arm has too few batches."""
     listing = find(str(folder))
     files = Counter(sample.shard or 0 for sample in listing.train)
     in_files = [files[number] for number in sorted(files)]

@@ -8,15 +8,6 @@ from dataclasses import replace
 from nbkit.analysis.tuning import Grid, Setting, guide_rule_workers
 from nbkit.plural import plural
 
-__all__ = [
-    "MOST_WORKERS",
-    "first_setting",
-    "loader_faults",
-    "notes_on",
-    "rule_note",
-    "tuner_grid",
-]
-
 MOST_WORKERS = 256
 """Of a rank, as in `nbkit.LoaderConfig`."""
 
@@ -42,17 +33,7 @@ def loader_faults(loaders: Sequence[str]) -> Iterator[str]:
 
 
 def tuner_grid(loaders: Sequence[str] | None, share: float, steps: int) -> Grid:
-    """Return what may be tried: doubling, up to twice a rank's share of the cores.
-
-    Parameters
-    ----------
-    loaders
-        None for those of nbkit that need nothing else.
-    share
-        Cores of a rank.
-    steps
-        Of each run.
-    """
+    """Return what may be tried: doubling, up to twice a rank's share of the cores."""
     workers = [1]
     while workers[-1] * 2 <= min(2 * max(1.0, share), MOST_WORKERS):
         workers.append(workers[-1] * 2)

@@ -32,8 +32,6 @@ from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.telemetry.cpus import usable_cpus
 
-__all__ = ["BASELINE", "LADDER", "PipelinePlan", "arm_name", "plan", "with_setting"]
-
 BASELINE = "chexnet_old"
 """What all other arms are compared with."""
 
@@ -326,13 +324,7 @@ def _names(asked: Sequence[str] | None) -> list[str]:
 
 
 def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
-    """Return the cores that ranks may use; None if only their own machine knows.
-
-    Raises
-    ------
-    ConfigError
-        If an arm follows from them then.
-    """
+    """Return the cores that ranks may use; None if only their own machine knows."""
     if engine == "local":
         return usable_cpus()
     if asked := [name for name in ("tuned", "rule") if name in names]:

@@ -46,8 +46,6 @@ from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.tuner import Tuned
 from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
-__all__ = ["PipelineResult"]
-
 _QUESTION = "Is training input-bound, and what fixes it?"
 _NEW = "chexnet_new"
 

@@ -11,18 +11,6 @@ from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval, ratio_interval
 from nbkit.study.report_parts import Source, Table
 
-__all__ = [
-    "CHEXNET",
-    "GUIDE",
-    "AtSize",
-    "cores_table",
-    "ratio_words",
-    "setting_words",
-    "sizes_table",
-    "steps_table",
-    "tuning_table",
-]
-
 CHEXNET = Source(
     "R. Vasudev and J. Lockman, Optimization techniques for training CheXNet on Dell "
     "C4140 with Nvidia V100 GPUs (2019)",
@@ -155,17 +143,7 @@ def tuning_table(tuning: Tuning) -> Table:
 
 
 def sizes_table(rows: Sequence[AtSize], device: str, notes: Sequence[str]) -> Table:
-    """Return both pipelines by number of devices.
-
-    Parameters
-    ----------
-    rows
-        By growing size.
-    device
-        What a device is called in the plural.
-    notes
-        Sentences below the table, after what its words mean.
-    """
+    """Return both pipelines by number of devices."""
     return Table(
         f"Throughput of both pipelines by {device}",
         [
@@ -205,17 +183,7 @@ def cores_table(
     *,
     trains: bool,
 ) -> Table:
-    """Return how many cores every arm's loader needs to keep up with the devices.
-
-    Parameters
-    ----------
-    needs
-        By arm, demand in images/s and CPU time of an image in ms.
-    cores
-        That the ranks may use; None if it is unknown.
-    trains
-        Whether the ranks train, which takes processors too, or only load.
-    """
+    """Return how many cores every arm's loader needs to keep up with the devices."""
     rows, numbers = [], []
     for arm, (demand, cpu_ms) in needs.items():
         needed = None if demand is None or cpu_ms is None else demand * cpu_ms / 1e3

@@ -31,15 +31,7 @@ _REPORTS = {
 def before_start(
     kind: str | None, plan: Mapping[str, Any], arm: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Do what has to be done before a start; return tags for its record.
-
-    Parameters
-    ----------
-    kind, plan
-        The study's.
-    arm
-        Fields of the configuration that is started next.
-    """
+    """Do what has to be done before a start; return tags for its record."""
     module = _BEFORE.get(kind or "")
     # On another machine nothing can be done, and its page cache is unknown.
     if module is None or arm.get("engine", "local") != "local":
@@ -48,13 +40,7 @@ def before_start(
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
-    """Return the `Report` that the module of the study's kind makes, without its lead.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run has finished of what it compares with, or a run measured nothing.
-    """
+    """Return the `Report` that the module of the study's kind makes."""
     module = _REPORTS.get(study.kind or "", "nbkit.study.report_arms")
     return importlib.import_module(module).report(study)
 
@@ -65,11 +51,5 @@ def headline_so_far(study: StoredStudy) -> str:
 
 
 def repeats_needed(study: StoredStudy) -> str:
-    """Return how many repeats the study is estimated to need, in words.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of an arm has finished, or none of the arm with a control.
-    """
+    """Return how many repeats the study is estimated to need, in words."""
     return importlib.import_module("nbkit.study.arms").arms_of(study).needed_sentence

@@ -27,20 +27,6 @@ from nbkit.study.finite import not_finite
 from nbkit.study.report import Report
 from nbkit.study.stored_study import StoredStudy
 
-__all__ = [
-    "CONTROL_LIMIT",
-    "Doubt",
-    "doubts",
-    "every_doubt",
-    "instead_of_answer",
-    "lead_of",
-    "lead_of_runs",
-    "lead_of_untimed",
-    "so_far",
-    "told_first",
-    "without_runs",
-]
-
 CONTROL_LIMIT = WORTH_A_WORD
 """What one configuration may differ from itself by, as a part, where its runs are too
 few to show a difference. Beyond it nothing that is compared with it means anything."""
@@ -91,15 +77,7 @@ class Doubt:
 
 
 def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
-    """Return why an answer cannot be believed, the most important reason first.
-
-    Parameters
-    ----------
-    controls
-        What configurations that were measured twice show.
-    bound_by
-        What the runs of every arm were bound by.
-    """
+    """Return why an answer cannot be believed, the most important reason first."""
     differing = [*_of_controls(controls)]
     # A process that only holds memory changes nothing. A control shows that of one that
     # was there in its runs, and so in the runs of every arm.
@@ -136,17 +114,7 @@ def _finished(study: StoredStudy) -> str:
 def lead_of(
     study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
 ) -> str:
-    """Return what takes the answer back, with every reason; empty if it stands.
-
-    Parameters
-    ----------
-    study
-        Of which the answer is.
-    controls
-        As for `doubts`.
-    untimed
-        See `nbkit.study.report.Report.untimed`.
-    """
+    """Return what takes the answer back, with every reason; empty if it stands."""
     found = every_doubt(study, controls)
     if not found:
         return ""
@@ -162,15 +130,7 @@ def lead_of_untimed(study: StoredStudy) -> str:
 def lead_of_runs(
     runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
 ) -> str:
-    """Return what takes back what runs without a study say; empty if it stands.
-
-    Parameters
-    ----------
-    runs_by_arm
-        Finished runs by the name of their arm.
-    lost
-        By arm, where one of its runs stopped being finite: the first reason.
-    """
+    """Return what takes back what runs without a study say; empty if it stands."""
     shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
     at_once = {arm for arm, studies in shared.items() if studies}
     rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
@@ -290,20 +250,6 @@ def told_first(
 
     Of several reasons the first is said, and how many follow in the notes: what is not
     finite, then the doubts, then runs without which the answer can stand.
-
-    Parameters
-    ----------
-    report
-        As its kind makes it.
-    lost
-        By arm, where one of its runs stopped being finite: it has no verdict.
-    found
-        Why the rest cannot be believed either: the answer, and its numbers, go. Of a
-        report with an untimed part that stays, unless an arm has no run.
-    unfinished
-        A sentence about runs that the answer can do without; empty for none.
-    first
-        What is said of runs that are not finite where no arm is lost.
     """
     is_untimed = bool(report.untimed) and all(one.code != "missing" for one in found)
     if is_untimed and found and report.untimed == report.answer:

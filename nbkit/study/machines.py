@@ -44,8 +44,6 @@ from nbkit.study.source_tables import audit_notes, statistics_table, with_statis
 from nbkit.study.study import Study
 from nbkit.study.wording import RATE_INTERVAL, RATE_STATISTIC
 
-__all__ = ["MachinesResult", "measure", "plan", "result"]
-
 _QUESTION = "Which machine trains faster, and is the comparison like for like?"
 
 

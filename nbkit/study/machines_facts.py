@@ -12,8 +12,6 @@ from nbkit.study import wording
 from nbkit.study.batch_norms import batch_norm_of
 from nbkit.study.cpu_bindings import bound_to
 
-__all__ = ["BATCH_NORM", "conditions", "identity", "machine_facts", "not_known"]
-
 BATCH_NORM = "batch normalisation"
 """The fact that tells whose kernels computed it, by number format."""
 
@@ -101,13 +99,7 @@ def identity(run: Run) -> tuple[str, ...]:
 
 
 def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:
-    """Return what is worth knowing of a machine, by name; unknown is None.
-
-    Parameters
-    ----------
-    runs
-        Of one machine; where they differ in a fact, it has several values.
-    """
+    """Return what is worth knowing of a machine, by name; unknown is None."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for name, value in _facts_of(run).items():

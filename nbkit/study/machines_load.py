@@ -42,15 +42,6 @@ from nbkit.study.machines_facts import (
 from nbkit.study.order import twin
 from nbkit.study.study import Study
 
-__all__ = [
-    "AllReduceRun",
-    "Machine",
-    "Reading",
-    "example_bundles",
-    "load",
-    "machine_of",
-]
-
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record of another shape leads to: a bundle's files are whole, as its sums
 show, and may hold anything."""
@@ -134,26 +125,7 @@ def example_bundles() -> list[Path]:
 
 
 def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
-    """Return the machines of some bundles, studies and runs, and what was left out.
-
-    Parameters
-    ----------
-    entries
-        Zip files of `nbkit.export`, and ids of studies and runs of this store.
-
-    Returns
-    -------
-    list of Machine
-        In the order of the entries. Runs of one host with the same devices, driver,
-        hypervisor and torch are one machine, wherever they were read.
-    list of str
-        Sentences about runs that cannot be compared with any other.
-
-    Raises
-    ------
-    ParameterError
-        If an entry cannot be read; the text names every one.
-    """
+    """Return the machines of some bundles, studies and runs, and what was left out."""
     reading = Reading()
     with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
         for number, entry in enumerate(entries):

@@ -23,8 +23,6 @@ from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.study import Study
 
-__all__ = ["HERE", "MachinesPlan", "machines_of", "measure", "plan"]
-
 HERE = "this machine"
 """What is measured by the notebook itself; it is never taken for one of a bundle."""
 
@@ -289,13 +287,7 @@ def _to_measure(
 
 
 def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:
-    """Return the same configuration for this machine.
-
-    Raises
-    ------
-    NbkitError
-        If it cannot run here.
-    """
+    """Return the same configuration for this machine."""
     changes: dict[str, Any] = {
         "name": f"machines {name}",
         # Never on CPUs what was measured on GPUs, nor the other way round.

@@ -26,16 +26,6 @@ from nbkit.study.machines_facts import BATCH_NORM
 from nbkit.study.machines_load import Machine
 from nbkit.study.report_parts import Note, Table
 
-__all__ = [
-    "bandwidth_table",
-    "costs_table",
-    "differences_table",
-    "left_out_table",
-    "published_table",
-    "ratio_table",
-    "side_by_side_table",
-]
-
 _LISTED_PARTS = ("configuration", "environment", "storage", "code")
 """Parts of a record whose differences are listed; the others stand side by side."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
-__all__ = ["as_typed", "notebook", "notebooks"]
-
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -51,13 +49,7 @@ def notebooks() -> dict[str, Path]:
 
 
 def as_typed(name: str) -> str:
-    """Return what names a canonical notebook in a command that a user types.
-
-    Parameters
-    ----------
-    name
-        Such as ``"scaling"``.
-    """
+    """Return what names a canonical notebook in a command that a user types."""
     if (_PACKAGE / "notebooks").exists():  # a wheel is installed, somewhere
         return f'"$(nbkit notebook {name})"'
     return f"notebooks/{name}.ipynb"

@@ -10,8 +10,6 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 
-__all__ = ["Slot", "arms_and_order", "balanced_order", "of_repeat", "twin"]
-
 
 @dataclass(frozen=True)
 class Slot:
@@ -71,11 +69,6 @@ def arms_and_order(
 
     What runs once comes first. An arm and its control stand at the ends of every
     repeat, see `balanced_order`.
-
-    Raises
-    ------
-    ConfigError
-        If the control is not an arm, or a name is used twice.
     """
     compared, names = dict(arms), list(arms)
     if control is not None:

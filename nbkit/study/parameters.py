@@ -22,15 +22,6 @@ from nbkit.study.coercion import Kind, annotation_of, coerce, kind_of
 from nbkit.study.injected import injected_names, statements
 from nbkit.study.notebooks import as_typed
 
-__all__ = [
-    "SIZES_OF_A_CPU",
-    "Parameters",
-    "check_parameters",
-    "next_command",
-    "papermill_command",
-    "params",
-]
-
 SIZES_OF_A_CPU = (
     "device",
     "batch_size_per_gpu",
@@ -106,15 +97,7 @@ def params() -> Parameters:
 
 
 def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Parameters:
-    """Return the parameters that the cells declare, with the namespace's values.
-
-    Parameters
-    ----------
-    cells
-        Source of the cells that ran, oldest first, the calling one last.
-    namespace
-        The notebook's variables.
-    """
+    """Return the parameters that the cells declare, with the namespace's values."""
     position, declared = _declared(cells)
     injected = injected_names(cells[position + 1 :])
     errors = [

@@ -51,13 +51,7 @@ def num_photos(copies: int) -> int:
 
 
 def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
-    """Refuse what has no room; see `put_photos`.
-
-    Raises
-    ------
-    ConfigError
-        If it has none.
-    """
+    """Refuse what has no room; see `put_photos`."""
     missing = _missing(photos_in(folder, copies), forms)
     each = sum(photo.stat().st_size + _BLOCK_BYTES for photo in _photos())
     needed = copies * len(missing) * each
@@ -71,29 +65,7 @@ def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
 
 
 def put_photos(folder: Path, copies: int, forms: Sequence[str]) -> dict[str, Path]:
-    """Put the built-in photographs into a folder, unless they are there already.
-
-    Parameters
-    ----------
-    folder
-        Exists. The photographs get a folder in it, which stays.
-    copies
-        How often each of them: more bytes than memory, if there are enough.
-    forms
-        Of `FORMS`: as files, and packed.
-
-    Returns
-    -------
-    dict of Path
-        A data set by its form.
-
-    Raises
-    ------
-    ConfigError
-        If there is no room.
-    StoreError
-        If the folder cannot be written.
-    """
+    """Put the built-in photographs into a folder, unless they are there already."""
     home = photos_in(folder, copies)
     check_room(folder, copies, forms)
     _remove_abandoned(home)

@@ -9,15 +9,7 @@ _VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2]
 
 
 def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
-    """Return a chart as a PNG picture, for viewers that run no JavaScript.
-
-    Parameters
-    ----------
-    chart
-        Any chart of this module.
-    scale
-        Pixels per unit of the chart; 2 is sharp on common screens and on paper.
-    """
+    """Return a chart as a PNG picture, for viewers that run no JavaScript."""
     return vl_convert.vegalite_to_png(
         chart.to_dict(), vl_version=_VEGALITE_VERSION, scale=scale
     )

@@ -54,8 +54,6 @@ from nbkit.study.report import Figure, Note, Report, Source, Table
 from nbkit.study.source_tables import with_statistics
 from nbkit.study.study import Study
 
-__all__ = ["PrecisionPlan", "PrecisionResult", "by_source", "plan", "report", "result"]
-
 _QUESTION = (
     "What do 16 bits, TF32, the layout and compilation give, and is the answer right?"
 )

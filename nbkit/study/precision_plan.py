@@ -20,12 +20,6 @@ from nbkit.study.devices import Devices, described_gpus, find_devices, too_old, 
 from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 
-__all__ = [
-    "BASELINE",
-    "PrecisionPlan",
-    "plan",
-]
-
 BASELINE = Format("fp32", "channels_last")
 """Neither 16 bits nor TF32 nor compilation, in the layout that tensor cores want."""
 

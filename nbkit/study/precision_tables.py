@@ -14,16 +14,6 @@ from nbkit.statistics import Ratio, interval_in_words
 from nbkit.study import wording
 from nbkit.study.report_parts import Note, Table
 
-__all__ = [
-    "answers_table",
-    "bounds_table",
-    "doubt_notes",
-    "gradient_cell",
-    "layout_table",
-    "loss_cell",
-    "pairs_table",
-]
-
 _NO_RUN = (
     "No run with perturbed weights shows how much of that is rounding; measure with "
     "control=True."
@@ -204,17 +194,7 @@ def bounds_table(
     configs: Mapping[str, ExperimentConfig],
     gpu_name: str | None,
 ) -> Table | Note:
-    """Return how much of what the GPU allows every arm reaches, or why not.
-
-    Parameters
-    ----------
-    measured
-        Every arm.
-    configs
-        By arm.
-    gpu_name
-        As torch prints it; None on CPUs.
-    """
+    """Return how much of what the GPU allows every arm reaches, or why not."""
     config = configs[measured[0].arm]
     if gpu_name is None:
         return Note(["Physical bound: not computed, no GPU was measured."])

@@ -22,8 +22,6 @@ from nbkit.launch.run_progress import (
 from nbkit.statistics import duration_in_words
 from nbkit.visible import visible
 
-__all__ = ["Progress"]
-
 _LINE_SECONDS = 5.0
 """Between two lines in a terminal."""
 
@@ -70,13 +68,7 @@ class Progress:
             self._show(self._position.words(run))
 
     def end(self, run: Run, label: str | None = None) -> None:
-        """Leave a line about a run that ended.
-
-        Parameters
-        ----------
-        label
-            Which of several that started together; None if it started alone.
-        """
+        """Leave a line about a run that ended."""
         self._label = label or self._label
         if not self._quiet:
             # By start: several that started together end here one by one.

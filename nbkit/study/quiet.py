@@ -16,8 +16,6 @@ from nbkit.launch.devices import DeviceRequest, request_devices
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, open_nvml
 
-__all__ = ["Wait", "wait_before", "wait_for", "wait_until_quiet"]
-
 _LOOK_SECONDS = 1.0
 _QUIET_LOOKS = 3
 _SAY_SECONDS = 30.0
@@ -58,24 +56,7 @@ def wait_until_quiet(
     *,
     rounds: Sequence[Round] = (),
 ) -> Wait:
-    """Return once CPUs and GPUs have been idle for some looks, or patience is over.
-
-    Parameters
-    ----------
-    patience_seconds
-        At most so long; what began quietly gets its last looks.
-    say
-        Gets what is busy, from time to time.
-    busy
-        Returns what is busy now; None looks at this machine.
-    rounds
-        Which GPUs are needed, one round after the other.
-
-    Raises
-    ------
-    ConfigError
-        If the patience is negative, or no number.
-    """
+    """Return once CPUs and GPUs have been idle for some looks, or patience is over."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
             f"wait_for_quiet={patience_seconds!r} is not a time in seconds; pass a "
@@ -112,46 +93,13 @@ def wait_for(
     patience_seconds: float,
     say: Callable[[str], None],
 ) -> Wait:
-    """Wait until this machine is quiet enough for some runs.
-
-    Parameters
-    ----------
-    rounds
-        Of the runs; those of one round are started together.
-    patience_seconds, say
-        As for `wait_until_quiet`.
-
-    Raises
-    ------
-    ConfigError
-        If one is not for this machine, or the patience is not a time.
-    DeviceError
-        If one could never start here.
-    """
+    """Wait until this machine is quiet enough for some runs."""
     asked = [[*_requests(configs)] for configs in rounds]
     return wait_until_quiet(patience_seconds, say, rounds=asked)
 
 
 def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
-    """Wait for a quiet machine, if asked to, before what precedes a study's runs.
-
-    Parameters
-    ----------
-    configs
-        Of the runs that need it quiet, one after the other.
-    patience_seconds
-        As for `wait_until_quiet`; 0 does not wait.
-
-    Raises
-    ------
-    ConfigError, DeviceError
-        As `wait_for`.
-
-    Returns
-    -------
-    str
-        How long it was, and whether the machine was quiet then; empty without a wait.
-    """
+    """Wait for a quiet machine, if asked to, before what precedes a study's runs."""
     if not patience_seconds:
         return ""
     told = str(wait_for([[one] for one in configs], patience_seconds, _print))

@@ -21,8 +21,6 @@ from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 from nbkit.study.report import Table
 
-__all__ = ["Recipe", "Setting", "recipe", "recipe_names"]
-
 _FILES = resources.files("nbkit.study") / "recipes"
 
 
@@ -105,18 +103,7 @@ class Recipe:
         )
 
     def settings(self, run: str) -> list[Setting]:
-        """Return what the publication says of a run, in its order.
-
-        Parameters
-        ----------
-        run
-            A name from `runs`.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such run.
-        """
+        """Return what the publication says of a run, in its order."""
         if run not in self._content["runs"]:
             message = (
                 f"run={run!r} is not one of the recipe {self.name!r}; use one of "
@@ -134,18 +121,6 @@ class Recipe:
 
     def config(self, run: str | None = None, /, **overrides: Any) -> ExperimentConfig:
         """Return the configuration of a run.
-
-        Parameters
-        ----------
-        run
-            A name from `runs`; not needed if there is one only.
-        **overrides
-            Fields that take the place of the recipe's, such as ``data`` and ``gpus``.
-
-        Raises
-        ------
-        ConfigError
-            If it is open which run is meant, or the configuration is not valid.
 
         Examples
         --------

@@ -19,20 +19,12 @@ from nbkit.store.record import RunState
 from nbkit.study.order import Slot
 from nbkit.study.wording import rate
 
-__all__ = ["MOST_REPEATED", "Replaced", "chosen", "replaced", "to_repeat"]
-
 MOST_REPEATED = 1 / 3
 """Of the starts of a study. A median over runs withstands fewer than half."""
 
 
 def chosen(disturbed: Mapping[Slot, bool]) -> list[Slot]:
-    """Return which starts are made once more, in the order of the mapping.
-
-    Parameters
-    ----------
-    disturbed
-        Of every start that has finished, whether it was disturbed.
-    """
+    """Return which starts are made once more, in the order of the mapping."""
     found = [slot for slot, was in disturbed.items() if was]
     return found if len(found) <= MOST_REPEATED * len(disturbed) else []
 
@@ -42,17 +34,7 @@ def to_repeat(
     entries: Sequence[Mapping[str, Any]],
     left_out: Collection[str],
 ) -> list[Slot]:
-    """Return the starts that were disturbed and have not been made once more.
-
-    Parameters
-    ----------
-    finished
-        The run of every start that counts.
-    entries
-        What the study keeps of its runs.
-    left_out
-        Arms that are measured once, or are started together to disturb each other.
-    """
+    """Return the starts that were disturbed and have not been made once more."""
     alone = {slot: run for slot, run in finished.items() if slot.arm not in left_out}
     before = {one.slot for one in replaced(finished, entries)}
     was = {
@@ -94,13 +76,7 @@ class Replaced:
 def replaced(
     finished: Mapping[Slot, Run], entries: Sequence[Mapping[str, Any]]
 ) -> list[Replaced]:
-    """Return the disturbed runs that others of the same start have replaced.
-
-    Parameters
-    ----------
-    finished, entries
-        As for `to_repeat`.
-    """
+    """Return the disturbed runs that others of the same start have replaced."""
     again = {entry["run_id"] for entry in entries if entry.get("again")}
     found = []
     for entry in entries:

@@ -33,18 +33,6 @@ from nbkit.study.report_parts import (
 )
 from nbkit.visible import visible
 
-__all__ = [
-    "REPORT_MIME",
-    "REPORT_SCHEMA",
-    "Figure",
-    "Note",
-    "Report",
-    "SavedReport",
-    "Source",
-    "Table",
-    "read_report",
-]
-
 REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
@@ -193,16 +181,6 @@ class Report:
         ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. A
         file is replaced as a whole. What an earlier report has left there and this one
         has not is removed; other files in the folder are not touched.
-
-        Parameters
-        ----------
-        folder
-            Is made if it does not exist.
-
-        Raises
-        ------
-        StoreError
-            If the folder cannot be written, or its ``result.json`` is not of a report.
         """
         pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
         sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
@@ -315,13 +293,7 @@ def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
 
 
 def _written_before(result: Path) -> set[str]:
-    """Return the pictures and tables of the report in this folder.
-
-    Raises
-    ------
-    StoreError
-        If there is a file of that name that no report has written.
-    """
+    """Return the pictures and tables of the report in this folder."""
     earlier = read_json(result)
     if earlier is None:
         return set()
@@ -364,13 +336,7 @@ def _remove(folder: Path, names: set[str]) -> None:
 
 
 def read_report(notebook: Path) -> dict[str, Any]:
-    """Return the result that a saved notebook carries.
-
-    Raises
-    ------
-    StoreError
-        If the notebook has no report, because it did not come to its end.
-    """
+    """Return the result that a saved notebook carries."""
     content = nbformat.read(notebook, as_version=4)
     for cell in reversed(content.cells):
         for output in cell.get("outputs", []):

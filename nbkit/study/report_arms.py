@@ -27,8 +27,6 @@ from nbkit.study.report import Figure, Report, Table
 from nbkit.study.source_tables import by_source, with_statistics
 from nbkit.study.study import Study
 
-__all__ = ["report"]
-
 
 def report(study: Study) -> Report:
     """Return the report of a study of which nothing but its arms is known.

@@ -21,17 +21,6 @@ from nbkit.study import pictures
 from nbkit.study.wording import UNKNOWN
 from nbkit.visible import visible
 
-__all__ = [
-    "Figure",
-    "Lead",
-    "MimeBundle",
-    "Note",
-    "Source",
-    "Table",
-    "escape",
-    "with_commands",
-]
-
 MimeBundle = dict[str, Any]
 
 Lead: TypeAlias = Callable[[], str]

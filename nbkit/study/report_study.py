@@ -41,8 +41,6 @@ from nbkit.study.report import Report, SavedReport
 from nbkit.study.source_tables import audit_notes
 from nbkit.study.study import Study
 
-__all__ = ["report"]
-
 
 def report(
     study: Study | str, *, folder: str | os.PathLike[str] | None = None

@@ -37,8 +37,6 @@ from nbkit.study.reproduction_plan import (
 from nbkit.study.study import Study
 from nbkit.telemetry.machine import describe_machine
 
-__all__ = ["reproduce"]
-
 _NOTHING = "–"
 _MOST_WARNED = 20
 

@@ -19,8 +19,6 @@ from nbkit.store.private import private_part
 from nbkit.store.record import RunState, read_json
 from nbkit.study.checkout import Checkout
 
-__all__ = ["Code", "ReproductionPlan", "check_reproducible"]
-
 Code = Literal["current", "original"]
 _AGAIN = "again: "
 """Before the name of a run that repeats another, to tell the two apart in lists."""
@@ -54,13 +52,7 @@ class ReproductionPlan:
 
 
 def check_reproducible(original: Run, repeats: int, code: Code) -> None:
-    """Refuse what needs no look at the code of the run.
-
-    Raises
-    ------
-    ConfigError, RunError
-        If it cannot be run again so.
-    """
+    """Refuse what needs no look at the code of the run."""
     if repeats < 1:
         message = f"repeats={repeats} runs nothing; use 1 or more."
         raise ConfigError(message)

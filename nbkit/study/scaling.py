@@ -58,8 +58,6 @@ from nbkit.study.source_tables import by_source, with_statistics
 from nbkit.study.study import Study
 from nbkit.study.wording import device_label
 
-__all__ = ["ScalingResult", "bandwidth", "by_source", "plan", "report", "result"]
-
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
 _QUESTION = "How does training throughput grow with the number of GPUs?"

@@ -8,8 +8,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.study.devices import Devices
 from nbkit.study.wording import size_label
 
-__all__ = ["arm_name", "notes"]
-
 
 def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
     """Return what an arm is called, such as ``fp16, 2 x 8 GPUs``."""
@@ -26,21 +24,7 @@ def notes(
     *,
     cpu_was_asked: bool,
 ) -> tuple[str, ...]:
-    """Return what is measured, what is missing first.
-
-    Parameters
-    ----------
-    devices
-        Of one node.
-    asked
-        Nodes, and GPUs of each.
-    configs
-        What is measured, sizes ascending.
-    repeats
-        Process starts of every size.
-    cpu_was_asked
-        Whether no GPUs are requested.
-    """
+    """Return what is measured, what is missing first."""
     sizes = list(
         dict.fromkeys(size_label(one.world_size, one.nnodes) for one in configs)
     )

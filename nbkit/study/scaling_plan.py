@@ -18,12 +18,6 @@ from nbkit.study.scaling_notes import arm_name, notes
 from nbkit.study.slurm_parameters import slurm_fields
 from nbkit.study.study import Study
 
-__all__ = [
-    "ScalingPlan",
-    "plan",
-]
-
-
 _GPU_DEFAULTS: dict[str, Any] = {
     "model": "resnet50",
     "precision": ["fp16"],

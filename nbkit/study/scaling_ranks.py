@@ -19,8 +19,6 @@ from nbkit.study import wording
 from nbkit.study.report_parts import Note, Table
 from nbkit.study.wording import size_label
 
-__all__ = ["ranks_part", "ranks_result", "straggler_sentences", "times_of"]
-
 _MOST_NAMED = 5
 
 

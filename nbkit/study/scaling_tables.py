@@ -12,24 +12,9 @@ from nbkit.statistics.comparison import efficiency
 from nbkit.study import wording
 from nbkit.study.arms_tables import rate_interval
 
-__all__ = [
-    "headline_cells",
-    "headline_values",
-    "percent_interval",
-    "published_cells",
-]
-
 
 def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | None]:
-    """Return a measured size as text.
-
-    Parameters
-    ----------
-    row
-        The size.
-    spans_nodes
-        Whether the table has a size of several nodes, and so a column for them.
-    """
+    """Return a measured size as text."""
     of_node = row.node_efficiency if row.counts else None
     against_node = None if of_node is None else wording.percent(of_node)
     rate = row.images_per_second

@@ -7,8 +7,6 @@ from typing import Any
 
 from nbkit.errors import ConfigError
 
-__all__ = ["SLURM_PARAMETERS", "slurm_fields"]
-
 SLURM_PARAMETERS = (
     "slurm_partition",
     "slurm_account",
@@ -20,18 +18,7 @@ the others."""
 
 
 def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run's ``slurm`` that parameters give.
-
-    Parameters
-    ----------
-    parameters
-        ``engine``, `SLURM_PARAMETERS` and ``slurm``; None is left to the cluster.
-
-    Raises
-    ------
-    ConfigError
-        If they are given to another engine, or one of them twice.
-    """
+    """Return the fields of a run's ``slurm`` that parameters give."""
     named = {
         name: parameters[name]
         for name in SLURM_PARAMETERS

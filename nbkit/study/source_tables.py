@@ -20,8 +20,6 @@ from nbkit.study.arms import arms_of, finished_arms
 from nbkit.study.report import Note, Report, Source, Table
 from nbkit.study.study import Study
 
-__all__ = ["audit_notes", "by_source", "statistics_table", "with_statistics"]
-
 
 def by_source(study: Study, arm: str | None = None) -> Table | Note:
     """Return one arm of a study and its baseline by the statistics of others.
@@ -71,16 +69,7 @@ def with_statistics(report: Report, statistics: Table | Note) -> Report:
 def statistics_table(
     compared: Mapping[str, Sequence[SourceStatistic]], about: str = ""
 ) -> Table:
-    """Return a table of one or two columns of rates.
-
-    Parameters
-    ----------
-    compared
-        By name, what `source_statistics` returns; of two, the first is put over the
-        second.
-    about
-        What the runs are, if the names do not say it.
-    """
+    """Return a table of one or two columns of rates."""
     names = list(compared)
     every = list(zip(*compared.values(), strict=True))
     lines = [row for row in every if any(one.value is not None for one in row)]

@@ -22,8 +22,6 @@ from nbkit.study.parameters import papermill_command
 from nbkit.study.report_parts import Table
 from nbkit.study.study import Study
 
-__all__ = ["Question", "main", "questions", "reports", "sources_table", "state"]
-
 _FILE = resources.files("nbkit.study") / "sources.json"
 
 _WITHOUT_STUDY = {
@@ -101,21 +99,7 @@ def sources_table() -> Table:
 
 
 def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
-    """Return what the newest finished study of a notebook in the store says.
-
-    Parameters
-    ----------
-    notebook
-        Its name, which is the kind of its studies.
-    studies
-        The oldest first; None looks at the store's.
-
-    Returns
-    -------
-    str
-        When it finished and on which device; how far the newest came where none did, or
-        that none ran here.
-    """
+    """Return what the newest finished study of a notebook in the store says."""
     if notebook in _WITHOUT_STUDY:
         return _WITHOUT_STUDY[notebook]
     if notebook == "machines":

@@ -19,19 +19,6 @@ from nbkit.store.processes import ProcessIdentity, kill
 from nbkit.store.record import RunState
 from nbkit.study.order import Slot
 
-__all__ = [
-    "check_together",
-    "checked",
-    "end_all",
-    "finished_runs",
-    "grouped",
-    "has_diverged",
-    "new_study_id",
-    "variables_set",
-    "wait_for_all",
-    "ways_on",
-]
-
 
 def new_study_id(name: str) -> str:
     """Return an id for a new study: when it was made, and what it is called."""
@@ -43,22 +30,7 @@ def new_study_id(name: str) -> str:
 def check_together(
     together: Sequence[Sequence[str]], arms: Sequence[str], control: str | None
 ) -> None:
-    """Check that arms can be started together.
-
-    Parameters
-    ----------
-    together
-        Names of arms, group by group.
-    arms
-        Every arm of the study, in its order.
-    control
-        The arm that is measured twice.
-
-    Raises
-    ------
-    ConfigError
-        If a group is not in the order of the arms, or shares an arm with another.
-    """
+    """Check that arms can be started together."""
     used: set[str] = set()
     for group in together:
         first = list(arms).index(group[0]) if group and group[0] in arms else 0
@@ -104,13 +76,7 @@ def grouped(
 def checked(
     starts: Sequence[Sequence[Slot]], arms: Mapping[str, ExperimentConfig]
 ) -> Sequence[Sequence[Slot]]:
-    """Return starts none of which would be refused: the last one may be hours away.
-
-    Raises
-    ------
-    ConfigError, DeviceError, LaunchError
-        As `launch`; a note names the arm.
-    """
+    """Return starts none of which would be refused: the last one may be hours away."""
     for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
         for error in refusals(arms[arm]):
             error.add_note(f"Arm {arm!r} of the study asks for it.")
@@ -124,19 +90,7 @@ def finished_runs(
     *,
     diverged: bool = False,
 ) -> dict[Slot, Run]:
-    """Return the finished run of every slot that needs no other.
-
-    Parameters
-    ----------
-    entries
-        What a study keeps of its runs: ``arm``, ``repeat``, ``run_id``, and in
-        ``start`` the same number for those that start together.
-    together
-        Names of arms that start together. What ran beside a run that did not
-        finish was alone for a part of its time: it does not count.
-    diverged
-        Also the runs of a single arm that `has_diverged`.
-    """
+    """Return the finished run of every slot that needs no other."""
     group_of = {arm: tuple(group) for group in together for arm in group}
     finished: dict[Slot, Run] = {}
     at_once: dict[tuple[int, str], tuple[Slot, Run]] = {}
@@ -172,20 +126,6 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
     """Wait until every run has finished, or the first of them has not.
 
     A run by itself that `has_diverged` has ended like one that finished.
-
-    Parameters
-    ----------
-    runs
-        Started together.
-    on_poll
-        Called about ten times a second with the first run, for progress.
-
-    Raises
-    ------
-    RunFailedError
-        If one failed; the others continue.
-    RunStoppedError
-        If a user stopped one; the others continue.
     """
 
     def look(_: Run) -> None:
@@ -199,13 +139,7 @@ def wait_for_all(runs: Sequence[Run], on_poll: Callable[[Run], None]) -> None:
 
 
 def end_all(runs: Sequence[Run], *, by: str) -> None:
-    """End every run that still runs; return when nothing of them is left.
-
-    Raises
-    ------
-    NbkitError
-        If one cannot be ended: the first reason, after all others have ended.
-    """
+    """End every run that still runs; return when nothing of them is left."""
     errors: list[NbkitError] = []
     for wait in (False, True):
         errors.clear()  # what Slurm, say, did not hear at first, it hears now

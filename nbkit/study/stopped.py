@@ -11,8 +11,6 @@ from nbkit.study.kinds import headline_so_far
 from nbkit.study.stored_study import StoredStudy
 from nbkit.visible import visible
 
-__all__ = ["headline_if_stopped"]
-
 
 @contextmanager
 def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:

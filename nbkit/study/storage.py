@@ -38,8 +38,6 @@ from nbkit.study.storage_tables import (
 )
 from nbkit.study.study import Study
 
-__all__ = ["Reads", "StoragePlan", "StorageResult", "plan", "read", "report", "result"]
-
 _QUESTION = "Is the storage fast enough for the GPUs, cold and warm?"
 _MLPERF = Source(
     "MLCommons, MLPerf Storage: submission guidelines",

@@ -14,21 +14,11 @@ from nbkit.launch.submit import existing_data
 from nbkit.readspeed.cache import make_cold, warm_up
 from nbkit.store.paths import manifests_folder
 
-__all__ = [
-    "before_start",
-    "described_data",
-]
-
 
 def described_data(data: str) -> dict[str, Any]:
     """Return what the training part of a data set amounts to, as JSON values.
 
     That is what an epoch reads. Images for evaluation may be of another size.
-
-    Returns
-    -------
-    dict
-        ``kind``, ``files``, ``images`` and ``bytes``.
     """
     listing = find(data)
     contents = listing.contents
@@ -48,25 +38,7 @@ def described_data(data: str) -> dict[str, Any]:
 
 
 def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
-    """Bring a data set's pages into the state that a study declares, and prove it.
-
-    Parameters
-    ----------
-    plan
-        The study's; ``cache`` is ``cold`` or ``warm``.
-    data
-        As in an experiment.
-
-    Returns
-    -------
-    dict of str
-        Tags for the run's record: ``cache``, ``cache_proven`` and ``cache_reason``.
-
-    Raises
-    ------
-    NotColdError
-        If it is declared cold, and something of it is in memory.
-    """
+    """Bring a data set's pages into the state that a study declares, and prove it."""
     # As a launch will name it: the manifest keeps the path.
     listing = find(existing_data(data))
     _look_at(listing, data)

@@ -10,11 +10,9 @@ from nbkit.analysis.charts_storage import over_time_chart
 from nbkit.launch.run import Run
 from nbkit.readspeed.meter import Interval
 from nbkit.readspeed.places import Counter
-from nbkit.study.energy import system_samples
+from nbkit.analysis.energy import system_samples
 from nbkit.study.report_parts import Figure
 from nbkit.study.storage_reads import Reads
-
-__all__ = ["arrived_bytes", "epoch_moments", "over_time"]
 
 _READS: tuple[tuple[str, str, Callable[[Interval], float | None]], ...] = (
     (
@@ -37,15 +35,7 @@ _EPOCHS = "Epochs: what arrives over time"
 
 
 def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Return throughput, reads and their size over time, and throughput of epochs.
-
-    Parameters
-    ----------
-    reads
-        Of every place; each one's first cold repeat is drawn.
-    epochs
-        See `epoch_moments`.
-    """
+    """Return throughput, reads and their size over time, and throughput of epochs."""
     counted = " and ".join(dict.fromkeys(speed.counted_by for _, speed in reads.found))
     subtitle = f"first cold repeat, as counted by {counted}"
     figures = []
@@ -84,21 +74,7 @@ def _moments(
 def epoch_moments(
     runs: Iterable[tuple[str, Run]], counters: Mapping[str, Counter | None]
 ) -> list[dict[str, Any]]:
-    """Return what arrived on this host over time while runs went on.
-
-    Parameters
-    ----------
-    runs
-        A run by the name of its arm.
-    counters
-        What counts the data of an arm, by arm; see `arrived_bytes`.
-
-    Returns
-    -------
-    list of dict
-        ``series`` (the arm), ``seconds`` since the first sample, and ``value`` in 10^6
-        bytes a second. Other users' traffic counts too.
-    """
+    """Return what arrived on this host over time while runs went on."""
     found = []
     for arm, run in runs:
         points = _arrivals(run, counters[arm])
@@ -115,15 +91,7 @@ def epoch_moments(
 
 
 def arrived_bytes(run: Run, counter: Counter | None) -> int | None:
-    """Return what arrived on this host during a run; None if it was not counted.
-
-    Parameters
-    ----------
-    run
-        A finished run.
-    counter
-        Of all disks or network cards; None where none counts its data (`counter_of`).
-    """
+    """Return what arrived on this host during a run; None if it was not counted."""
     points = _arrivals(run, counter)
     return points[-1][1] - points[0][1] if len(points) > 1 else None
 

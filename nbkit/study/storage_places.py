@@ -28,8 +28,6 @@ from nbkit.study.photo_copies import (
 )
 from nbkit.study.storage_data import described_data
 
-__all__ = ["Place", "Source", "Wanted", "copies_of", "find_wanted", "name_and_path"]
-
 _STEPS_IN_AN_EPOCH = 20
 """Of the photographs, if no number of copies is given."""
 _PHOTOS = 400
@@ -99,15 +97,7 @@ class Wanted:
     forms: Sequence[str] = ()
 
     def filled(self) -> Place:
-        """Put the photographs there, if it gets any, and return what is there.
-
-        Raises
-        ------
-        ConfigError
-            If there is no room.
-        StoreError
-            If the folder cannot be written.
-        """
+        """Put the photographs there, if it gets any, and return what is there."""
         if self.is_ours:
             put_photos(self.folder, self.copies, self.forms)
         sources = self.found or tuple(
@@ -118,21 +108,7 @@ class Wanted:
 
 
 def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
-    """Return every place that is asked for; nothing is written.
-
-    Parameters
-    ----------
-    p
-        As given; ``data`` and ``paths`` are lists of ``name=path``.
-    values
-        The same, with what was left open chosen.
-
-    Raises
-    ------
-    ConfigError
-        If a path leads nowhere, a folder that would get photographs holds a data set,
-        there is no room, or what is to be cold is in memory.
-    """
+    """Return every place that is asked for; nothing is written."""
     wanted = [_data_set(one) for one in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
     wanted += [_photographs(one, copies_of(p, values), values) for one in folders]

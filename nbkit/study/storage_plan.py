@@ -27,8 +27,6 @@ from nbkit.study.storage_places import (
 )
 from nbkit.telemetry.machine import describe_machine
 
-__all__ = ["STAGES", "StoragePlan", "plan"]
-
 STAGES = ("load", "emulate", "train")
 """Images as fast as the loader gives them; for GPUs whose computing is emulated; for a
 training."""

@@ -20,8 +20,6 @@ from nbkit.study.report_parts import Table
 from nbkit.study.storage_places import Place
 from nbkit.study.storage_plan import StoragePlan
 
-__all__ = ["Reads", "read"]
-
 _PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
 _FILES_DRAWN = 20_000
 """Of a data set of many files: to ask a server for the size of a million takes long."""

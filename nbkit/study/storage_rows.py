@@ -14,8 +14,6 @@ from nbkit.readspeed.places import Counter
 from nbkit.statistics import Summary, median_of
 from nbkit.study.storage_over_time import arrived_bytes
 
-__all__ = ["EpochRow", "epoch_row"]
-
 _NOT_PROVEN = "not proven"
 
 
@@ -71,19 +69,7 @@ def epoch_row(
     bytes_per_image: float,
     counter: Counter | None,
 ) -> EpochRow:
-    """Return what finished runs of an arm show; there is one.
-
-    Parameters
-    ----------
-    arm, stage, source
-        What they are called in the plan.
-    runs
-        Finished.
-    bytes_per_image
-        Mean of the data set.
-    counter
-        What counts the bytes that arrive, if anything does.
-    """
+    """Return what finished runs of an arm show; there is one."""
     lines = [run.metrics() for run in runs]
     rates = [
         epoch_rates(found, run.config.emulated_step_seconds)

@@ -20,31 +20,11 @@ from nbkit.study.report_parts import Note, Table
 from nbkit.study.storage_places import Place, Source
 from nbkit.study.storage_rows import EpochRow
 
-__all__ = [
-    "comparison_table",
-    "epochs_table",
-    "name_of_test",
-    "noise_floors",
-    "places_table",
-    "supply_table",
-    "utilization_cell",
-]
-
 
 def epochs_table(
     rows: Sequence[EpochRow], sources: Sequence[Source], *, is_cpu: bool
 ) -> Table:
-    """Return images/s and utilization, the first epoch apart from the later ones.
-
-    Parameters
-    ----------
-    rows
-        One an arm.
-    sources
-        Their data.
-    is_cpu
-        Whether CPU processes were used instead of GPUs.
-    """
+    """Return images/s and utilization, the first epoch apart from the later ones."""
     sizes = {source.name: source.bytes for source in sources}
     where = "with CPU processes (functional)" if is_cpu else "on GPUs"
     return Table(
@@ -124,15 +104,7 @@ def utilization_cell(found: Summary | None) -> str | None:
 
 
 def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | Note:
-    """Return what files, packs and places give, each against the first.
-
-    Parameters
-    ----------
-    rows
-        One an arm; those of the loader alone are compared.
-    control
-        The first arm, measured once more; None without one.
-    """
+    """Return what files, packs and places give, each against the first."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
         return Note(["One data set was loaded, so there is nothing to compare."])
@@ -176,13 +148,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
 def noise_floors(
     rows: Sequence[EpochRow], control: str | None
 ) -> dict[str, NoiseFloor]:
-    """Return what the control shows of the first epoch and of the later ones.
-
-    Parameters
-    ----------
-    rows, control
-        As for `comparison_table`.
-    """
+    """Return what the control shows of the first epoch and of the later ones."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     twin = next((row for row in loads[1:] if row.arm == control), None)
     return {
@@ -305,15 +271,7 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
 
 
 def name_of_test(source: Source, memory_bytes: int | None) -> str | None:
-    """Return what a data set of this size can test; None where the memory is unknown.
-
-    Parameters
-    ----------
-    source
-        The data set.
-    memory_bytes
-        Of the host, or of the container or job on it.
-    """
+    """Return what a data set of this size can test; None if memory is unknown."""
     if not memory_bytes:
         return None
     evidence = cache_evidence(source.bytes, memory_bytes, 1)

@@ -23,8 +23,6 @@ from nbkit.study.quiet import Wait
 from nbkit.study.repeats import Replaced, replaced, to_repeat
 from nbkit.study.starts import finished_runs
 
-__all__ = ["StoredStudy"]
-
 
 class StoredStudy:
     """A study in the store, as its file and its runs tell; nothing is started.
@@ -47,13 +45,7 @@ class StoredStudy:
 
     @classmethod
     def open(cls, study_id: str) -> Self:
-        """Return a study of the store by its id, or by the end of it.
-
-        Raises
-        ------
-        StoreError
-            If no study, or more than one, is meant.
-        """
+        """Return a study of the store by its id, or by the end of it."""
         return cls(the_study_folder(study_id))
 
     @property

@@ -46,8 +46,6 @@ from nbkit.study.stopped import headline_if_stopped
 from nbkit.study.stored_study import StoredStudy
 from nbkit.study.taking_over import held_number, wait_for_the_last_runs
 
-__all__ = ["STUDY_SCHEMA", "Slot", "Study", "balanced_order"]
-
 STUDY_SCHEMA = "nbkit.study/1"
 
 
@@ -332,13 +330,7 @@ class Study(StoredStudy):
         self._write(runs=[*self._content["runs"], {**entry, "start": start}])
 
     def _write(self, **changes: Any) -> None:
-        """Change fields of the file; for the process that executes the study.
-
-        Raises
-        ------
-        RunError
-            If another process has taken the study over.
-        """
+        """Change fields of the file; for the process that executes the study."""
         content = self._own_content()
         write_json(self.paths.study, {**content, **changes})
 

@@ -20,30 +20,12 @@ from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.record import RunState
 from nbkit.store.signs import SILENT_SECONDS
 
-__all__ = ["held_number", "wait_for_the_last_runs"]
-
 _WRITTEN_WITHIN_SECONDS = 60.0
 
 
 @contextmanager
 def held_number(study: Path, last: int) -> Iterator[int]:
-    """Hold the number of a study's next execution.
-
-    Parameters
-    ----------
-    study
-        The study's folder.
-    last
-        Number of the last execution. The holder of the next one must check whether
-        that is still the last.
-
-    Raises
-    ------
-    RunError
-        If another process holds it.
-    StoreError
-        If the study's folder cannot be written.
-    """
+    """Hold the number of a study's next execution."""
     number = last + 1
     try:
         while not _is_made(study / f"executing-{number}"):
@@ -82,20 +64,6 @@ def wait_for_the_last_runs(
     """Let the runs of an executor that was killed come to their end.
 
     Those on this host are being stopped, because their owner is gone.
-
-    Parameters
-    ----------
-    study_id
-        The study, for the error.
-    entries
-        What the study keeps of its runs.
-    force
-        Whether their host may be gone: then nothing is waited for.
-
-    Raises
-    ------
-    RunError
-        If one of them may still run on a host that is not gone.
     """
     for entry in entries:
         if entry.get("start") != entries[-1].get("start"):

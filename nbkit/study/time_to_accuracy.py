@@ -41,16 +41,6 @@ from nbkit.study.time_to_accuracy_tables import (
 )
 from nbkit.study.training_recipes import training_recipe
 
-__all__ = [
-    "TimeToAccuracyPlan",
-    "TimeToAccuracyResult",
-    "by_source",
-    "logs",
-    "plan",
-    "report",
-    "result",
-]
-
 _QUESTION = "How long does it take to a target accuracy, and with which recipe?"
 _MLPERF = Source(
     "MLCommons, MLPerf training rules: what is timed, and how runs are scored",

@@ -18,8 +18,6 @@ from nbkit.study.parameters import Parameters
 from nbkit.study.report_parts import Note
 from nbkit.study.training_recipes import TrainingRecipe, training_recipe
 
-__all__ = ["TimeToAccuracyPlan", "plan"]
-
 _DEFAULT_RECIPES = ("sgd", "lars")
 
 _GPU_DEFAULTS: dict[str, Any] = {

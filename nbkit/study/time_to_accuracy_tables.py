@@ -16,16 +16,6 @@ from nbkit.study import wording
 from nbkit.study.arms_tables import held_together
 from nbkit.study.report_parts import Table
 
-__all__ = [
-    "global_batch",
-    "printed_times",
-    "published_table",
-    "recipes_table",
-    "seeds_table",
-    "settings_table",
-    "unlike",
-]
-
 _SETTINGS = (
     *("optimizer", "learning_rate", "momentum", "lars_eta", "weight_decay"),
     *("decay_norm_and_bias", "schedule", "step_epochs", "step_factor"),
@@ -44,21 +34,7 @@ def recipes_table(
     price_per_hour: float | None,
     currency: str,
 ) -> Table:
-    """Return the headline: every recipe's times, epochs, energy and cost.
-
-    Parameters
-    ----------
-    recipes
-        The baseline first.
-    verdicts
-        On each of the others, by recipe: a ratio of times, or why there is none.
-    target
-        Top-1 accuracy, 0 to 1.
-    where
-        On what it was measured.
-    price_per_hour, currency
-        Of all devices together; None if it was not given.
-    """
+    """Return the headline: every recipe's times, epochs, energy and cost."""
     times = [one.times for one in recipes]
     return Table(
         f"Measured {where}: time to {target * 100:.3g} % top-1 accuracy",
@@ -232,13 +208,7 @@ def printed_times() -> list[tuple[PublishedRow, float]]:
 
 
 def published_table(estimates: Sequence[Estimate]) -> Table:
-    """Return published results of the whole, each by its own statistic.
-
-    Parameters
-    ----------
-    estimates
-        Of published rates; what their rows say of the whole is shown.
-    """
+    """Return published results of the whole, each by its own statistic."""
     lines: list[tuple[list[str | None], float]] = []
     for row, seconds in printed_times():
         cells = [

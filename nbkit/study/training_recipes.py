@@ -20,8 +20,6 @@ from nbkit.registry import suggest
 from nbkit.study.recipes import recipe
 from nbkit.study.report_parts import Source
 
-__all__ = ["TrainingRecipe", "training_recipe", "training_recipe_names"]
-
 _FILE = resources.files("nbkit.study") / "training_recipes.json"
 
 _PARTS = (
@@ -80,18 +78,7 @@ class TrainingRecipe:
 
 
 def training_recipe(name: str) -> TrainingRecipe:
-    """Return a training recipe.
-
-    Parameters
-    ----------
-    name
-        Such as ``"netapp_lars"``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no recipe of that name; the text lists the names.
-    """
+    """Return a training recipe."""
     contents = _contents()
     if name not in contents:
         names = list(contents)

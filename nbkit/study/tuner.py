@@ -18,8 +18,6 @@ from nbkit.study.quiet import wait_before
 from nbkit.study.report_parts import MimeBundle, Note, Table
 from nbkit.study.starts import variables_set
 
-__all__ = ["Tuned", "tune_loading", "tune_plan"]
-
 
 @dataclass(frozen=True)
 class Tuned:
@@ -85,24 +83,6 @@ def tune_loading(
 
     A setting whose run fails, as with more batches than shared memory holds, is one
     that does not do; what failed is kept with its trial.
-
-    Parameters
-    ----------
-    config
-        What is run; loader, workers and prefetch are replaced, and the name.
-    grid, start, most_trials
-        As for `nbkit.analysis.tuning.tune`.
-    environment
-        Environment variables that every run gets.
-    progress
-        Show the progress.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If a trial has measured no step.
-    RunFailedError
-        If every trial fails.
     """
     shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
     tags = {"tuner": secrets.token_hex(4)}

@@ -6,22 +6,6 @@ from collections.abc import Sequence
 
 from nbkit.statistics import size_in_words
 
-__all__ = [
-    "RATE_INTERVAL",
-    "RATE_STATISTIC",
-    "counted",
-    "device_label",
-    "duration",
-    "energy",
-    "gigabytes",
-    "one_sentence",
-    "percent",
-    "price",
-    "rate",
-    "size",
-    "size_label",
-]
-
 RATE_STATISTIC = (
     "median over runs of images / time of each run's measured window; data wait "
     "included, warm-up left out"

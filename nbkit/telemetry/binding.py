@@ -12,8 +12,6 @@ import functools
 from types import ModuleType
 from typing import Any
 
-__all__ = ["UNREADABLE", "Binding", "binding_of"]
-
 UNREADABLE = (
     ArithmeticError,
     AttributeError,

@@ -9,8 +9,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["SamplerProcess", "start_sampler"]
-
 
 def start_sampler(
     output: Path,
@@ -24,19 +22,6 @@ def start_sampler(
 
     It ends when `SamplerProcess.stop` is called or this process ends in any way, be it
     by SIGKILL: the kernel then closes the pipe between the two.
-
-    Parameters
-    ----------
-    output
-        The file of JSON lines; its folder's parent must exist.
-    interval_seconds
-        Time between samples, at least 0.25 s.
-    gpu_uuids
-        The GPUs to read: all by default, none if empty (a run on CPUs).
-    process_roots
-        Pids of processes whose trees make up a run.
-    stderr
-        Where the sampler says why it ended; this process's own by default.
     """
     read_end, write_end = os.pipe()
     # -P: the folder of a notebook may hold a signal.py or a json.py.

@@ -11,8 +11,6 @@ from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.questions import as_told
 
-__all__ = ["GpuCondition", "read_condition"]
-
 
 @dataclass(frozen=True)
 class GpuCondition:

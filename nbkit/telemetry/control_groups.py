@@ -11,8 +11,6 @@ from pathlib import Path
 
 from nbkit.telemetry.storage import Mount, read_mounts
 
-__all__ = ["group_folders", "smallest_limit"]
-
 _FILES = {
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
@@ -22,19 +20,6 @@ _FILES = {
 
 def smallest_limit(controller: str, root: Path = Path("/")) -> int | None:
     """Return what this process's control group and all above it grant at most.
-
-    Parameters
-    ----------
-    controller
-        ``memory`` is in bytes, ``pids`` in processes and threads.
-    root
-        The folder that holds ``proc`` and ``sys``.
-
-    Returns
-    -------
-    int or None
-        None without a limit. Version 1 writes a number near 2**63 for none: it is
-        returned, and larger than any machine.
 
     References
     ----------
@@ -54,15 +39,7 @@ def smallest_limit(controller: str, root: Path = Path("/")) -> int | None:
 
 
 def group_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Yield the folders of this process's control group and of all above it.
-
-    Parameters
-    ----------
-    controller
-        Such as ``cpu``.
-    root
-        The folder that holds ``proc`` and ``sys``.
-    """
+    """Yield the folders of this process's control group and of all above it."""
     try:
         # The name of a group is that of a folder: any bytes.
         text = os.fsdecode((root / "proc/self/cgroup").read_bytes())

@@ -27,8 +27,6 @@ from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.topology import Cpu
 from nbkit.telemetry.visible import visible
 
-__all__ = ["Binding", "GpuNodes", "choose", "gpu_nodes"]
-
 
 @dataclass(frozen=True)
 class Binding:
@@ -74,18 +72,6 @@ def gpu_nodes(
 ) -> GpuNodes:
     """Return the NUMA nodes of the GPUs that CUDA numbers in a process.
 
-    Parameters
-    ----------
-    gpus
-        All GPUs, in NVML's order. Those that a control group withholds, as Slurm's
-        does, have an error or are missing: CUDA does not count them.
-    setting
-        CUDA_VISIBLE_DEVICES: UUIDs, or numbers as Slurm writes them; None without it.
-    mig_parents
-        UUID of the GPU that contains a MIG instance, by UUID of the instance.
-    cuda_order
-        CUDA_DEVICE_ORDER; None without it.
-
     References
     ----------
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
@@ -123,21 +109,7 @@ def choose(
     local_world_size: int,
     gpus: GpuNodes | None = None,
 ) -> Binding:
-    """Return the CPUs of one of a host's ranks; every rank comes to the same result.
-
-    Parameters
-    ----------
-    asked
-        ``none``, ``cores``, ``numa`` or ``socket``.
-    cpus
-        Of the host, as `nbkit.telemetry.topology.read_cpus` returns them.
-    local_rank, local_world_size
-        Which of the host's ranks, and how many there are.
-    gpus
-        Where their GPUs are. None on CPUs: a rank then goes where most of its equal
-        part of all CPUs is, which deals ranks out over the NUMA nodes in blocks, as
-        GPUs mostly are, and none onto a node with few usable CPUs.
-    """
+    """Return the CPUs of one of a host's ranks; every rank comes to the same result."""
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if asked == "none":
         return _binding(asked, usable, local_world_size, None)

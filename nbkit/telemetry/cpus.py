@@ -8,8 +8,6 @@ from pathlib import Path
 
 from nbkit.telemetry.control_groups import group_folders
 
-__all__ = ["cpu_quota", "usable_cpus"]
-
 
 def usable_cpus(root: Path = Path("/")) -> float:
     """Return how many CPUs this process may keep busy.
@@ -17,11 +15,6 @@ def usable_cpus(root: Path = Path("/")) -> float:
     The smaller of the CPUs that the scheduler may put it on (affinity, cpuset, as
     Slurm and taskset set them) and of the CPU time that its control groups grant
     (``docker run --cpus 1.5`` gives 1.5).
-
-    Parameters
-    ----------
-    root
-        The folder that holds ``proc`` and ``sys``.
 
     References
     ----------

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CudaAdvice", "cuda_advice", "first_line", "is_out_of_memory"]
-
 
 @dataclass(frozen=True)
 class CudaAdvice:
@@ -154,13 +152,7 @@ _HINTS = re.compile(r"Did you run some cuda functions .*?\? | Please .*$")
 
 
 def cuda_advice(message: str) -> CudaAdvice | None:
-    """Return what an error of CUDA, torch or NVML means; None if not a GPU's fault.
-
-    Parameters
-    ----------
-    message
-        What was said, such as ``CUDA error: uncorrectable ECC error encountered``.
-    """
+    """Return what an error of CUDA, torch or NVML means; None if not a GPU's fault."""
     for pattern, advice in _TABLE:
         if re.search(pattern, message, re.IGNORECASE):
             return advice
@@ -179,11 +171,6 @@ def is_out_of_memory(message: str) -> bool:
 
     Outside its own allocator torch passes on what they say. Where cuDNN tries its
     plans out, those that get no workspace are passed over until none is left.
-
-    Parameters
-    ----------
-    message
-        What an error of torch says.
     """
     said = message.lower()
     return any(words in said for words in _OUT_OF_MEMORY)

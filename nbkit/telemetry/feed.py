@@ -33,8 +33,6 @@ from nbkit.telemetry.past import PastThread
 from nbkit.telemetry.sample import HostSample
 from nbkit.telemetry.sampler import add_child_options, to_interval
 
-__all__ = ["Feed", "main"]
-
 _PATIENCE_SECONDS = 3.0
 """How long a tick waits for the driver, before the host is shown without the GPUs."""
 
@@ -111,14 +109,7 @@ class Feed:
         self._is_silent = False
 
     def silent_at(self) -> float:
-        """Return when the driver will have been silent for too long.
-
-        Returns
-        -------
-        float
-            Of `time.monotonic`; infinite if no answer is awaited, or if the silence is
-            known already.
-        """
+        """Return when the driver will have been silent for too long."""
         asked_at = self._gpus.asked_at
         if asked_at is None or self._is_silent:
             return math.inf
@@ -174,14 +165,7 @@ class Feed:
                     raise ValueError(message)
 
     def _write_sample(self, reading: GpuReading | None) -> None:
-        """Write a sample, after the inventory if that changed.
-
-        Parameters
-        ----------
-        reading
-            None while the driver does not answer: then the GPUs of the reading before
-            are shown, without values.
-        """
+        """Write a sample, after the inventory if that changed."""
         t = round(clock.now(), 3)
         self._is_silent = reading is None
         last = self._reading
@@ -346,13 +330,7 @@ class _Loop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write readings until the end is asked for; return the exit code.
-
-    Returns
-    -------
-    int
-        0 if the parent or SIGTERM ended it; 1 after its own error.
-    """
+    """Write readings until the end is asked for; return the exit code."""
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -22,16 +22,6 @@ from nbkit.telemetry.sample import (
     HostSample,
 )
 
-__all__ = [
-    "GPU_COLUMNS",
-    "HOST_COLUMNS",
-    "Rates",
-    "gpu_row",
-    "host_row",
-    "inventory",
-    "memory_row",
-]
-
 GPU_COLUMNS = (
     "utilization_percent",
     "memory_used_mib",
@@ -103,32 +93,7 @@ def inventory(
     host: HostSample,
     share: HostShare,
 ) -> dict[str, Any]:
-    """Return what changes seldom.
-
-    Parameters
-    ----------
-    reading
-        The newest reading that the GPUs gave.
-    gpus
-        The GPUs to show.
-    holders
-        Those of each GPU; None if unknown.
-    setting
-        Where readings come from.
-    host
-        A reading of the host.
-    share
-        What the server may use of it.
-
-    Returns
-    -------
-    dict
-        Of the host: ``cpus`` and ``memory_total_mib`` are all that it has;
-        ``usable_cpus`` (a fraction under a quota) and ``memory_limit_mib`` are what the
-        server and its kernels may use of them, by CPU affinity and control group; both
-        None where that is all. Of a GPU: with ``memory_unified``, its memory is the
-        host's.
-    """
+    """Return what changes seldom."""
     used, free = host.memory_used_bytes, host.memory_available_bytes
     total = None if used is None or free is None else used + free
     cpus, limit = os.cpu_count(), share.memory_bytes
@@ -218,17 +183,7 @@ def gpu_row(gpu: GpuSample, rates: Rates) -> list[float | None] | None:
 
 
 def host_row(host: HostSample, t: float, rates: Rates) -> list[float | None]:
-    """Return the host's values in the order of `HOST_COLUMNS`.
-
-    Parameters
-    ----------
-    host
-        The reading.
-    t
-        When it was taken: Unix time in seconds.
-    rates
-        Holds the counters of the reading before.
-    """
+    """Return the host's values in the order of `HOST_COLUMNS`."""
     return [
         host.cpu_percent,
         host.load_average_1_minute,

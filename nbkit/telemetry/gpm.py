@@ -15,8 +15,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["GPM_FIELDS", "Gpm"]
-
 GPM_FIELDS = ("sm_activity_percent", "tensor_activity_percent")
 
 _SHORTEST_SECONDS = 0.1

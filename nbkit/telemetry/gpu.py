@@ -26,8 +26,6 @@ from nbkit.telemetry.sample import (
 )
 from nbkit.telemetry.topology import near_slot
 
-__all__ = ["Gpu", "nvml_reason"]
-
 _REASONS = {
     "NVML_ERROR_UNINITIALIZED": "NVML not initialised",
     "NVML_ERROR_INVALID_ARGUMENT": "not supported",

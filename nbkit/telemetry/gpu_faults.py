@@ -9,8 +9,6 @@ from pathlib import Path
 from nbkit.reading import parse_object, read_end
 from nbkit.telemetry.sample import GpuSample
 
-__all__ = ["Fault", "faults", "kinds", "last_readings", "xid_advice"]
-
 _TAIL_BYTES = 1 << 19
 """The last minutes: an error that is older did not end the run."""
 _CLOCK_SECONDS = 5.0
@@ -86,15 +84,7 @@ _ECHOES = {45}
 
 
 def xid_advice(code: int, index: int) -> Fault:
-    """Return what an Xid means.
-
-    Parameters
-    ----------
-    code
-        Such as 79.
-    index
-        NVML's index of the GPU.
-    """
+    """Return what an Xid means."""
     meaning = _XIDS.get(code, _OTHER_XID)
     todo = meaning.todo.format(index=index)
     text = f"Xid {code} ({meaning.what}): {todo}"
@@ -104,18 +94,7 @@ def xid_advice(code: int, index: int) -> Fault:
 def last_readings(
     path: Path, names: Collection[str] = (), since: float = 0.0
 ) -> list[list[GpuSample]]:
-    """Return the last readings of a run's GPUs in its newest attempt, oldest first.
-
-    Parameters
-    ----------
-    path
-        The sampler's file.
-    names
-        UUIDs of the run's GPUs or MIG instances; empty takes all that were read.
-    since
-        Unix time at which the attempt began. An earlier one may have been on this node
-        alone, so that its readings are the newest in the file.
-    """
+    """Return the last readings of a run's GPUs in its newest attempt, oldest first."""
     try:
         data, start = read_end(path, _TAIL_BYTES)
     except OSError:
@@ -146,13 +125,7 @@ def _is_of(gpu: GpuSample, names: Collection[str]) -> bool:
 
 
 def faults(readings: Sequence[Sequence[GpuSample]]) -> list[Fault]:
-    """Return the errors of GPUs in some readings, one a GPU: the first that explains.
-
-    Parameters
-    ----------
-    readings
-        As `last_readings` returns them.
-    """
+    """Return the errors of GPUs in some readings: of each GPU the first cause."""
     last = readings[-1] if readings else ()
     found: list[Fault] = []
     for gpu in last:
@@ -184,13 +157,7 @@ def _errors(gpu: GpuSample) -> Iterator[Fault]:
 
 
 def kinds(readings: Sequence[Sequence[GpuSample]]) -> dict[str, list[int]]:
-    """Return which GPUs are of which kind, by NVML's index.
-
-    Parameters
-    ----------
-    readings
-        As `last_readings` returns them.
-    """
+    """Return which GPUs are of which kind, by NVML's index."""
     found: dict[str, list[int]] = {}
     for gpu in readings[-1] if readings else ():
         if gpu.name is not None:

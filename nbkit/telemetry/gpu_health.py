@@ -16,8 +16,6 @@ from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.visible import unknown_entry, visible
 
-__all__ = ["findings", "judge_conditions", "judge_log", "named"]
-
 _What = TypeVar("_What")
 
 _FABRIC = "sudo systemctl restart nvidia-fabricmanager"
@@ -108,13 +106,7 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
 
 
 def judge_conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
-    """Yield what holds GPUs back, alike GPUs in one line.
-
-    Parameters
-    ----------
-    conditions
-        Of each GPU.
-    """
+    """Yield what holds GPUs back, alike GPUs in one line."""
     for fabric, gpus in _alike((one.fabric, one) for one in conditions):
         if fabric == "completed":
             found = f"{named(gpus)} can use NVSwitch"
@@ -199,15 +191,7 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Findi
 
 
 def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding]:
-    """Yield the errors that the driver wrote into the kernel's log since the boot.
-
-    Parameters
-    ----------
-    log
-        The kernel's log; None if this user may not read it.
-    devices
-        The GPUs, which are there by their PCI slots.
-    """
+    """Yield the errors that the driver wrote into the kernel's log since the boot."""
     if log is None:
         found = "the kernel's log, where the driver reports errors, is closed to you"
         yield Finding("Xid errors", "info", found, "sudo dmesg | grep Xid")

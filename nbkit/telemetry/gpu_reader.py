@@ -20,8 +20,6 @@ from nbkit.telemetry.gpu_source import GpuSource, SourceSetting
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Xid
 from nbkit.telemetry.visible import visible
 
-__all__ = ["GpuReader", "GpuReading", "GpuThread"]
-
 _Gpu = TypeVar("_Gpu", GpuSample, GpuDevice)
 
 _RETRY_SECONDS = 30.0

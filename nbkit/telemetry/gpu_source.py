@@ -9,8 +9,6 @@ from typing import Any, Protocol, Self
 
 from nbkit.telemetry.sample import GpuDevice, GpuSample
 
-__all__ = ["SOURCE_VARIABLE", "GpuSource", "SourceSetting"]
-
 SOURCE_VARIABLE = "NBKIT_GPU_SOURCE"
 """``nvml`` (as if unset) or ``replay:FILE_OR_NAME``; only viewers follow it, never the
 record of a run.
@@ -72,13 +70,7 @@ class SourceSetting:
         return cls(kind or "nvml", name)
 
     def open(self) -> GpuSource:
-        """Return the source, opened; close it when done.
-
-        Raises
-        ------
-        NvmlUnavailableError
-            If there are no GPUs to read, with the reason.
-        """
+        """Return the source, opened; close it when done."""
         # Each here, since importing pynvml takes longer than all the rest.
         if self.kind == "nvml":
             from nbkit.telemetry.nvml import open_nvml

@@ -30,8 +30,6 @@ from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.machine import describe_machine
 
-__all__ = ["findings"]
-
 _SHARED_MEMORY = Path("/dev/shm")
 _DEVICES = Path("/dev")
 _NCCL_BYTES = 2**30
@@ -133,15 +131,7 @@ def _memory(total_bytes: int, usable_bytes: int) -> Finding:
 
 
 def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
-    """Return whether loading processes and NCCL have the shared memory they need.
-
-    Parameters
-    ----------
-    num_gpus
-        That may work together.
-    folder
-        Where it is.
-    """
+    """Return whether loading processes and NCCL have the shared memory they need."""
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:

@@ -28,8 +28,6 @@ from nbkit.telemetry.processes import (
 )
 from nbkit.telemetry.sample import GpuProcess
 
-__all__ = ["HolderFinder", "Kernel", "ReportedRun"]
-
 _MOST_ANCESTORS = 64
 
 _DOUBT_SECONDS = 10.0
@@ -131,29 +129,7 @@ class HolderFinder:
         pids_are_here: bool = True,
         told: Mapping[int, dict[str, Any]] | None = None,
     ) -> tuple[list[dict[str, Any]] | None, list[int | None]]:
-        """Return the holders of a GPU, and the bytes that each holds.
-
-        Parameters
-        ----------
-        uuid
-            The GPU.
-        processes
-            Those that the driver names; None if it does not tell.
-        instances
-            UUIDs of the GPU's MIG instances.
-        pids_are_here
-            Whether the pids may be those of this machine.
-        told
-            Parts of holders by pid, where the source of the readings knows better.
-
-        Returns
-        -------
-        list of dict or None
-            Holders, ordered by pid, then runs that report themselves; None if neither
-            driver nor any run tells.
-        list of int or None
-            Device memory of each holder in bytes.
-        """
+        """Return the holders of a GPU, and the bytes that each holds."""
         holders: list[dict[str, Any]] = []
         memory: list[int | None] = []
         for process in sorted(processes or (), key=_order):
@@ -245,15 +221,7 @@ class HolderFinder:
         return known
 
     def _is_proved(self, known: _Known, names: set[str | None]) -> bool:
-        """Tell whether the process here is the one that the driver means.
-
-        Parameters
-        ----------
-        known
-            The process here.
-        names
-            UUIDs of the GPU and of the instance that the driver speaks of.
-        """
+        """Tell whether the process here is the one that the driver means."""
         if self._host_pids:
             return True
         now = time.monotonic()

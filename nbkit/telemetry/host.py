@@ -16,8 +16,6 @@ import psutil
 
 from nbkit.telemetry.sample import HostSample
 
-__all__ = ["HostReader", "busy_and_all"]
-
 _TREE_SECONDS = 5.0
 """How often the run's process tree is walked: that reads a file of every process of
 the host, whereas the known members cost a few files each.

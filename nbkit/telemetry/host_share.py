@@ -9,8 +9,6 @@ from pathlib import Path
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 
-__all__ = ["HostShare", "HostShareReader"]
-
 _SECONDS = 30.0
 """Between two looks: each reads every mount of the host, and limits hardly change."""
 

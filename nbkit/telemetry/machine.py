@@ -16,43 +16,9 @@ from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.virtualization import detect_hypervisor
 
-__all__ = ["container_kind", "cpu_model", "describe_machine"]
-
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
-    """Return what this machine is, as JSON values; unknown is None.
-
-    Parameters
-    ----------
-    gpus
-        Whether to ask for GPUs too. That initialises NVML in this process, where a
-        driver that hangs would hang it; the header of the sampler's file says the same.
-
-    Returns
-    -------
-    dict
-        ``hostname``; ``system_product`` (system_name), such as ``Dell Inc. PowerEdge
-        R750xa`` or ``VMware, Inc. VMware7,1``; ``virtual_machine``; ``hypervisor``, as
-        `nbkit.telemetry.virtualization.detect_hypervisor` names it, or ``bare metal``;
-        ``container``, its kind or None; ``operating_system``; ``kernel``;
-        ``architecture``.
-
-        ``cpu_model`` (host_processor_model_name), ``num_sockets``
-        (host_processors_per_node), ``num_cores`` (host_processor_core_count, of all
-        sockets), ``num_cpus`` (host_processor_vcpu_count: hardware threads),
-        ``usable_cpus``, ``num_numa_nodes``, ``cpu_frequency_governor``,
-        ``memory_total_bytes`` (host_memory_capacity), ``usable_memory_bytes``: the
-        smaller of that and of what the control groups of a container or job grant.
-
-        ``network_cards`` (host_networking): ``name``, ``driver``,
-        ``speed_megabits_per_second``, ``mtu``, ``is_up``, ``numa_node``;
-        ``rdma_ports``: ``name``, ``port``, ``link_layer``, ``rate``, ``state``.
-
-        With `gpus`: ``driver_version``, ``cuda_driver_version``, ``devices``
-        (accelerators), ``topology`` (accelerator_interconnect_topology), ``p2p`` as
-        `nbkit.telemetry.nvml.describe_gpus` gives them, and ``gpus_unavailable``, the
-        reason if there are none to describe.
-    """
+    """Return what this machine is, as JSON values; unknown is None."""
     return {
         "hostname": socket.gethostname(),
         "system_product": _system_product(),

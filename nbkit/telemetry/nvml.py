@@ -25,8 +25,6 @@ from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import GpuDevice, GpuSample
 from nbkit.telemetry.xid import XidEvents
 
-__all__ = ["Nvml", "describe_gpus", "open_nvml", "unavailable"]
-
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA = "0x10de"
 """NVIDIA's PCI vendor id (https://pci-ids.ucw.cz/read/PC/10de)."""
@@ -77,20 +75,6 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
 
     Open it once and keep it: the call takes up to seconds where persistence mode is
     off, and drivers have hung after many of them.
-
-    Parameters
-    ----------
-    detailed
-        Whether readings hold details too: the last fields of `GpuSample`.
-    hears_xids
-        Whether to listen for Xid errors in any case.
-
-    Raises
-    ------
-    NvmlUnavailableError
-        If NVML cannot be used. ``reason`` is ``no library``, ``driver not loaded``,
-        ``version mismatch``, ``no permission``, ``gpu lost``, ``no gpu``,
-        ``driver too old`` or ``other pynvml``; for rarer failures, NVML's own words.
     """
     try:
         import pynvml
@@ -141,21 +125,7 @@ def unavailable(reason: str) -> NvmlUnavailableError:
 
 
 def describe_gpus(nvml: Nvml | None = None) -> dict[str, Any]:
-    """Return driver and GPUs of this machine, as JSON values; unknown is None.
-
-    Parameters
-    ----------
-    nvml
-        NVML where it is open already; else it is opened and closed again.
-
-    Returns
-    -------
-    dict
-        ``driver_version``, ``cuda_driver_version``, ``devices`` (`GpuDevice`),
-        ``topology`` (`Nvml.topology`), ``p2p`` (`Nvml.p2p`) and
-        ``gpus_unavailable``: the reason of `NvmlUnavailableError`, with which the
-        others are None; None if all is well.
-    """
+    """Return driver and GPUs of this machine, as JSON values; unknown is None."""
     if nvml is None:
         try:
             with open_nvml() as opened:
@@ -248,17 +218,7 @@ class Nvml:
         return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
 
     def p2p(self) -> dict[str, list[list[str | None]]]:
-        """Return whether each GPU reaches each other one's memory without the host.
-
-        Returns
-        -------
-        dict
-            ``read``, ``write`` and ``nvlink`` (over NVLink), each with rows and columns
-            by NVML index, in the words of ``nvidia-smi topo -p2p``: ``X`` itself,
-            ``OK``; or why not: ``CNS`` the chipset, ``GNS`` the GPU, ``TNS`` the
-            topology does not support it, ``DR`` disabled by a registry key of the
-            driver, ``NS`` not supported. None is unknown.
-        """
+        """Return whether each GPU reaches each other one's memory without the host."""
         return {
             way: [[self._p2p(a, b, constant) for b in self._gpus] for a in self._gpus]
             for way, constant in _P2P_WAYS.items()

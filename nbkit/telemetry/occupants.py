@@ -24,8 +24,6 @@ from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
-__all__ = ["Occupants", "occupants", "those_in_doubt"]
-
 _SILENT = "a driver that does not answer"
 _UNKNOWN = "an unknown process (see the supervisor's log)"
 _SHARE = 0.05
@@ -69,18 +67,6 @@ class Occupants:
         """Return what to say of each device that a process uses, by its name.
 
         If the driver does not answer, every device counts as used.
-
-        Parameters
-        ----------
-        names
-            UUIDs of GPUs or MIG instances to look at.
-        but
-            Pid of a process whose tree does not count.
-
-        Returns
-        -------
-        dict or None
-            None while the driver works on the answer: ask again.
         """
         if self._stuck is not None and self._stuck.poll() is None:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
@@ -159,17 +145,7 @@ class Occupants:
 def occupants(
     samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
 ) -> dict[str, str]:
-    """Return what to say of each device that a process uses, by its name.
-
-    Parameters
-    ----------
-    samples
-        A reading of the GPUs.
-    names
-        UUIDs of GPUs or MIG instances to look at.
-    own
-        Pids that do not count.
-    """
+    """Return what to say of each device that a process uses, by its name."""
     broken = {
         str(sample.uuid): f"the driver ({sample.error}; see dmesg)"
         for sample in samples
@@ -191,13 +167,6 @@ def those_in_doubt(
     """Return devices with one user alone, who may be the asker under another pid.
 
     In a container with its own pids the driver may name the host's, or none.
-
-    Parameters
-    ----------
-    samples, names, own
-        As of `occupants`.
-    host_pids
-        Whether the asker counts pids as the driver does.
     """
     found = _strangers(samples, names, own)
     return {

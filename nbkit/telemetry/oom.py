@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["OomKills"]
-
 
 class OomKills:
     """Tells whether the kernel has killed a process for lack of memory since a time."""

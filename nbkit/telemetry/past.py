@@ -19,8 +19,6 @@ from typing import Any, BinaryIO
 
 from nbkit.reading import LINE_BYTES, open_regular, parse_object
 
-__all__ = ["PastThread", "read_past"]
-
 _DENSE_SECONDS = 30 * 60
 _THIN_STEP_SECONDS = 30.0
 _LONGEST_SECONDS = 24 * 3600
@@ -33,27 +31,7 @@ _TIME = re.compile(rb'"t": ?([0-9]{1,12}(?:\.[0-9]+)?)')
 
 
 def read_past(path: Path, now: float) -> Iterator[list[Any]]:
-    """Yield rows of a sampler's file, oldest first.
-
-    Parameters
-    ----------
-    path
-        The file.
-    now
-        Unix time in seconds; rows are at most a day older.
-
-    Yields
-    ------
-    list
-        Unix time; by GPU (its UUID, else NVML's index): percent of utilization, of
-        memory used and of the power limit; of the host: percent of CPU and of memory
-        used. Unknown is None.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    """
+    """Yield rows of a sampler's file, oldest first."""
     with open_regular(path) as file:
         begin = now - _LONGEST_SECONDS
         file.seek(_find(file, begin))

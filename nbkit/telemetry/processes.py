@@ -11,16 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "LocalProcess",
-    "Parent",
-    "handling",
-    "has_cuda_loaded",
-    "is_own",
-    "parent_of",
-    "pids_are_the_hosts",
-]
-
 _COMMAND_BYTES = 256
 """Longest command line that is kept: what follows is often data, or a secret."""
 

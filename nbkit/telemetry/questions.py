@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from nbkit.telemetry.sample import CLOCK_EVENT_WORDS, GpuProcess
 
-__all__ = ["Query", "Questions", "as_told", "questions_for"]
-
 _ALL_NVLINKS = 0xFFFFFFFF
 """Scope of an NVLink field that sums over all links (``UINT_MAX`` in nvml.h)."""
 
@@ -229,13 +227,7 @@ def _words_of(pynvml: Any, words: dict[str, str]) -> dict[int, str]:
 
 
 def as_told(value: Any) -> Any:
-    """Return a value if it may be one of a field.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of a type that no field has, or a number too large for all of them.
-    """
+    """Return a value if it may be one of a field."""
     if isinstance(value, int | float):
         if not -_LARGEST <= value <= _LARGEST:  # nor NaN
             message = f"{value!r:.40} is not a reading"

@@ -36,8 +36,6 @@ from nbkit.clock import now
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Sample
 
-__all__ = ["Replay", "open_replay", "refuse", "trace_names"]
-
 _COUNTERS = (
     "energy_joules",
     "pcie_rx_bytes",
@@ -60,18 +58,7 @@ def _folder() -> Any:
 
 
 def open_replay(name: str) -> Replay:
-    """Return a trace, ready to be played.
-
-    Parameters
-    ----------
-    name
-        A file, or the name of a trace that comes with nbkit.
-
-    Raises
-    ------
-    NvmlUnavailableError
-        If it cannot be read, or if it plays a machine whose GPUs cannot.
-    """
+    """Return a trace, ready to be played."""
     own = _folder() / f"{name}.jsonl"
     source = own if name in trace_names() else Path(name)
     try:

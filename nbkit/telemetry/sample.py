@@ -10,20 +10,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-__all__ = [
-    "CLOCK_EVENT_WORDS",
-    "FIRST_READING",
-    "SCHEMA",
-    "SLOWDOWN_REASONS",
-    "GpuDevice",
-    "GpuProcess",
-    "GpuSample",
-    "HostSample",
-    "MigSample",
-    "Sample",
-    "Xid",
-]
-
 SCHEMA = 1
 """Version of the JSON form; it grows when a field changes its meaning."""
 

@@ -29,14 +29,6 @@ from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import Nvml, describe_gpus, open_nvml
 from nbkit.telemetry.sample import SCHEMA, Sample
 
-__all__ = [
-    "MIN_INTERVAL_SECONDS",
-    "Sampler",
-    "add_child_options",
-    "main",
-    "to_interval",
-]
-
 MIN_INTERVAL_SECONDS = 0.25
 """NVML renews its readings every 1/6 to 1 s: asking more often repeats them."""
 
@@ -275,13 +267,7 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
 
 
 def to_interval(value: float | str) -> float:
-    """Return the seconds between two samples that a value stands for.
-
-    Raises
-    ------
-    ValueError
-        If it is not a finite number of at least 0.25.
-    """
+    """Return the seconds between two samples that a value stands for."""
     seconds = float(value)
     if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
         message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more; use 0.25"
@@ -297,13 +283,7 @@ def _argument(text: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write samples until the end is asked for; return the exit code.
-
-    Returns
-    -------
-    int
-        0 if the parent, SIGTERM or Ctrl-C ended it; 1 if samples cannot be written.
-    """
+    """Write samples until the end is asked for; return the exit code."""
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from nbkit.health import installed
 from nbkit.packages import DISTRIBUTION
 
-__all__ = ["software", "software_differences"]
-
 
 def software() -> dict[str, str | None]:
     """Return the versions that have to be the same on every node; None is missing."""
@@ -23,13 +21,7 @@ def software() -> dict[str, str | None]:
 def software_differences(
     wanted: Mapping[str, str | None], found: Mapping[str, str | None]
 ) -> list[str]:
-    """Return what a host has otherwise than it should, in words; empty if nothing.
-
-    Parameters
-    ----------
-    wanted, found
-        Versions by name. A host may have what is None, or not there, in ``wanted``.
-    """
+    """Return what a host has otherwise than it should, in words; empty if nothing."""
     return [
         f"{name} {found.get(name) or 'is missing'}, not {version}"
         for name, version in wanted.items()

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from nbkit.reading import expanded
 
-__all__ = ["Mount", "describe_storage", "read_mounts"]
-
 
 class Mount(NamedTuple):
     """One line of ``/proc/self/mountinfo``."""
@@ -34,13 +32,6 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
     A path that does not exist yet, or may not be looked at, stands for the nearest
     folder above it that does and may.
     On a network file system whose server is silent, this waits for the server.
-
-    Returns
-    -------
-    dict
-        ``path`` as resolved, ``mount_point``, ``file_system``, ``source``, ``options``,
-        ``total_bytes``, ``free_bytes`` (for ordinary users), and of a local disk
-        ``device_model`` and ``rotational`` (whether it turns).
     """
     found, space = _nearest(expanded(path, "path"))
     description: dict[str, Any] = {
@@ -68,11 +59,6 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
 
 def read_mounts(root: Path = Path("/")) -> list[Mount]:
     """Return what is mounted, in order; a later mount hides an earlier one.
-
-    Parameters
-    ----------
-    root
-        The folder that holds ``proc``.
 
     References
     ----------

@@ -10,8 +10,6 @@ from typing import Any
 from nbkit.reading import lines_of, open_regular, parse_object
 from nbkit.telemetry.sample import GpuSample, Sample
 
-__all__ = ["summarise_system", "summarise_systems"]
-
 _MACHINE = (
     *("driver_version", "cuda_driver_version"),
     *("devices", "topology", "p2p"),
@@ -20,27 +18,6 @@ _MACHINE = (
 
 def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | None:
     """Return raw sums over a run's samples; None without samples.
-
-    Parameters
-    ----------
-    path
-        The sampler's file; read line by line, for it may be long.
-    run_pids
-        Pids of the ranks of all attempts; any other process on the run's GPUs is a
-        stranger.
-
-    Returns
-    -------
-    dict
-        ``samples``, ``seconds`` (between the first and the last sample of each
-        attempt), ``gpus`` (by UUID: ``energy_joules`` over those seconds,
-        ``slowed_seconds`` in which power or heat held the clocks down,
-        ``gpu_utilization_percent_sum`` over ``gpu_utilization_samples``,
-        ``sm_clock_mhz_sum`` over ``sm_clock_samples``,
-        ``memory_used_bytes_max``), ``other_gpu_processes`` (distinct strangers; None
-        where they are unknown), and of the newest header ``driver_version``,
-        ``cuda_driver_version``, ``devices``, ``topology``, ``p2p``,
-        ``gpus_unavailable``.
 
     Notes
     -----
@@ -62,23 +39,7 @@ def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | 
 def summarise_systems(
     files: Mapping[str, Path], run_pids: Collection[int]
 ) -> dict[str, Any] | None:
-    """Return raw sums over the samples of all nodes of a run; None without samples.
-
-    Parameters
-    ----------
-    files
-        The samplers' files, by the names of their nodes, the first node first.
-    run_pids
-        As in `summarise_system`.
-
-    Returns
-    -------
-    dict
-        As of `summarise_system`; of several nodes their ``gpus`` together, their sum
-        of ``samples`` and ``other_gpu_processes``, the longest ``seconds``, all else of
-        the first node that has samples, and ``nodes``: the sums of each by its name,
-        None without samples.
-    """
+    """Return raw sums over the samples of all nodes of a run; None without samples."""
     nodes = {name: summarise_system(file, run_pids) for name, file in files.items()}
     known = [node for node in nodes.values() if node is not None]
     if len(nodes) < 2 or not known:

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cpu", "cpu_numbers", "near_slot", "read_cpus"]
-
 
 @dataclass(frozen=True)
 class Cpu:
@@ -41,14 +39,6 @@ def read_cpus(
 
     On many machines the second threads of all cores are numbered after the first
     ones: by number, two halves would be two threads of every core.
-
-    Parameters
-    ----------
-    root
-        The folder that holds ``sys``.
-    usable
-        CPUs that this process may run on; None asks for its affinity. One of which
-        the kernel tells nothing else is a separate core.
     """
     if usable is None:
         usable = os.sched_getaffinity(0)
@@ -74,19 +64,6 @@ def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
     """Return NUMA node and CPUs near a PCI slot; nothing where the kernel has neither.
 
     NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
-
-    Parameters
-    ----------
-    pci_bus_id
-        Such as ``00000000:1B:00.0``, as NVML writes it.
-    root
-        The folder that holds ``sys``.
-
-    Returns
-    -------
-    dict
-        ``numa_node``, None where the firmware says nothing, as in many virtual
-        machines, and ``cpu_affinity``, such as ``0-31,64-95``.
     """
     if pci_bus_id is None:
         return {}

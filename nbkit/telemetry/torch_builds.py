@@ -14,17 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "TORCH_BUILDS",
-    "Driver",
-    "TorchBuild",
-    "covers",
-    "driver_branch",
-    "last_torch",
-    "needed_branch",
-    "read_driver",
-]
-
 Capability = tuple[int, int]
 
 
@@ -105,13 +94,6 @@ def covers(architectures: Sequence[str], capability: Capability) -> bool:
     compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``) either
     is for that GPU alone, with ``f`` for the same X and Y or a later one.
 
-    Parameters
-    ----------
-    architectures
-        `torch.cuda.get_arch_list`.
-    capability
-        Compute capability of the GPU, such as ``(7, 0)``.
-
     References
     ----------
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
@@ -144,17 +126,7 @@ def last_torch(
     branch: int | None = None,
     machine: str | None = None,
 ) -> TorchBuild | None:
-    """Return the newest wheels that run on some GPUs; None if none do.
-
-    Parameters
-    ----------
-    capabilities
-        Compute capability of each GPU; none excludes no wheel.
-    branch
-        Of the driver; None excludes no wheel.
-    machine
-        `platform.machine` of the host; this one by default.
-    """
+    """Return the newest wheels that run on some GPUs; None if none do."""
     on_arm = (machine or platform.machine()) == "aarch64"
     for build in TORCH_BUILDS:
         if on_arm and not build.on_arm:
@@ -180,11 +152,6 @@ def read_driver(root: Path = _ROOT) -> Driver | None:
 
     nvidia-smi is asked first. Without it, a container may still have the GPUs, and sees
     the version of the kernel module; one without the GPUs sees that too.
-
-    Parameters
-    ----------
-    root
-        The root of the file system.
     """
     told = _ask_smi("driver_version,compute_cap")
     # Drivers before 510 know of no compute_cap.

@@ -13,8 +13,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-__all__ = ["BARE_METAL", "detect_hypervisor"]
-
 BARE_METAL = "bare metal"
 
 _DMI_FILES = ("product_name", "sys_vendor", "board_vendor", "bios_vendor")
@@ -50,23 +48,7 @@ _CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource": "microsoft", "xen": "xen"}
 
 
 def detect_hypervisor(cpu_flags: str | None, root: Path = Path("/")) -> str | None:
-    """Return the name of the hypervisor, ``bare metal``, or None if nothing tells.
-
-    Parameters
-    ----------
-    cpu_flags
-        Of ``/proc/cpuinfo``. ``hypervisor`` among them is a bit that an x86 processor
-        never sets, and that nearly every hypervisor does; None where the processor has
-        no such bit.
-    root
-        Where ``/sys`` is; with another than ``/``, only files are read.
-
-    Returns
-    -------
-    str or None
-        Such as ``kvm``, ``vmware``, ``xen``, ``microsoft``, ``amazon``, ``google`` or
-        ``qemu`` (emulated, or KVM that does not say so).
-    """
+    """Return the name of the hypervisor, ``bare metal``, or None if nothing tells."""
     told = _ask_systemd() if root == Path("/") else None
     if told is not None:
         return told

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
-__all__ = ["unknown_entry", "visible", "visible_instances"]
 
 _HIDING = ("", "-1", "NoDevFiles", "none", "void")
 
@@ -19,17 +18,6 @@ def visible(
     mig_parents: Mapping[str, str] | None = None,
 ) -> list[GpuDevice]:
     """Return the GPUs that a CUDA_VISIBLE_DEVICES setting leaves, in its order.
-
-    Parameters
-    ----------
-    gpus
-        All GPUs, in NVML's order.
-    setting
-        The variable's value: numbers, UUIDs or beginnings of UUIDs, separated by
-        commas; None, as without the variable, leaves all.
-    mig_parents
-        UUID of the GPU that contains a MIG instance, by UUID of the instance. An entry
-        that names an instance leaves its GPU.
 
     Notes
     -----
@@ -54,11 +42,6 @@ def unknown_entry(
     mig_parents: Mapping[str, str] | None = None,
 ) -> str | None:
     """Return the first entry that names a GPU which is not there; None without any.
-
-    Parameters
-    ----------
-    gpus, setting, mig_parents
-        As of `visible`.
 
     Notes
     -----
@@ -92,16 +75,7 @@ def _is_beginning(part: str, uuid: str) -> bool:
 
 
 def visible_instances(instances: Sequence[str], setting: str | None) -> list[str]:
-    """Return the MIG instances of one GPU that a CUDA_VISIBLE_DEVICES setting leaves.
-
-    Parameters
-    ----------
-    instances
-        UUIDs of the instances of a GPU that the setting leaves.
-    setting
-        The variable's value. An entry that names the GPU, not an instance, leaves all:
-        CUDA itself would take the first of them.
-    """
+    """Return the MIG instances of one GPU that CUDA_VISIBLE_DEVICES leaves."""
     parts = [part.strip() for part in (setting or "").split(",")]
     named = [uuid for part in parts for uuid in instances if _is_beginning(part, uuid)]
     return named or list(instances)

@@ -10,8 +10,6 @@ from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
 from nbkit.telemetry.sample import Xid
 
-__all__ = ["XidEvents"]
-
 _WAIT_MILLISECONDS = 1
 """Bindings differ in whether 0 means no wait or for ever."""
 

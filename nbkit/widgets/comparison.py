@@ -9,8 +9,6 @@ from itertools import groupby
 from nbkit.analysis.compare import Comparison, Difference
 from nbkit.analysis.reproduction import Reproduction
 
-__all__ = ["comparison_html", "reproduction_html"]
-
 _LONG_CHARACTERS = 60
 _MOST_DIFF_LINES = 2000
 _LEFT = 'style="text-align:left;vertical-align:top"'
@@ -19,13 +17,7 @@ _COLOURS = {"+": "#2e7d3240", "-": "#c6282840"}
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Return a page's part that needs neither a style sheet nor a kernel.
-
-    Parameters
-    ----------
-    comparison
-        What `nbkit.compare` returned.
-    """
+    """Return a page's part that needs neither a style sheet nor a kernel."""
     names = comparison.a_name, comparison.b_name
     return _page(
         comparison.sentence, comparison.differences, names, comparison.code_diff
@@ -33,13 +25,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def reproduction_html(reproduction: Reproduction) -> str:
-    """Return the same of a run and the runs that repeat it.
-
-    Parameters
-    ----------
-    reproduction
-        What `nbkit.reproduce` returned.
-    """
+    """Return the same of a run and the runs that repeat it."""
     names = "original", "now"
     return _page(reproduction.sentence, reproduction.differences, names, "")
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from nbkit.config import Model
 
-__all__ = ["complete", "register"]
 
 _VALUE = re.compile(r"(\w+)\s*=\s*([\"'])([^\"']*)$")
 _CALLEE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*$")
@@ -26,13 +25,7 @@ _TAKES_FIELDS = re.compile(r"launch$|config$|replace$|[A-Z]")
 
 
 def register(shell: Any) -> None:
-    """Let a kernel's IPython complete calls of nbkit.
-
-    Parameters
-    ----------
-    shell
-        The `InteractiveShell` of a kernel.
-    """
+    """Let a kernel's IPython complete calls of nbkit."""
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     @context_matcher(identifier="nbkit")
@@ -51,21 +44,7 @@ def register(shell: Any) -> None:
 
 
 def complete(before: str, namespace: Mapping[str, Any]) -> tuple[str, list[str], str]:
-    """Return what may follow.
-
-    Parameters
-    ----------
-    before
-        The cell's text up to the cursor.
-    namespace
-        The notebook's variables.
-
-    Returns
-    -------
-    tuple
-        The part of the text that is completed, what may take its place, and whether
-        these are of kind ``param`` or ``value``.
-    """
+    """Return what may follow."""
     value = _VALUE.search(before)
     call = before[: value.start()] if value else before
     fragment = value[3] if value else re.split(r"\W", before)[-1]

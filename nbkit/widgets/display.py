@@ -15,17 +15,9 @@ from nbkit.widgets.frontend import has_widgets
 if TYPE_CHECKING:
     from nbkit.launch.run import Run, RunList
 
-__all__ = ["register"]
-
 
 def register(shell: Any) -> None:
-    """Let a kernel's IPython show nbkit's objects, and complete its calls.
-
-    Parameters
-    ----------
-    shell
-        The `InteractiveShell` of a kernel.
-    """
+    """Let a kernel's IPython show nbkit's objects, and complete its calls."""
     formatter = shell.display_formatter
     whole = formatter.ipython_display_formatter
     whole.for_type_by_name("nbkit.launch.run", "Run", _show_run)

@@ -19,8 +19,6 @@ from nbkit.analysis.live.log_tail import LogTail
 from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import StoreError
 
-__all__ = ["TICK_SECONDS", "Follower"]
-
 TICK_SECONDS = 0.5
 """Between two reads: what is shown is at most a second old."""
 _BEAT_SECONDS = 2.0

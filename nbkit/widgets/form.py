@@ -21,8 +21,6 @@ from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
 from nbkit.widgets.shown_runs import show_picture
 from nbkit.widgets.views import view_of
 
-__all__ = ["ExperimentForm"]
-
 
 class ExperimentForm(ipywidgets.VBox):
     """A form for every field of `ExperimentConfig`, with a button that launches it.

@@ -19,8 +19,6 @@ from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.study.wording import UNKNOWN, size
 from nbkit.widgets.form_fields import Control, Entered, entered_of, fields_of
 
-__all__ = ["Check", "Theirs", "python_line"]
-
 _WIDTH = 78
 
 
@@ -78,15 +76,7 @@ class Check:
         controls: Mapping[str, Control],
         theirs: Theirs | None = None,
     ) -> Check:
-        """Check all fields together.
-
-        Parameters
-        ----------
-        entered, controls
-            Of the form.
-        theirs
-            What others have written of what the form was filled with.
-        """
+        """Check all fields together."""
         fields = fields_of(entered, controls)
         try:
             config = ExperimentConfig(**fields)
@@ -99,15 +89,7 @@ class Check:
     def to_dict(
         self, controls: Mapping[str, Control], gpus: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return what the page shows, as JSON values.
-
-        Parameters
-        ----------
-        controls
-            Of the form, by path.
-        gpus
-            Those of this machine, as the form offers them.
-        """
+        """Return what the page shows, as JSON values."""
         wrong = self.errors | self.refused
         try:
             commands = self.commands(gpus)

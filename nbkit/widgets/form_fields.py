@@ -15,8 +15,6 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 
-__all__ = ["Control", "Entered", "Section", "entered_of", "fields_of", "sections"]
-
 Entered: TypeAlias = "dict[str, str | bool]"
 """What every control holds, by the path of its field."""
 

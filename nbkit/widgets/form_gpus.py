@@ -21,8 +21,6 @@ from nbkit.telemetry.holders import HolderFinder
 from nbkit.telemetry.occupants import occupants
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
-__all__ = ["READING", "GpuLook"]
-
 _LIMIT_SECONDS = 10.0
 """After this the driver is reported to hang; most drivers answer within 0.1 s."""
 
@@ -113,23 +111,7 @@ class GpuLook:
 
 
 def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
-    """Return what the form shows of the GPUs.
-
-    Parameters
-    ----------
-    reading
-        Those that there are.
-    replayed
-        Whether they are those of a trace.
-
-    Returns
-    -------
-    dict
-        ``text``, a sentence; ``replayed``; ``gpus``: of each GPU or MIG instance
-        ``device`` (its name for the field ``devices``), ``uuid``, ``title``,
-        ``product``, ``load``, ``holders`` (texts) and ``is_free``: whether the pool
-        would give it to a run of this process now (None if unknown).
-    """
+    """Return what the form shows of the GPUs."""
     if not reading.gpus:
         return {"text": _cpus(reading), "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")

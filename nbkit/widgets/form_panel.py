@@ -27,8 +27,6 @@ from nbkit.widgets.form_refusals import Refusals, by_field
 from nbkit.widgets.hearing import heard_while_busy
 from nbkit.widgets.view import static_text
 
-__all__ = ["FormPanel"]
-
 
 class FormPanel(anywidget.AnyWidget):
     """The controls of a form, without what becomes of the runs that it launches.

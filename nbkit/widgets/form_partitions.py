@@ -10,8 +10,6 @@ from typing import Any
 from nbkit.launch.partitions import Partition, partitions
 from nbkit.store.slurm import SlurmSilentError
 
-__all__ = ["NOT_ASKED", "PartitionLook", "describe_partitions"]
-
 _GOOD_SECONDS = 15.0
 """An answer is reused for this long: pages ask often, and a controller serves all."""
 
@@ -62,15 +60,7 @@ class PartitionLook:
 
 
 def describe_partitions(found: list[Partition]) -> dict[str, Any]:
-    """Return what the form shows of the partitions.
-
-    Returns
-    -------
-    dict
-        ``text``, a sentence, and ``partitions``: of each ``name`` (as the field takes
-        it), ``title``, ``load`` and ``gpus`` in words, and ``is_free``: whether some of
-        its GPUs are, or of one without GPUs some of its nodes.
-    """
+    """Return what the form shows of the partitions."""
     gpus = [count for one in found for count in one.gpus.values()]
     free = sum(count.free for count in gpus)
     text = f"{len(found)} in this cluster"

@@ -13,8 +13,6 @@ from nbkit.launch.submit import refusals
 from nbkit.launch.trust import permit_configurations
 from nbkit.widgets.form_fields import Control
 
-__all__ = ["Refusals", "by_field"]
-
 _FIELD = re.compile(r"(\w+(?:\.\w+)*)[=:]")
 """The field that a refusal is of: its text begins with it."""
 
@@ -80,15 +78,7 @@ def _untrusted(config: ExperimentConfig) -> list[NbkitError]:
 def by_field(
     refused: list[NbkitError], controls: Mapping[str, Control]
 ) -> dict[str, str]:
-    """Return the sentences of refusals by the path of their field; "" has the others.
-
-    Parameters
-    ----------
-    refused
-        What a launch would raise.
-    controls
-        Of the form, by path.
-    """
+    """Return the sentences of refusals by their field's path; "" has the others."""
     lines: dict[str, list[str]] = {}
     for error in refused:
         text = str(error)

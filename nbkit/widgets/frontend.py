@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["NO_LOST_WIDGET", "has_widgets"]
-
 NO_LOST_WIDGET = (
     "<style>.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
     ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"

@@ -14,8 +14,6 @@ import anywidget
 import comm
 from comm.base_comm import BaseComm
 
-__all__ = ["Hearing", "heard_while_busy"]
-
 
 def heard_while_busy(widget: anywidget.AnyWidget) -> None:
     """Let what pages send to a widget reach the subshell that they name.

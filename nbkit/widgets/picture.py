@@ -17,8 +17,6 @@ from nbkit.study.wording import UNKNOWN, percent, rate, size
 from nbkit.visible import visible
 from nbkit.widgets.frontend import NO_LOST_WIDGET
 
-__all__ = ["Bundle", "picture", "summary_html"]
-
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _TITLES = {
     "loss": "Loss",
@@ -42,13 +40,7 @@ Bundle = dict[str, Any]
 
 
 def picture(live: LiveRun) -> Bundle:
-    """Return a run as it is now, as HTML and as text.
-
-    Parameters
-    ----------
-    live
-        The run, after a `LiveRun.read`.
-    """
+    """Return a run as it is now, as HTML and as text."""
     shown = live.snapshot()
     head, facts = shown["head"], _facts(shown)
     name, run_id = head["name"], head["run_id"]

@@ -23,8 +23,6 @@ from nbkit.widgets.frontend import has_widgets
 from nbkit.widgets.picture import Bundle, picture
 from nbkit.widgets.views import look_again
 
-__all__ = ["show_picture"]
-
 _POLL_SECONDS = 0.5
 _AGAIN_SECONDS = 5.0
 """Until a run that could not be read is checked again."""

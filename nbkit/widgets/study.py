@@ -8,17 +8,9 @@ from nbkit.study.report_parts import Note, Table
 from nbkit.study.study import Study
 from nbkit.study.wording import UNKNOWN, rate
 
-__all__ = ["study_html"]
-
 
 def study_html(study: Study) -> str:
-    """Return a page's part that needs neither a style sheet nor a kernel.
-
-    Parameters
-    ----------
-    study
-        A study in any state.
-    """
+    """Return a page's part that needs neither a style sheet nor a kernel."""
     planned = {arm: 1 if arm in study.once else study.repeats for arm in study.arms}
     ended = study.runs_by_arm(diverged=True)
     rows: list[list[str]] = []

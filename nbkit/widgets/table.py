@@ -34,8 +34,6 @@ from nbkit.widgets.hearing import heard_while_busy
 from nbkit.widgets.view import WORDS, static_text
 from nbkit.widgets.views import view_of
 
-__all__ = ["RunTable", "show_table"]
-
 _SAVED_ROWS = 20
 _SAVED_SECONDS = 2.0
 """Runs of a million steps delay a cell by no more than this."""

@@ -22,8 +22,6 @@ from nbkit.launch.run import Run
 from nbkit.widgets.follower import Follower
 from nbkit.widgets.hearing import Hearing, heard_while_busy
 
-__all__ = ["WORDS", "RunView", "static_text"]
-
 WORDS = "".join(
     f"const {name} = {json.dumps(words)};\n"
     for name, words in (

@@ -8,8 +8,6 @@ from nbkit.launch.run import Run
 from nbkit.store.runs import StoredRun
 from nbkit.widgets.view import RunView
 
-__all__ = ["look_again", "view_of"]
-
 _views: dict[Path, RunView] = {}
 """One for each run: it is read once, however often it is shown."""
 

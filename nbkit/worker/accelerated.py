@@ -13,25 +13,9 @@ from nbkit.config.accelerate_variables import MIXED_PRECISION
 from nbkit.errors import RunError
 from nbkit.health import installed
 
-__all__ = ["check_accelerate"]
-
 
 def check_accelerate(environment: Mapping[str, str], world_size: int) -> None:
-    """Compare what this process's `Accelerator` has with what the launch asked for.
-
-    Parameters
-    ----------
-    environment
-        Variables of the launch. Those of another call than `notebook_launcher` do not
-        name a precision, and nothing is compared.
-    world_size
-        Ranks of the run.
-
-    Raises
-    ------
-    RunError
-        If it did not know of the other ranks.
-    """
+    """Compare what this process's `Accelerator` has with what the launch asked for."""
     asked = environment.get(MIXED_PRECISION)
     state = sys.modules.get("accelerate.state")
     if asked is None or state is None:

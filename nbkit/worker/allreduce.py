@@ -17,8 +17,6 @@ from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
 
-__all__ = ["measure_allreduce", "message_sizes"]
-
 
 def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     """Time all-reduces of growing messages; a lone rank has nothing to reduce.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from nbkit.config import ExperimentConfig
 from nbkit.worker.rank import Rank
 
-__all__ = ["meet"]
-
 
 def meet(rank: Rank, config: ExperimentConfig) -> tuple[None, Callable[[], None]]:
     """Leave the rendezvous port to `init_process_group`, but to no other program."""

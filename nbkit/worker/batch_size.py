@@ -31,8 +31,6 @@ from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 
-__all__ = ["fits", "largest", "resolve"]
-
 LIMIT = 8192
 """No search goes further: a larger global batch does not train well."""
 
@@ -59,13 +57,6 @@ def resolve(
 
     With ``max`` each rank probes its own GPU, and the smallest answer holds for all:
     on a shared machine one GPU may have less free memory than the others.
-
-    Raises
-    ------
-    ConfigError
-        If ``max`` is asked for without a GPU, or with several ranks on one.
-    DeviceError
-        If not even one image fits.
     """
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
@@ -93,13 +84,6 @@ def largest(fits: Callable[[int], bool], limit: int = LIMIT) -> int:
 
     Powers of two are tried first, then the step half-way to the next one: 64, 96, 128,
     192 ... are sizes that kernels like.
-
-    Parameters
-    ----------
-    fits
-        Whether a size fits; what is larger than a size that does not is not asked for.
-    limit
-        No larger size is tried.
     """
     size = _FIRST_SIZE
     while size > limit or not fits(size):

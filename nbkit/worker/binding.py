@@ -14,20 +14,11 @@ from nbkit.telemetry.cpu_binding import Binding, GpuNodes, choose, gpu_nodes
 from nbkit.telemetry.topology import read_cpus
 from nbkit.worker.rank import Rank, device_kind
 
-__all__ = ["bind"]
-
 
 def bind(rank: Rank, config: ExperimentConfig) -> Binding:
     """Bind this process as ``cpu_binding`` asks; return to what, or why not.
 
     A bound rank has no more threads than CPUs.
-
-    Parameters
-    ----------
-    rank
-        This process among those of its host.
-    config
-        Of the run.
     """
     asked = config.cpu_binding
     gpus = None if asked == "none" else _gpu_nodes(config)

@@ -35,14 +35,6 @@ from nbkit.store.ownership import make_folder, open_new
 from nbkit.store.record import read_json, utc_now, write_json
 from nbkit.worker.rank import Rank
 
-__all__ = [
-    "agreed",
-    "latest",
-    "load",
-    "save",
-    "step_of",
-]
-
 SCHEMA = "nbkit.checkpoint/1"
 _MOST_PLACES = 5
 SHOWN_SECONDS = 120.0
@@ -65,40 +57,7 @@ def save(
     *,
     finite: bool | None = None,
 ) -> Path:
-    """Save a checkpoint; called by every rank at the same step.
-
-    Parameters
-    ----------
-    folder
-        The run's checkpoints.
-    step
-        Optimizer steps done.
-    state
-        What all ranks share; rank 0 writes it.
-    rank_state
-        This rank's own part.
-    rank, world_size
-        Of the caller.
-    barrier
-        Waits for every rank.
-    kept
-        Complete checkpoints to keep; older ones are removed, but for the last one whose
-        weights were finite.
-    finite
-        Whether its weights are; None if they were not checked.
-
-    Returns
-    -------
-    Path
-        The checkpoint's folder.
-
-    Raises
-    ------
-    ConfigError
-        If the state holds something that `load` would refuse.
-    StoreError
-        If it cannot be written; earlier checkpoints stay as they are.
-    """
+    """Save a checkpoint; called by every rank at the same step."""
     path = folder / f"step_{step:08d}"
     # What a killed save has left there is overwritten: each rank writes the same files.
     staged = folder / f".{path.name}.new"
@@ -145,11 +104,6 @@ def agreed(
 
     Another node may still show a folder as it was: ranks that each choose the newest
     would continue from different steps.
-
-    Raises
-    ------
-    StoreError
-        If this node does not show that checkpoint in time.
     """
     folder = rank.paths.checkpoints
     newest = latest(folder) if rank.rank == 0 else None
@@ -174,25 +128,7 @@ def step_of(path: Path) -> int:
 def load(
     path: Path, rank: int, world_size: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the shared state and this rank's own part, all on the host.
-
-    Parameters
-    ----------
-    path
-        A checkpoint's folder.
-    rank
-        Of the caller.
-    world_size
-        Ranks now; None takes those of the process group, or 1 without one.
-
-    Raises
-    ------
-    RunError
-        If another number of ranks wrote it: then neither the position in the epoch nor
-        a rank's random state has a meaning.
-    StoreError
-        If it is not complete.
-    """
+    """Return the shared state and this rank's own part, all on the host."""
     complete = _read_complete(path)
     if complete is None or not _is_complete(path):
         message = f"{path} is not a complete checkpoint; resume from an older one."

@@ -23,8 +23,6 @@ from nbkit.store.heartbeat import COLLECTIVES_SIGNAL
 from nbkit.store.record import parse_json, write_json
 from nbkit.worker.rank import Rank
 
-__all__ = ["record_collectives"]
-
 _RECORDED_OPERATIONS = "2000"
 _NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RENAMED_IN = (2, 9)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from nbkit.health import Finding
 
-__all__ = ["judge_compiler"]
-
 _PROGRAM = "#include <stdio.h>\n#include <Python.h>\n"
 _COMPILERS = {
     "C": ("CC", ("gcc", "clang"), "gcc"),
@@ -26,11 +24,6 @@ def judge_compiler(include: Path | None = None) -> Finding:
 
     On GPUs, Triton compiles a launcher in C for each kernel, on the machine that runs
     it; on CPUs the kernels themselves are C++.
-
-    Parameters
-    ----------
-    include
-        The folder of Python.h; that of this Python by default.
     """
     folder = include or Path(sysconfig.get_path("include"))
     missing: list[str] = []

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
     from nbkit.worker.distributed import StopAgreement
 
-__all__ = [
-    "Context",
-    "context",
-    "log",
-    "log_with",
-    "numbers",
-    "refuse_in_child",
-    "whole_step",
-]
 
 _current: Context | None = None
 _recorder: Callable[[Mapping[str, float], int | None], None] | None = None
@@ -172,11 +163,6 @@ class Context:
         Without, each rank has its own answer. A function that has never asked is ended
         immediately by `Run.stop`; so is one that asks from another thread than the main
         one. One that handles SIGTERM itself gets no answer here.
-
-        Returns
-        -------
-        bool
-            Whether this step was the last.
         """
         self._rank.answer_requests_to_stop()
         group = self._host_group()
@@ -192,33 +178,7 @@ class Context:
         return answer
 
     def save_checkpoint(self, state: Mapping[str, Any], step: int) -> Path:
-        """Save what `load_checkpoint` returns; called by every rank at the same step.
-
-        Parameters
-        ----------
-        state
-            Tensors, numbers and text, nested in dicts and lists, such as
-            ``{"model": model.state_dict()}``; rank 0's is written. Beside it every
-            rank writes the state of its random generators: those of Python, NumPy and
-            torch, and each `numpy.random.Generator`, `torch.Generator` and
-            `random.Random` that is in ``state``.
-        step
-            Steps done.
-
-        Returns
-        -------
-        Path
-            The checkpoint's folder.
-
-        Raises
-        ------
-        ConfigError
-            If the state holds something else, or the step is not an integer from 0 on.
-        RunError
-            If there are several ranks and they have no process group.
-        StoreError
-            If it cannot be written; earlier checkpoints stay as they are.
-        """
+        """Save what `load_checkpoint` returns; every rank calls it at the same step."""
         from nbkit.worker import checkpoint
         from nbkit.worker.generators import pack, random_state
 
@@ -244,11 +204,6 @@ class Context:
 
         Random generators continue from where they were, those in the state too, and so
         does the numbering of `log`. A resumed run finds one.
-
-        Raises
-        ------
-        RunError
-            If another number of ranks wrote it.
         """
         from nbkit.worker import checkpoint
         from nbkit.worker.generators import restore_random_state, unpack
@@ -355,24 +310,12 @@ def refuse_in_child(pid: int, rank: int) -> None:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return values as JSON has them: plain numbers, None for one that is not finite.
-
-    Raises
-    ------
-    ConfigError
-        If one is not a number.
-    """
+    """Return values as JSON has them: plain numbers, None for those not finite."""
     return {str(name): _number(name, value) for name, value in values.items()}
 
 
 def whole_step(step: Any) -> int:
-    """Return a step as a whole number from 0 on.
-
-    Raises
-    ------
-    ConfigError
-        If it is none.
-    """
+    """Return a step as a whole number from 0 on."""
     try:
         number = -1 if isinstance(step, bool) else operator.index(step)
     except TypeError:

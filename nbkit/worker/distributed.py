@@ -18,25 +18,9 @@ from nbkit.telemetry.torch_builds import covers, last_torch
 from nbkit.worker.collectives import record_collectives
 from nbkit.worker.rank import Rank, device_kind
 
-__all__ = [
-    "StopAgreement",
-    "check_build",
-    "choose_device",
-    "gather",
-    "join",
-    "leave",
-    "rendezvous",
-]
-
 
 def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
-    """Return this rank's device: one a rank, checked against the build of torch.
-
-    Raises
-    ------
-    DeviceError
-        If GPUs were promised and torch cannot use them, or there are fewer than ranks.
-    """
+    """Return this rank's device: one a rank, checked against the build of torch."""
     kind = device_kind(config)
     if kind in ("cpu", "replay") or (kind == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -56,20 +40,7 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
 
 
 def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
-    """Raise if this build of torch has no code for a GPU.
-
-    Parameters
-    ----------
-    capability
-        Compute capability of the GPU, such as ``(7, 0)``.
-    architectures
-        `torch.cuda.get_arch_list`.
-
-    Raises
-    ------
-    DeviceError
-        With the build to install.
-    """
+    """Raise if this build of torch has no code for a GPU."""
     if covers(architectures, capability):
         return
     wanted = f"sm_{capability[0]}{capability[1]}"
@@ -139,11 +110,6 @@ class StopAgreement:
         """Return whether every rank stops here; called by all at each boundary.
 
         An agreed stop stays agreed: a loop around the one that heard it may ask, too.
-
-        Parameters
-        ----------
-        alarm
-            Whether this rank wants the others to know that something is wrong.
         """
         if self._group is None:
             self.alarm = alarm

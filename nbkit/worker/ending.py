@@ -35,8 +35,6 @@ from nbkit.local_modules import is_local
 from nbkit.store.redaction import redacted
 from nbkit.worker.last_words import write_last_words
 
-__all__ = ["FAILED_SECONDS", "Ending", "print_redacted"]
-
 FAILED_SECONDS = 30
 """What a rank that has failed has for its threads and for what is registered at exit.
 One that is through has as long as it likes; see ``hang_timeout_seconds``."""

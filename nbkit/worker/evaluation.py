@@ -30,8 +30,6 @@ from nbkit.worker.data import Data
 from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 
-__all__ = ["Score", "area_under_roc", "evaluate"]
-
 
 class Score(Protocol):
     """Takes in batches of one rank, and sums up over all of them."""
@@ -64,33 +62,7 @@ def evaluate(
     manifest: Manifest | None,
     is_over: Callable[[], bool],
 ) -> dict[str, Any] | None:
-    """Return how the model does on every evaluation image; called by all ranks.
-
-    Parameters
-    ----------
-    model
-        Left in evaluation mode.
-    batches
-        The images.
-    precision
-        Of the forward pass.
-    rank
-        This process in its run; rank 0 writes the predictions.
-    manifest
-        Names and labels of the images; None for synthetic ones, which have one class
-        each and no names, so that there are no predictions to be kept.
-    is_over
-        Asked after every batch whether to stop, and must say the same to all ranks.
-
-    Returns
-    -------
-    dict or None
-        ``images``, ``loss`` and, with one class an image, ``top1_accuracy`` (0 to 1)
-        and ``correct``; with several labels ``auroc``, by label and None for a label
-        that not some images have and others have not, and their ``mean_auroc``.
-        ``duration_seconds`` and ``t``, its end as Unix time. None if it was stopped:
-        every rank has as many batches, so that all leave at the same one.
-    """
+    """Return how the model does on every evaluation image; called by all ranks."""
     began = time.perf_counter()
     if rank.world_size > 1:
         # Running statistics differ by the last step: all ranks take rank 0's.
@@ -124,19 +96,6 @@ def area_under_roc(scores: torch.Tensor, labels: torch.Tensor) -> float | None:
 
     That is how often an image with the label scores higher than one without; equal
     scores count half.
-
-    Parameters
-    ----------
-    scores
-        Float, shape ``(n,)``: higher for images that seem to have the label.
-    labels
-        Shape ``(n,)``: 1 for images that have it, else 0.
-
-    Returns
-    -------
-    float or None
-        From 0 to 1; None if all images have the label or none, or if a score is not a
-        number.
 
     Notes
     -----

@@ -17,8 +17,6 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
-__all__ = ["ddp_of", "settle", "without_exchange", "wrap"]
-
 
 def wrap(
     raw_model: nn.Module,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nbkit.worker.data import Data
     from nbkit.worker.metrics_log import Window
 
-__all__ = ["write_facts"]
-
 
 def write_facts(
     rank: Rank,
@@ -43,42 +41,7 @@ def write_facts(
     numbers: dict[str, Any] | None = None,
     answers_stop: bool = False,
 ) -> None:
-    """Gather every rank's facts; rank 0 writes them. Called by all ranks.
-
-    Parameters
-    ----------
-    rank, config, device
-        Of the caller; no device is a CPU, of code that may do without torch.
-    group
-        For objects on the host; None for a lone rank.
-    data
-        What is loaded; None if nothing is.
-    batch_size_per_gpu
-        Images of one rank in one forward pass.
-    completed
-        Whether the run has reached its end.
-    source
-        What `nbkit.worker.data.source.describe` says of the data.
-    window
-        Counts of the steps after warm-up, at the end.
-    weights_finite
-        Of this rank's model, at the end; the ranks' models are alike.
-    nonfinite
-        The first step at which a number of any rank was not finite; None if none was.
-    weights
-        What `nbkit.worker.weights.load` says of their origin.
-    numbers
-        What `Precision.kernels` says; of an inference also what is cast, or quantized
-        by which library.
-    answers_stop
-        Whether the user's code handles requests to stop: then only the supervisor can
-        tell that it has ended because of one.
-
-    Raises
-    ------
-    DeviceError
-        If two ranks are on one device without ``oversubscribe``.
-    """
+    """Gather every rank's facts; rank 0 writes them. Called by all ranks."""
     mine = {
         "rank": rank.rank,
         # What a scheduler calls the node; None on the only machine of a run.

@@ -19,8 +19,6 @@ from nbkit.errors import NonFiniteError
 from nbkit.store.nonfinite import NonFinite
 from nbkit.worker.step_clock import StepTimes
 
-__all__ = ["FiniteWatch", "all_finite"]
-
 PERIOD_STEPS = 25
 """Weights are checked after so many steps: a check reads each of them once, as an
 update does several times, so that it takes less than 1 % of the updates' time."""

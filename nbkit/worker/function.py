@@ -29,7 +29,6 @@ from nbkit.worker.rank import Rank
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run_entry", "send_main_to_spawned"]
 
 Meet = Callable[
     [Rank, ExperimentConfig], "tuple[torch.device | None, Callable[[], None]]"
@@ -43,14 +42,6 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
 
     The code finds torchrun's environment, so that ``init_process_group()`` works as
     under torchrun; no process group is made for it.
-
-    Raises
-    ------
-    RunError
-        If what the function returned cannot be kept, or accelerate has not taken what
-        the launch asked for.
-    StoreError
-        If the entry cannot be read.
     """
     entry = read_entry(rank.paths)
     if entry is None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["pack", "random_state", "restore_random_state", "unpack"]
-
 _NUMBERS = {int, float, bool, str, bytes, type(None)}
 _MARK = "nbkit.generator"
 """Key of what replaces a generator in a state that all ranks share."""

@@ -29,8 +29,6 @@ from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUs
 
 from nbkit.health import end_with_parent
 
-__all__ = ["check_pairs", "main"]
-
 _MESSAGE_BYTES = 32 * 2**20
 _REPEATS = 3
 _ENDED_SECONDS = 1.0
@@ -86,28 +84,7 @@ def check_pairs(
     first_pair_seconds: float,
     device: str = "cuda",
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each pair did: as soon as it did, and at the end those not checked.
-
-    Parameters
-    ----------
-    num_gpus
-        GPUs 0 to ``num_gpus - 1`` as CUDA counts them.
-    deadline
-        Of `time.monotonic`, in seconds.
-    pair_seconds
-        For one pair, once both processes are ready.
-    first_pair_seconds
-        For the first one of a process, which also starts NCCL.
-    device
-        ``cuda``, through NCCL, or ``cpu``, through gloo.
-
-    Yields
-    ------
-    dict
-        ``pair`` with ``without_p2p`` and either ``bytes_per_second`` or ``error``, in
-        words; ``gpu`` with ``error`` of one that could not begin; ``not_reached``:
-        pairs without a turn.
-    """
+    """Yield what each pair did: as soon as it did, and at the end those not checked."""
     pairs = list(combinations(range(num_gpus), 2))
     with tempfile.TemporaryDirectory(prefix="nbkit-pairs-") as folder:
         patience = pair_seconds, first_pair_seconds

@@ -9,8 +9,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.worker.precision import Precision
 
-__all__ = ["capture"]
-
 
 def capture(
     raw_model: nn.Module,

@@ -33,7 +33,6 @@ from nbkit.worker.compiler import judge_compiler
 if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
-__all__ = ["DriverGpus", "TorchGpus", "findings", "judge_gpus"]
 
 _OLDEST_DALI_CUDA = 12
 """The oldest CUDA of the driver for which nbkit names a DALI."""
@@ -105,13 +104,7 @@ def findings() -> Iterator[Finding]:
 
 
 def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
-    """Yield whether torch can use the GPUs that the driver shows.
-
-    Parameters
-    ----------
-    driver, torch
-        What each says.
-    """
+    """Yield whether torch can use the GPUs that the driver shows."""
     if not driver.uuids:
         return
     count = len(driver.uuids)

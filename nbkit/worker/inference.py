@@ -39,8 +39,6 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed
 from nbkit.worker.usage import peak_memory
 
-__all__ = ["infer"]
-
 _TIMES_PER_EVENT = 10_000
 """Latencies in one line of the metrics, which is read as a whole."""
 
@@ -55,15 +53,7 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def infer(rank: Rank, config: ExperimentConfig) -> None:
-    """Time the configured model's forward pass on one device, and score it.
-
-    Parameters
-    ----------
-    rank
-        This process in its run.
-    config
-        What to time: ``inference``, ``precision``, ``weights``.
-    """
+    """Time the configured model's forward pass on one device, and score it."""
     with contextlib.ExitStack() as opened:
         _infer(rank, config, opened)
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from nbkit.store.redaction import redacted
 
-__all__ = ["write_last_words"]
-
 _MOST_MESSAGE_CHARACTERS = 4_096
 _MOST_TRACEBACK_CHARACTERS = 16_384
 

@@ -26,21 +26,12 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed_generators
 from nbkit.worker.step_clock import StepClock
 
-__all__ = ["load"]
-
 
 def load(rank: Rank, config: ExperimentConfig) -> None:
     """Read the configured images as one of ``world_size`` ranks.
 
     After every step the ranks wait for each other, as an exchange of gradients makes
     them: the slowest sets the rate.
-
-    Parameters
-    ----------
-    rank
-        This process in its run.
-    config
-        What to read, and ``emulated_step_seconds``.
     """
     device = choose_device(rank, config)
     group = join(rank, config, device)

@@ -12,8 +12,6 @@ from nbkit.datasets.label_weighting import refuse_one_class
 from nbkit.datasets.manifest import Manifest
 from nbkit.worker.rank import Rank
 
-__all__ = ["evaluation_losses", "label_weights", "training_loss"]
-
 
 def training_loss(
     config: ExperimentConfig, manifest: Manifest | None, rank: Rank
@@ -22,21 +20,6 @@ def training_loss(
 
     Labels are the index of a class, int64, of shape (n,); or, where an image can have
     several, 0 or 1 for each of them, float, of shape (n, labels).
-
-    Parameters
-    ----------
-    config
-        ``label_smoothing`` matters, which is for one class an image only, and
-        ``label_weighting``, which is for several labels only.
-    manifest
-        The images; None for synthetic ones, which have one class each.
-    rank
-        This process in its run; rank 0 says which labels cannot be weighted.
-
-    Raises
-    ------
-    ConfigError
-        If labels are to be weighted and an image has one class.
     """
     if manifest is not None and manifest.is_multi_label:
         if config.label_weighting == "none":
@@ -74,20 +57,7 @@ def label_weights(manifest: Manifest) -> dict[str, float | None]:
 
 
 def evaluation_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss of every image, without label smoothing.
-
-    Parameters
-    ----------
-    outputs
-        Logits, float, shape ``(n, labels)``.
-    labels
-        As of `training_loss`.
-
-    Returns
-    -------
-    torch.Tensor
-        Float, shape ``(n,)``; with several labels the mean over these.
-    """
+    """Return the loss of every image, without label smoothing."""
     if labels.dim() == 1:
         return nn.functional.cross_entropy(outputs, labels, reduction="none")
     losses = nn.functional.binary_cross_entropy_with_logits(

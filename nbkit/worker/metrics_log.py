@@ -23,8 +23,6 @@ from nbkit.worker.step_clock import StepTimes
 from nbkit.worker.tensorboard import TensorBoard
 from nbkit.worker.usage import cpu_queue_seconds, cpu_seconds, host_cpu_seconds
 
-__all__ = ["MetricsLog", "Window"]
-
 _OWN = {"images_per_second", "loss"}
 """Names of numbers that readers find in the lines of the steps."""
 

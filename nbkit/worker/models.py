@@ -10,25 +10,9 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.image_sizes import IMAGE_MULTIPLE
 
-__all__ = ["build"]
-
 
 def build(config: ExperimentConfig, num_classes: int) -> nn.Module:
-    """Return the configured model with random weights, in fp32 on the CPU.
-
-    Parameters
-    ----------
-    config
-        ``model`` and ``image_size`` matter.
-    num_classes
-        Outputs of the model.
-
-    Returns
-    -------
-    torch.nn.Module
-        Images of shape ``(n, 3, image_size, image_size)`` in, logits of shape
-        ``(n, num_classes)`` out, initialised as its authors do.
-    """
+    """Return the configured model with random weights, in fp32 on the CPU."""
     builder = registry.resolve("models", config.model)
     arguments = _arguments(config.model, config.image_size)
     return builder(weights=None, num_classes=num_classes, **arguments)

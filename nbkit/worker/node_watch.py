@@ -36,8 +36,6 @@ from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
 from nbkit.telemetry.visible import visible
 
-__all__ = ["NodeWatch"]
-
 _TELL_SECONDS = 1.0
 _SEARCH_SECONDS = 0.05
 _FINISH_SECONDS = 10.0
@@ -104,35 +102,13 @@ class NodeWatch:
         self._supervisor = ProcessIdentity.from_dict(submission["supervisor"])
 
     def start(self) -> None:
-        """Tell of this host, from now on until torchrun ends.
-
-        Raises
-        ------
-        StoreError
-            If the run's folder cannot be written.
-        """
+        """Tell of this host, from now on until torchrun ends."""
         make_folder(self.file.parent)
         write_json(self.file, self._told)
         threading.Thread(target=self._run, name="nbkit-node", daemon=True).start()
 
     def expect(self, count: int, name: str, group_rank: int) -> dict[str, str]:
-        """Watch the ranks that torchrun starts now; called in its main thread.
-
-        Parameters
-        ----------
-        count
-            Ranks of this host.
-        name
-            What the host is called in the run.
-        group_rank
-            Which of the run's hosts it is.
-
-        Returns
-        -------
-        dict
-            Variables by which a rank finds this process's files: torchrun lets its
-            children inherit none.
-        """
+        """Watch the ranks that torchrun starts now; called in its main thread."""
         self._told |= {"name": name, "group_rank": group_rank}
         self._board = HeartbeatBoard.create(count)
         # What torchrun passes on to the ranks was sent by a user at its terminal.
@@ -329,13 +305,7 @@ def _say(text: str) -> None:
 
 
 def is_fresh(file: Path, now: Path) -> bool:
-    """Return whether who tells by a file does so still.
-
-    Parameters
-    ----------
-    now
-        A file that was just written: times are those of the file server.
-    """
+    """Return whether who tells by a file does so still."""
     try:
         return file.stat().st_mtime > now.stat().st_mtime - 30 * _TELL_SECONDS
     except OSError:

@@ -15,8 +15,6 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from nbkit.config import ExperimentConfig
 
-__all__ = ["LARS", "build", "set_learning_rate"]
-
 
 def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
     """Return the configured optimizer over a model's parameters.

@@ -22,8 +22,6 @@ from nbkit.store.record import read_json
 from nbkit.worker.distributed import choose_device, rendezvous
 from nbkit.worker.rank import Rank
 
-__all__ = ["meet", "report_unreachable_master"]
-
 _MASTER_SECONDS = 20.0
 """What the ranks have to meet before one that waits alone says so."""
 _OTHERS_SECONDS = 1.0
@@ -63,13 +61,7 @@ def _serve_own_master(given: tuple[str, str]) -> None:
 
 
 def report_unreachable_master(given: tuple[str, str]) -> None:
-    """Say on standard error if no rank listens where the code lets the ranks meet.
-
-    Parameters
-    ----------
-    given
-        Address and port that the run has set.
-    """
+    """Say on standard error if no rank listens where the code lets the ranks meet."""
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if (address, port) == given or torch.distributed.is_initialized():
         return

@@ -13,8 +13,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError
 
-__all__ = ["Precision"]
-
 _Module = TypeVar("_Module", bound=nn.Module)
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _LAYOUTS = {
@@ -78,13 +76,6 @@ class Precision:
     def update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
         """Update the weights; not where the gradients of fp16 are not finite.
 
-        Returns
-        -------
-        torch.Tensor or None
-            Loss scale of this step and of the next one, shape (2,), on the device: the
-            scaler lowers it where it found a gradient that is not finite, and leaves
-            the weights as they were. None where the loss is not scaled.
-
         Notes
         -----
         Nothing waits for the device, and nothing is looked at that the scaler does not
@@ -99,19 +90,6 @@ class Precision:
 
     def kernels(self, model: nn.Module, batch_size: int) -> dict[str, str | None]:
         """Return whose kernels compute what torch leaves to others by format alone.
-
-        Parameters
-        ----------
-        model
-            On its device, in the mode in which it will compute.
-        batch_size
-            Images of a forward pass.
-
-        Returns
-        -------
-        dict
-            ``batch_norm``: ``inductor``, ``cudnn`` or ``native`` (torch's own); None
-            where the model has none, or this torch does not tell.
 
         Notes
         -----

@@ -24,8 +24,6 @@ from nbkit.store.record import write_json
 from nbkit.visible import encodable
 from nbkit.worker.rank import Rank
 
-__all__ = ["StepProfile", "self_times"]
-
 _GETTING_GOING, _TRACED = 1, 3
 _TOP_OPERATORS = 12
 
@@ -145,17 +143,7 @@ def _say_what_is_missing(error: StoreError) -> None:
 def self_times(
     averages: Iterable[Any], *, on_gpu: bool
 ) -> list[tuple[float, str, int]]:
-    """Return seconds, name and calls of what took the time; each moment counts once.
-
-    Parameters
-    ----------
-    averages
-        What ``key_averages()`` of a profile gives.
-    on_gpu
-        Take the time on the GPU. There a kernel has its own entry, beside that
-        of the operator that issued it and those of the regions that it ran in, which
-        have its time too.
-    """
+    """Return seconds, name and calls of what took the time; each moment counts once."""
     if on_gpu:
         return [
             (entry.self_device_time_total / 1e6, entry.key, entry.count)

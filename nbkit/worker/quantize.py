@@ -31,8 +31,6 @@ from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
 from nbkit.worker.quantize_export import quantize_exported
 
-__all__ = ["multiply_adds", "quantize"]
-
 _ENGINES = ("x86", "onednn", "fbgemm", "qnnpack")
 """The first that this build of torch has: x86 takes the better of the next two."""
 
@@ -48,34 +46,7 @@ def quantize(
     device: torch.device,
     calibration: Iterable[torch.Tensor],
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the model in INT8, and what the record says of it.
-
-    Parameters
-    ----------
-    model
-        In evaluation mode, in fp32, on the device; it may be changed.
-    config
-        ``compile`` and ``image_size`` matter.
-    device
-        Where the model runs.
-    calibration
-        Batches of images as the model takes them, of which the ranges of the
-        activations are taken; a GPU needs none.
-
-    Returns
-    -------
-    model : torch.nn.Module
-        Takes images of the format that ``elsewhere`` names.
-    facts : dict
-        ``weights``, ``library``, ``library_version``, ``backend``, ``activations``,
-        ``elsewhere`` (the format of what is not INT8), ``int8_multiply_add_share`` and
-        ``calibration_images``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no INT8 for this model on this device.
-    """
+    """Return the model in INT8, and what the record says of it."""
     counts, total = multiply_adds(model, config.image_size, device)
     if device.type == "cuda":
         names = _linear_layers(model)

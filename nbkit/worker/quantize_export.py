@@ -22,8 +22,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
 
-__all__ = ["quantize_exported"]
-
 _LAYERS = ("Conv2d", "Linear")
 
 
@@ -33,18 +31,7 @@ def quantize_exported(
     calibration: Iterable[torch.Tensor],
     why: str,
 ) -> tuple[nn.Module, list[str], dict[str, Any]]:
-    """Return the model, the names of its INT8 layers, and what the record says.
-
-    Parameters
-    ----------
-    why
-        What is missing in torch.
-
-    Raises
-    ------
-    ConfigError
-        If torchao is missing too, or if it cannot do it.
-    """
+    """Return the model, the names of its INT8 layers, and what the record says."""
     without = f"torch {torch.__version__} has no torch.ao.quantization"
     try:
         from torchao.quantization.pt2e import (  # pyright: ignore[reportMissingImports]

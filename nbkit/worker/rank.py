@@ -27,8 +27,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpu_binding import Binding
 
-__all__ = ["Rank", "device_kind", "keep_to_cpus"]
-
 
 @dataclass
 class Rank:
@@ -53,14 +51,7 @@ class Rank:
 
     @classmethod
     def enter(cls, root: Path) -> Rank:
-        """Return this rank, after it has written down who it is.
-
-        Raises
-        ------
-        ConfigError
-            If torchrun's environment variables are missing, or torchrun was pointed at
-            a run that nbkit launched.
-        """
+        """Return this rank, after it has written down who it is."""
         # Before any thread is started: each would have to block it by itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, {COLLECTIVES_SIGNAL})
         try:
@@ -148,13 +139,7 @@ class Rank:
 
 
 def keep_to_cpus(cpus: Collection[int]) -> None:
-    """Keep this process, and those that it will start, on particular CPUs.
-
-    Raises
-    ------
-    ConfigError
-        If it may not use one of them.
-    """
+    """Keep this process, and those that it will start, on particular CPUs."""
     usable = os.sched_getaffinity(0)
     if not usable.issuperset(cpus):
         message = (

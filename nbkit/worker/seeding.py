@@ -13,17 +13,9 @@ from nbkit.config.determinism import not_deterministic, variables_against
 from nbkit.errors import ConfigError
 from nbkit.worker.rank import Rank
 
-__all__ = ["seed", "seed_generators", "seed_rank"]
-
 
 def seed(config: ExperimentConfig, device: torch.device) -> None:
-    """Seed every generator alike: all ranks build the same weights.
-
-    Raises
-    ------
-    ConfigError
-        If ``deterministic`` cannot hold on this device.
-    """
+    """Seed every generator alike: all ranks build the same weights."""
     if config.deterministic and device.type == "cuda":
         _check_deterministic(config)
     seed_generators(config.seed)

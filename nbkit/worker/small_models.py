@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
-__all__ = ["resnet20"]
-
 _WIDTHS = (16, 32, 64)
 _BLOCKS_PER_WIDTH = 3
 
@@ -40,13 +38,6 @@ def resnet20(num_classes: int = 10, weights: None = None) -> nn.Module:
 
     Where the width grows the shortcut is a 1 x 1 convolution, as in the larger networks
     of the same authors.
-
-    Parameters
-    ----------
-    num_classes
-        Outputs.
-    weights
-        There are none to load.
 
     References
     ----------

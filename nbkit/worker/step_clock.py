@@ -26,8 +26,6 @@ import torch
 
 from nbkit import clock
 
-__all__ = ["StepClock", "StepTimes"]
-
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -124,20 +122,7 @@ class StepClock:
         loss_scales: torch.Tensor | None = None,
         overflow: torch.Tensor | None = None,
     ) -> None:
-        """End the step.
-
-        Parameters
-        ----------
-        loss
-            Mean loss of this rank's images, a scalar on the device; None without a
-            model.
-        learning_rate
-            Of this step.
-        loss_scales
-            What `nbkit.worker.precision.Precision.update` returned.
-        overflow
-            What `nbkit.worker.finiteness.FiniteWatch.look` returned.
-        """
+        """End the step."""
         marks = self._current
         marks.learning_rate = learning_rate
         marks.loss = self._to_host(loss)
@@ -147,13 +132,7 @@ class StepClock:
         self._pending.append(marks)
 
     def finished(self, *, wait: bool = False) -> list[StepTimes]:
-        """Return the steps whose times are known by now, oldest first.
-
-        Parameters
-        ----------
-        wait
-            Wait for every ended step.
-        """
+        """Return the steps whose times are known by now, oldest first."""
         done: list[StepTimes] = []
         while self._pending:
             end = self._pending[0].end

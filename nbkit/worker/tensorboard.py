@@ -8,8 +8,6 @@ from typing import Any
 from nbkit.store.ownership import make_folder
 from nbkit.worker.rank import Rank
 
-__all__ = ["TensorBoard"]
-
 
 class TensorBoard:
     """Writes numbers into the run's folder; imported with the first of them.

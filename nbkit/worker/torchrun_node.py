@@ -32,8 +32,6 @@ from nbkit.store.record import read_json
 from nbkit.telemetry.software import software, software_differences
 from nbkit.worker.node_watch import NodeWatch, is_fresh
 
-__all__ = ["NodeLogs"]
-
 
 class NodeLogs(LogsSpecs):
     """Where the ranks of this host print to; see the module's text.
@@ -84,13 +82,7 @@ class NodeLogs(LogsSpecs):
         return str(self._folder)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Return where each rank prints to; called before they are started.
-
-        Parameters
-        ----------
-        envs
-            The environment of each, by local rank; it is added to.
-        """
+        """Return where each rank prints to; called before they are started."""
         world_size = int(envs[0]["WORLD_SIZE"])
         if self._is_started or world_size != self._config.world_size:
             _refuse(

@@ -46,19 +46,9 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed, seed_rank
 from nbkit.worker.step_clock import StepClock
 
-__all__ = ["train"]
-
 
 def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
-    """Train the configured model as one of ``world_size`` ranks.
-
-    Parameters
-    ----------
-    rank
-        This process in its run.
-    config
-        What to do.
-    """
+    """Train the configured model as one of ``world_size`` ranks."""
     # 1. Device, process group, seeds
     device = choose_device(rank, config)
     host_group = join(rank, config, device)

@@ -13,8 +13,6 @@ from nbkit.telemetry.host import busy_and_all
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["cpu_queue_seconds", "cpu_seconds", "host_cpu_seconds", "peak_memory"]
-
 
 def cpu_seconds() -> float:
     """Return user and system time of this process and its loading processes so far."""

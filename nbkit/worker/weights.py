@@ -26,8 +26,6 @@ from nbkit.visible import encodable, visible
 from nbkit.worker import checkpoint, models
 from nbkit.worker.rank import Rank
 
-__all__ = ["fingerprint", "load"]
-
 State = dict[str, torch.Tensor]
 
 _SILENT_SECONDS = 60.0
@@ -46,42 +44,7 @@ def load(
     resumed: bool = False,
     barrier: Callable[[], object] = lambda: None,
 ) -> dict[str, Any] | None:
-    """Put the configured weights into a model that has just been built.
-
-    Parameters
-    ----------
-    model
-        As `nbkit.worker.models.build` returns it.
-    config
-        ``weights`` says which.
-    rank
-        This process in its run; other runs are beside it.
-    classes
-        Of the data, in the order of the outputs; None for synthetic ones. The weights
-        of a checkpoint must have been trained on the same; pretrained ones get a new
-        output layer for others than ImageNet's.
-    resumed
-        Whether the run's own checkpoint takes their place: then nothing is loaded.
-    barrier
-        Waits for all ranks; the first of each node downloads before it, the others find
-        the file after it.
-
-    Returns
-    -------
-    dict or None
-        What the record keeps: ``source`` (``random``, ``pretrained``, ``run`` or
-        ``checkpoint``), ``name``, ``run_id``, ``step``, ``path``, ``new_output_layer``
-        and the ``sha256`` of names and values, on rank 0, which writes it down. None is
-        what does not apply; random weights follow from ``seed`` and have no
-        fingerprint. Of a resumed run it is what the attempt before has written.
-
-    Raises
-    ------
-    ConfigError
-        If there are no such weights, or they are not this model's or these classes'.
-    RunError
-        If pretrained weights cannot be downloaded.
-    """
+    """Put the configured weights into a model that has just been built."""
     if resumed:
         return (read_json(rank.paths.worker) or {}).get("weights")
     unknown = ("name", "run_id", "step", "path", "sha256", "seed")

@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 from nbkit.analysis.live.series import Series
 from nbkit.reading import LINE_BYTES, open_regular, parse_object, regular_files
 
-__all__ = ["LiveDevices", "own_rows", "sample_of"]
-
 _WHOLE_BYTES = 4 << 20
 """So much of a file's end is read when it is first seen: about a quarter of an hour of
 eight GPUs. A file of a day has hundreds of MB."""

@@ -9,8 +9,6 @@ from typing import Any, BinaryIO
 
 from nbkit.reading import open_regular
 
-__all__ = ["MOST_LINES", "LogTail"]
-
 MOST_LINES = 500
 """No more is kept: the file is there."""
 _MOST_CHARACTERS = 2000
@@ -43,19 +41,7 @@ class LogTail:
         """What the last line says so far, if it has no end; empty if another text."""
 
     def last(self) -> dict[str, Any]:
-        """Return the last lines, and where the file was looked at.
-
-        Returns
-        -------
-        dict
-            ``lines``, at most 500, oldest first; ``open_line``, after them;
-            ``size_bytes`` of the file; ``searched_bytes``, of its end.
-
-        Raises
-        ------
-        OSError
-            If the file is there and cannot be read.
-        """
+        """Return the last lines, and where the file was looked at."""
         try:
             with open_regular(self._path) as file:
                 size = file.seek(0, os.SEEK_END)
@@ -93,11 +79,6 @@ class LogTail:
         """Return the lines that came since; None if there are too many to tell.
 
         A line that has no end so far is `open_line`, also while it is written over.
-
-        Raises
-        ------
-        OSError
-            If the file is there and cannot be read.
         """
         try:
             size = self._path.stat().st_size

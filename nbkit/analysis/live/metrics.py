@@ -18,8 +18,6 @@ from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import Restarts
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
-__all__ = ["LiveMetrics", "final_rate"]
-
 _BLOCK_BYTES = 1 << 18
 """Read in one go: between two reads of 300 MB other threads of a kernel continue."""
 _PAUSE_SECONDS = 0.002
@@ -297,18 +295,7 @@ class LiveMetrics:
 
 
 def final_rate(metrics: LiveMetrics) -> float | None:
-    """Return the images per second of a run that has ended, as its summary has them.
-
-    Parameters
-    ----------
-    metrics
-        All of the run's metrics.
-
-    Returns
-    -------
-    float or None
-        Over the measured steps, or the last that a function has logged.
-    """
+    """Return the images per second of a run that has ended, as its summary has them."""
     return metrics.measured()["images_per_second"] or metrics.logged.get(
         "images_per_second"
     )

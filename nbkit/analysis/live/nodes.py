@@ -9,8 +9,6 @@ from typing import Any
 from nbkit.analysis.live.devices import own_rows, sample_of
 from nbkit.reading import read_end
 
-__all__ = ["MOST_NODES", "newest_by_node"]
-
 MOST_NODES = 32
 """More are counted, but not read: a page asks again every few seconds."""
 _TAIL_BYTES = 1 << 17
@@ -20,29 +18,7 @@ Row = dict[str, Any]
 
 
 def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[Row]:
-    """Return the newest values of nodes.
-
-    Parameters
-    ----------
-    files
-        Where each node's sampler writes.
-    uuids
-        GPUs and MIG instances of the run; all that a node has if empty.
-
-    Returns
-    -------
-    list
-        ``node``, its name; ``t``, Unix time in seconds by the node's clock;
-        ``cpu_percent``, ``memory_used_bytes`` of the host; ``gpus``, as
-        `nbkit.analysis.live.devices.own_rows` gives them; and ``gpus_unavailable``,
-        why there are none. All are None for a node that has written nothing yet, and
-        ``gpus`` is empty.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
-    """
+    """Return the newest values of nodes."""
     own = frozenset(uuids)
     return [_newest(file, own) for file in files]
 

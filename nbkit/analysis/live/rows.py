@@ -17,15 +17,6 @@ from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun
 from nbkit.visible import visible
 
-__all__ = [
-    "IMAGES_PER_SECOND",
-    "ended_rate",
-    "nonfinite_words",
-    "run_numbers",
-    "run_rows",
-    "state_words",
-]
-
 IMAGES_PER_SECOND = (
     "images over the time of the measured steps, without warm-up; of the last 20 while "
     "a run continues"
@@ -52,15 +43,7 @@ _NOT_READ = "not all steps were read"
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
-    """Return id, name, state and start of runs, in their order.
-
-    Returns
-    -------
-    list
-        ``run_id``, ``name``, ``state``, ``started_at`` (Unix time in seconds) and
-        ``damage``: what is wrong with its files, in words; None is unknown. Runs that
-        were removed meanwhile are left out.
-    """
+    """Return id, name, state and start of runs, in their order."""
     return [
         {
             "run_id": row.run_id,
@@ -76,27 +59,7 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
 def run_numbers(
     run: StoredRun, limit_seconds: float = float("inf")
 ) -> dict[str, Any] | None:
-    """Return what has to be read of one run alone: state and numbers of one moment.
-
-    Parameters
-    ----------
-    run
-        Any run of the store.
-    limit_seconds
-        A run that has ended and has more steps than can be read in that time has no
-        rate, and ``nonfinite`` says so.
-
-    Returns
-    -------
-    dict or None
-        ``at`` (Unix time in seconds), ``state``, ``duration_seconds`` (see
-        `running_time`), ``gpus`` (processes of all nodes), ``images_per_second``,
-        which is the summary's once the run has ended, and that of the newest
-        twenty measured steps before, ``loss``, ``nonfinite``: where it stopped being
-        finite, in words, ``imported_from``: a host, or None for a run of this store,
-        and ``damage`` as in `run_rows`; None is unknown. None if the run was removed
-        meanwhile.
-    """
+    """Return what has to be read of one run alone: state and numbers of one moment."""
     now = time.time()
     numbers: dict[str, Any] = {
         "at": now,
@@ -144,11 +107,6 @@ def nonfinite_words(
     """Return where a run stopped being finite, in words: ``nonfinite``, or None.
 
     Empty where there was no time to read all: the next call continues from there.
-
-    Raises
-    ------
-    OSError, ValueError
-        If its files are damaged, or cannot be read.
     """
     path = run.paths.metrics
     try:
@@ -170,28 +128,7 @@ def nonfinite_words(
 def ended_rate(
     run: StoredRun, state: RunState, limit_seconds: float
 ) -> dict[str, float | None]:
-    """Return the rate of a run that has ended, in the place of its newest steps'.
-
-    Parameters
-    ----------
-    run
-        Any run of the store.
-    state
-        Where it stands.
-    limit_seconds
-        As in `run_numbers`.
-
-    Returns
-    -------
-    dict
-        ``images_per_second``, as the summary has it; empty while the run continues, and
-        where there was no time to read all of it: the next call continues from there.
-
-    Raises
-    ------
-    OSError
-        If its metrics are there and cannot be read.
-    """
+    """Return the rate of a run that has ended, in the place of its newest steps'."""
     if not state.is_final:
         return {}
     path = run.paths.metrics

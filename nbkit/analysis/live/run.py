@@ -27,8 +27,6 @@ from nbkit.store.progress import (
 from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.runs import StoredRun
 
-__all__ = ["LiveRun"]
-
 _MOST_TRACEBACK_CHARACTERS = 20_000
 _MOST_DEVICES = 64
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from nbkit.store.record import RunState, of_newest_attempt
 
-__all__ = ["RUNNING_TIME", "RunningTime", "running_time", "unix"]
-
 RUNNING_TIME = (
     "running time of all attempts, without the queue and the time between attempts"
 )
@@ -34,18 +32,7 @@ class RunningTime(NamedTuple):
 def running_time(
     record: dict[str, Any], submission: dict[str, Any], state: RunState
 ) -> RunningTime:
-    """Return how long a run has run, as its record tells it.
-
-    Parameters
-    ----------
-    record
-        ``record.json``, or an empty object.
-    submission
-        ``submission.json``: of an attempt that has not begun no record tells the times.
-    state
-        Where the run stands: a lost one has not written its end, so that it is unknown
-        how long it ran.
-    """
+    """Return how long a run has run, as its record tells it."""
     known = of_newest_attempt(record, submission) if submission else record
     times = known.get("time") or {}
     began = unix(times.get("started") or times.get("running"))

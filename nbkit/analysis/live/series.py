@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["MOST_POINTS", "Series"]
-
 MOST_POINTS = 1000
 """More than a small chart has pixels."""
 
@@ -53,14 +51,7 @@ class Series:
         return [point.to_list() for point in self._points]
 
     def take_changes(self) -> dict[str, Any] | None:
-        """Return the points that are new or changed since the last call.
-
-        Returns
-        -------
-        dict
-            ``from``, an index, and ``points``, which take the place of all from there
-            on; None if nothing has changed.
-        """
+        """Return the points that are new or changed since the last call."""
         begin = self._changed_from
         if begin >= len(self._points):
             return None

@@ -14,8 +14,6 @@ from typing import Self, TypeAlias
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.samples import Decoding
 
-__all__ = ["Augmentation", "Box", "Crop", "evaluation_crop", "random_crop"]
-
 # Aspect ratios of random crops: https://arxiv.org/abs/1409.4842, section 6.
 _LOG_RATIO = math.log(4 / 3)
 
@@ -42,11 +40,6 @@ class Crop:
 
     def box_in_file(self, decoding: Decoding) -> Box:
         """Return the same part in the pixels as the file stores them.
-
-        Parameters
-        ----------
-        decoding
-            The image's size as it is meant to be seen, and its orientation.
 
         References
         ----------
@@ -80,17 +73,7 @@ class Augmentation:
         return cls(config.seed, config.image_size, area)
 
     def crop(self, decoding: Decoding, epoch: int | None, index: int) -> Crop:
-        """Return the part of an image that is shown.
-
-        Parameters
-        ----------
-        decoding
-            The image's size as it is meant to be seen.
-        epoch
-            Number of the epoch, counted from 0; None in an evaluation.
-        index
-            The image's place in the manifest.
-        """
+        """Return the part of an image that is shown."""
         width, height = decoding.width, decoding.height
         if epoch is None:
             return evaluation_crop(width, height, self.size)
@@ -102,15 +85,6 @@ def random_crop(
     width: int, height: int, area: tuple[float, float], generator: random.Random
 ) -> Crop:
     """Return a random part of an image, mirrored half of the time.
-
-    Parameters
-    ----------
-    width, height
-        Of the image, in pixels.
-    area
-        Smallest and largest share of the image's area.
-    generator
-        Decides everything that is random.
 
     References
     ----------
@@ -126,13 +100,6 @@ def evaluation_crop(width: int, height: int, size: int) -> Crop:
     It is the part that resizing the shorter side and cutting the middle out afterwards
     shows, up to a pixel: there the longer side and the corner of the cut are rounded.
     Here only the middle has to be resized.
-
-    Parameters
-    ----------
-    width, height
-        Of the image, in pixels.
-    size
-        Side of the result, in pixels.
     """
     side = min(width, height) * size / round(size * _RESIZE_TO_CROP)
     return Crop((width - side) / 2, (height - side) / 2, side, side, flip=False)

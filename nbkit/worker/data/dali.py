@@ -43,8 +43,6 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.window import Turn
 
-__all__ = ["DaliData", "load"]
-
 _OF_THE_MACHINE = ("out of memory", "CUDA", "cuda", "alloc")
 """In errors of DALI that are not the files'."""
 

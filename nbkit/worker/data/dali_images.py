@@ -16,8 +16,6 @@ from nbkit.worker.data.images import decode_whole, unreadable_message
 from nbkit.worker.data.notes import say
 from nbkit.worker.data.window import Turn, Window
 
-__all__ = ["Images", "ShownImage", "read_ahead"]
-
 # A network file system answers in a millisecond; several answers are awaited together.
 _READ_THREADS = 16
 _IMAGES_PER_TASK = 8
@@ -84,18 +82,6 @@ class Images:
         DALI does not say which they are: the same decoder is asked outside of it. Where
         only the decoder of the GPU refuses one, Pillow decodes all. None if no image is
         refused.
-
-        Parameters
-        ----------
-        batches
-            What was under way.
-        why
-            What DALI said.
-
-        Raises
-        ------
-        ConfigError
-            If Pillow cannot decode one any more either.
         """
         encoded = [one for batch in batches for one in batch if not one.is_bare]
         numbers = {one.number for one in encoded if self._is_refused(one)}
@@ -166,17 +152,7 @@ class Images:
 def read_ahead(
     images: Images, requests: Requests, depth: int
 ) -> Generator[list[ShownImage], None, None]:
-    """Yield the images of every request that shows any, in order.
-
-    Parameters
-    ----------
-    images
-        Reads them.
-    requests
-        Which images.
-    depth
-        Requests that are read before they are asked for.
-    """
+    """Yield the images of every request that shows any, in order."""
     pool = ThreadPoolExecutor(_READ_THREADS)
     pending: deque[list[Future[list[ShownImage]]]] = deque()
     try:

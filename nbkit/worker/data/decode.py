@@ -35,8 +35,6 @@ from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 from nbkit.worker.data.window import Turn, Window
 
-__all__ = ["check", "decode_crops", "decode_window"]
-
 # Its wheel says nothing of types.
 nvimgcodec: Any = _nvimgcodec
 
@@ -45,13 +43,7 @@ _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 
 
 def check() -> None:
-    """See that a small picture is decoded as it is.
-
-    Raises
-    ------
-    RuntimeError
-        If it is not; and what an installed version raises that works in another way.
-    """
+    """See that a small picture is decoded as it is."""
     file = io.BytesIO()
     Image.new("RGB", (_SIDE, _SIDE), _COLOUR).save(file, "PNG")
     data = file.getvalue()
@@ -70,20 +62,6 @@ def decode_crops(
     Both antialias when they make an image smaller, by the same triangle filter, and
     blend neighbours when they make it larger. Their pixels differ by 2 of 255 levels
     at the most, and by 0.15 on average.
-
-    Parameters
-    ----------
-    images
-        Of each the file, what the manifest knows of it, and the part that is shown.
-        Several together take a tenth less time than one after the other.
-    size
-        Side of the results, in pixels.
-
-    Returns
-    -------
-    list of torch.Tensor or None
-        RGB, uint8, shape ``(size, size, 3)``; None for an image that `decode_crop` has
-        to look at: it is not plain, or could not be decoded.
 
     References
     ----------
@@ -110,24 +88,7 @@ def decode_crops(
 
 
 def decode_window(data: bytes, decoding: Decoding, window: Window) -> np.ndarray | None:
-    """Return some of an image's stored pixels.
-
-    Parameters
-    ----------
-    data
-        The image file, of any format that nvImageCodec knows.
-    decoding
-        What the manifest knows of the image.
-    window
-        The pixels.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        RGB, uint8, shape ``(lower - top, right - left, 3)``, valid until this thread's
-        next call; None if nvImageCodec does not decode this image, or it is not of the
-        size that the manifest knows.
-    """
+    """Return some of an image's stored pixels."""
     (pixels,) = _TOOLS.decode([(data, decoding, window)])
     return pixels
 

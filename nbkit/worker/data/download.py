@@ -13,8 +13,6 @@ from pathlib import Path
 
 from torchvision.datasets import CIFAR10, Imagenette
 
-__all__ = ["download", "main"]
-
 _ANSWER_SECONDS = 30.0
 """How long a server may be silent."""
 
@@ -22,20 +20,7 @@ _IMAGENETTE_SIZE = "320px"
 
 
 def download(name: str, folder: Path) -> None:
-    """Fill a folder with ``train/<class>/`` and ``val/<class>/``.
-
-    Parameters
-    ----------
-    name
-        ``cifar10`` or ``imagenette``.
-    folder
-        An empty folder.
-
-    Raises
-    ------
-    OSError, RuntimeError
-        If something cannot be downloaded, or is not what it should be.
-    """
+    """Fill a folder with ``train/<class>/`` and ``val/<class>/``."""
     downloaded = folder / "download"
     if name == "cifar10":
         _download_cifar10(downloaded, folder)

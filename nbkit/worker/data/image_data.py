@@ -27,15 +27,6 @@ from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.left_out import in_words
 from nbkit.worker.data.normalise import DeviceCopy, Normalise
 
-__all__ = [
-    "NO_IMAGE",
-    "ImageData",
-    "Request",
-    "Requests",
-    "cpus_for_loading",
-    "read_image",
-]
-
 NO_IMAGE = -1
 """Index of what fills up the last batch of an evaluation."""
 
@@ -134,24 +125,6 @@ class ImageData(ABC):
         self, samples: Samples, requests: Requests
     ) -> Generator[torch.Tensor, None, None]:
         """Yield the pixels of every request, in order.
-
-        Parameters
-        ----------
-        samples
-            The images that the requests' indices mean.
-        requests
-            What is to be shown; `Augmentation.crop` says which part of each image.
-
-        Yields
-        ------
-        torch.Tensor
-            RGB, uint8, shape ``(batch_size, size, size, 3)``, on the host or on the
-            device, and this batch's alone. The rows of `NO_IMAGE` may hold anything.
-
-        Raises
-        ------
-        ConfigError
-            If an image cannot be read any more; see `images.unreadable_message`.
 
         Notes
         -----
@@ -310,13 +283,6 @@ def read_image(samples: Samples, index: int) -> bytes:
     """Return an image's file, which is still as long as when it was looked at.
 
     Decoders show grey where a file has been cut off.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    ValueError
-        If it has another length now.
     """
     data = samples.read(index)
     expected = samples.size_bytes(index)
@@ -332,20 +298,7 @@ def cpus_for_loading(
     shared_by: int | None,
     processors: int | None = None,
 ) -> int:
-    """Return how many CPUs a rank loads with: its share less one for the training.
-
-    Parameters
-    ----------
-    config
-        ``loader_config.num_workers`` decides if it is set.
-    cpus
-        What this process may use (`usable_cpus`): its affinity, or the quota of its
-        control group, which it shares with the other ranks of its node.
-    shared_by
-        Ranks that share its affinity; None takes all of its node.
-    processors
-        In this process's affinity; None asks.
-    """
+    """Return how many CPUs a rank loads with: its share less one for the training."""
     asked = config.loader_config.num_workers
     if asked is not None:
         return asked

@@ -12,8 +12,6 @@ from nbkit.datasets.rgb import open_image, to_rgb
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 
-__all__ = ["decode_crop", "decode_whole", "unreadable_message"]
-
 # What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -27,30 +25,7 @@ _UPRIGHT = {
 
 
 def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch.Tensor:
-    """Return a part of an image, upright, resized, and mirrored if asked for.
-
-    Parameters
-    ----------
-    data
-        The image file. Whatever it is becomes RGB, see `nbkit.datasets.rgb`.
-    decoding
-        What the manifest knows of the image.
-    crop
-        The part, in the image as it is meant to be seen.
-    size
-        Side of the result, in pixels.
-
-    Returns
-    -------
-    torch.Tensor
-        RGB, uint8, shape ``(size, size, 3)``.
-
-    Raises
-    ------
-    Exception
-        Of many kinds, as Pillow's decoders chose them, if this is not a whole image any
-        more; a ValueError if it is another one than the manifest knows.
-    """
+    """Return a part of an image, upright, resized, and mirrored if asked for."""
     part = decode_whole(data, decoding).resize(
         (size, size), Image.Resampling.BILINEAR, box=crop.box_in_file(decoding)
     )
@@ -64,35 +39,14 @@ def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch
 
 
 def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
-    """Return an image in RGB as it is stored.
-
-    Parameters
-    ----------
-    data
-        The image file.
-    decoding
-        What the manifest knows of the image.
-
-    Raises
-    ------
-    Exception
-        As `decode_crop`.
-    """
+    """Return an image in RGB as it is stored."""
     with open_image(data) as image:
         _check_size(image, decoding)
         return to_rgb(image)
 
 
 def unreadable_message(place: str, error: Exception) -> str:
-    """Return what to say of an image that the manifest holds and that cannot be read.
-
-    Parameters
-    ----------
-    place
-        Where it is; see `Samples.place`.
-    error
-        Why.
-    """
+    """Return what to say of an image of the manifest that cannot be read."""
     if isinstance(error, MemoryError):
         return (
             f"{place} cannot be decoded: out of memory; use fewer "

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from nbkit.datasets.manifest import Unreadable
 
-__all__ = ["by_reason", "in_words"]
-
 _MOST_REASONS = 8
 _NAMED_OF_EACH = 5
 

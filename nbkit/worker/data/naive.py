@@ -25,8 +25,6 @@ from nbkit.worker.data.image_data import (
 from nbkit.worker.data.images import decode_crop, unreadable_message
 from nbkit.worker.data.normalise import Normalise
 
-__all__ = ["NaiveData", "load"]
-
 _HOST = torch.device("cpu")
 
 

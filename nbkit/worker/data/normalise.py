@@ -9,8 +9,6 @@ import torch
 
 from nbkit.config import ExperimentConfig
 
-__all__ = ["DeviceCopy", "Normalise"]
-
 # Mean and deviation of ImageNet's pixels, for values from 0 to 255:
 # https://docs.pytorch.org/vision/stable/models.html
 _MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -42,13 +40,7 @@ class Normalise:
         self._memory = _Memory()
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return images (float, shape (n, 3, height, width)) in the configured layout.
-
-        Parameters
-        ----------
-        pixels
-            RGB, uint8, shape ``(n, height, width, 3)``.
-        """
+        """Return images, floats of (n, 3, height, width), in the configured layout."""
         rows = pixels.flatten(2)
         if rows.is_cuda:
             images = (rows * self._factor).add_(self._offset)

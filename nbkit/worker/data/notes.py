@@ -6,8 +6,6 @@ import sys
 
 from nbkit.visible import encodable, visible
 
-__all__ = ["say"]
-
 
 def say(text: str) -> None:
     """Write a line, whatever names it quotes."""

@@ -47,8 +47,6 @@ from nbkit.worker.data.left_out import in_words as reasons_in_words
 from nbkit.worker.data.notes import say
 from nbkit.worker.rank import Rank
 
-__all__ = ["describe", "prepare"]
-
 _POLL_SECONDS = 0.1
 _LISTED_IN_RECORD = 100
 _LISTED_IN_MESSAGE = 3

@@ -20,15 +20,6 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = [
-    "batch",
-    "interleave",
-    "map_and_batch",
-    "parallel_map",
-    "prefetch",
-    "shuffle",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -52,15 +43,7 @@ def shuffle(
 def interleave(
     files: Iterable[Iterable[T]], cycle_length: int
 ) -> Generator[T, None, None]:
-    """Yield from several files in turn; the next file replaces one that ends.
-
-    Parameters
-    ----------
-    files
-        The elements of each file.
-    cycle_length
-        Files that take turns.
-    """
+    """Yield from several files in turn; the next file replaces one that ends."""
     files = iter(files)
     taking_turns = deque(iter(file) for file in islice(files, cycle_length))
     while taking_turns:
@@ -77,17 +60,7 @@ def interleave(
 def parallel_map(
     function: Callable[[T], R], stream: Iterable[T], threads: int
 ) -> Generator[R, None, None]:
-    """Yield what a function makes of each element, in order.
-
-    Parameters
-    ----------
-    function
-        Called in several threads concurrently.
-    stream
-        Asked for elements in the thread that asks for results.
-    threads
-        Elements in work ahead of the one that is asked for; with 0, none.
-    """
+    """Yield what a function makes of each element, in order."""
     if not threads:
         yield from map(function, stream)
         return
@@ -122,17 +95,7 @@ def batch(
     batch_size: int,
     new_batch: Callable[[], torch.Tensor],
 ) -> Generator[torch.Tensor, None, None]:
-    """Yield whole batches of images; what is left over in the end is dropped.
-
-    Parameters
-    ----------
-    stream
-        Pixels of single images, all of one shape.
-    batch_size
-        Images of a batch.
-    new_batch
-        Gives memory for one.
-    """
+    """Yield whole batches of images; what is left over in the end is dropped."""
     stream = iter(stream)
     while len(images := list(islice(stream, batch_size))) == batch_size:
         yield torch.stack(images, out=new_batch())
@@ -145,18 +108,7 @@ def map_and_batch(
     new_batch: Callable[[], torch.Tensor],
     threads: int,
 ) -> Generator[torch.Tensor, None, None]:
-    """Yield whole batches, of which every thread makes a part in its final place.
-
-    Parameters
-    ----------
-    function
-        Makes an image of an element; called in several threads concurrently.
-    stream, batch_size, new_batch
-        As for `batch`.
-    threads
-        Parts of a batch, made concurrently; with 0, a batch is one part, made when it
-        is asked for.
-    """
+    """Yield whole batches, of which every thread makes a part in its final place."""
     part_size = -(-batch_size // max(1, threads))
 
     def parts() -> Iterator[tuple[torch.Tensor, int, list[T]]]:

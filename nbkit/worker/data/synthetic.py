@@ -11,8 +11,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.worker.data import Batch, EvaluationBatch, Placement
 
-__all__ = ["NUM_CLASSES", "Synthetic", "load"]
-
 NUM_CLASSES = 1000
 """Unless the configuration says how many."""
 

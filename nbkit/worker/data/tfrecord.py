@@ -35,8 +35,6 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
-__all__ = ["TFRecordData", "load"]
-
 _CYCLE_LENGTH = 10
 """Files that ``interleave`` reads in turn, as in Dell's report on CheXNet."""
 
@@ -181,13 +179,7 @@ class _Order:
         )
 
     def run(self, opened: contextlib.ExitStack) -> Iterator[Any]:
-        """Return what comes out of the last step.
-
-        Parameters
-        ----------
-        opened
-            Ends the steps, the last one first, because it asks the others.
-        """
+        """Return what comes out of the last step."""
         stream: Iterator[Any] = iter(())
         for place, step in enumerate(self._data.steps):
             stream = getattr(self, f"_{step}")(stream, place)

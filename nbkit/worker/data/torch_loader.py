@@ -34,8 +34,6 @@ from nbkit.worker.data.image_data import (
 )
 from nbkit.worker.data.images import decode_crop, unreadable_message
 
-__all__ = ["TorchData", "load"]
-
 # Decoded together, and held in memory together.
 _IMAGES_AT_ONCE = 32
 

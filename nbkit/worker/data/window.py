@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 
-__all__ = ["Turn", "Window"]
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
