@@ -24,7 +24,7 @@ run: setup
 	@$(BIN)/papermill --stdout-file - --log-level WARNING --no-progress-bar \
 	  notebooks/scaling.ipynb build/scaling.ipynb
 	@echo
-	@$(BIN)/python -m nbkit.study.headline build/scaling.ipynb
+	@$(BIN)/python -m nbkit.reports.headline build/scaling.ipynb
 	@echo "           make lab opens JupyterLab; the notebook is in its folder build"
 
 # Everything that has to hold before a change is kept. Each of its processes would compile

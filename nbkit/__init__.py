@@ -11,8 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nbkit.analysis.mllog import mllog
-    from nbkit.analysis.published import published
     from nbkit.config import (
         AllReduceConfig,
         DaliConfig,
@@ -23,24 +21,26 @@ if TYPE_CHECKING:
         SlurmConfig,
     )
     from nbkit.errors import NbkitError
-    from nbkit.launch.notebook_launcher import notebook_launcher
+    from nbkit.estimates.forecast import estimate
+    from nbkit.launch.accelerate_launcher import notebook_launcher
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
-    from nbkit.launch.sweep import sweep
+    from nbkit.launch.supervision.leftovers import sweep
+    from nbkit.questions.study_report import report
+    from nbkit.recipes.catalogue import recipe
+    from nbkit.references.rows import published
+    from nbkit.reports.auditor import audit
+    from nbkit.reports.mlperf_log import mllog
+    from nbkit.reproduction.comparison import compare
+    from nbkit.reproduction.repetition import reproduce
     from nbkit.store.bundle import export
     from nbkit.store.bundle_import import import_bundle
     from nbkit.store.record import RunState
-    from nbkit.study.audit import audit
-    from nbkit.study.compare import compare
-    from nbkit.study.estimate import estimate
-    from nbkit.study.notebooks import notebook
-    from nbkit.study.parameters import params
-    from nbkit.study.recipes import recipe
-    from nbkit.study.report_study import report
-    from nbkit.study.reproduce import reproduce
-    from nbkit.study.study import Study
+    from nbkit.studies.notebooks import notebook
+    from nbkit.studies.parameters import params
+    from nbkit.studies.study import Study
     from nbkit.widgets.form import ExperimentForm
-    from nbkit.worker.context import context, log
+    from nbkit.worker.rank_context import context, log
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
@@ -54,26 +54,26 @@ _HOMES = {
     "Run": "nbkit.launch.run",
     "RunState": "nbkit.store.record",
     "SlurmConfig": "nbkit.config",
-    "Study": "nbkit.study.study",
+    "Study": "nbkit.studies.study",
     "attach": "nbkit.launch.run",
-    "audit": "nbkit.study.audit",
-    "compare": "nbkit.study.compare",
-    "context": "nbkit.worker.context",
-    "estimate": "nbkit.study.estimate",
+    "audit": "nbkit.reports.auditor",
+    "compare": "nbkit.reproduction.comparison",
+    "context": "nbkit.worker.rank_context",
+    "estimate": "nbkit.estimates.forecast",
     "export": "nbkit.store.bundle",
     "import_bundle": "nbkit.store.bundle_import",
     "launch": "nbkit.launch.start",
-    "log": "nbkit.worker.context",
-    "mllog": "nbkit.analysis.mllog",
-    "notebook": "nbkit.study.notebooks",
-    "notebook_launcher": "nbkit.launch.notebook_launcher",
-    "params": "nbkit.study.parameters",
-    "published": "nbkit.analysis.published",
-    "recipe": "nbkit.study.recipes",
-    "report": "nbkit.study.report_study",
-    "reproduce": "nbkit.study.reproduce",
+    "log": "nbkit.worker.rank_context",
+    "mllog": "nbkit.reports.mlperf_log",
+    "notebook": "nbkit.studies.notebooks",
+    "notebook_launcher": "nbkit.launch.accelerate_launcher",
+    "params": "nbkit.studies.parameters",
+    "published": "nbkit.references.rows",
+    "recipe": "nbkit.recipes.catalogue",
+    "report": "nbkit.questions.study_report",
+    "reproduce": "nbkit.reproduction.repetition",
     "runs": "nbkit.launch.run",
-    "sweep": "nbkit.launch.sweep",
+    "sweep": "nbkit.launch.supervision.leftovers",
 }
 
 _ROOMS = ("datasets", "readspeed", "statistics")

@@ -27,7 +27,7 @@ _ROOMS = {
     "Starting runs": ("nbkit.launch.health",),
     "Store": ("nbkit.store.health", "nbkit.readspeed.health"),
     "Images": ("nbkit.datasets.health",),
-    "JupyterLab": ("nbkit.server.health", "nbkit.study.health"),
+    "JupyterLab": ("nbkit.server.health", "nbkit.studies.health"),
 }
 """Headings, and the modules whose findings come below each."""
 
@@ -120,7 +120,7 @@ def doctor_of_gpus(
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
     checks = [
         ("GPUs", ["nbkit.telemetry.gpu_health"]),
-        ("Pairs of GPUs", ["nbkit.launch.gpu_pairs", f"--deadline={deadline}"]),
+        ("Pairs of GPUs", ["nbkit.launch.devices.gpu_pairs", f"--deadline={deadline}"]),
     ]
     yield from _findings(checks, limit_seconds)
 

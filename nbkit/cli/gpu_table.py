@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbkit.cli.text import aligned
-from nbkit.study.wording import UNKNOWN, duration
+from nbkit.statistics.quantities import UNKNOWN, duration
 
 _HEADING = ("GPU", "Name", "Util", "Memory GiB", "Power W", "Temp", "SM MHz")
 _MARKS = "><>>>>>"

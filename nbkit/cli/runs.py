@@ -113,7 +113,7 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 def _rows(found: list[Run]) -> list[dict[str, Any]]:
     """Return rows as a notebook's table has them, with the model."""
-    from nbkit.analysis.live.rows import run_numbers, run_rows
+    from nbkit.live.rows import run_numbers, run_rows
 
     handles = {run.run_id: run for run in found}
     rows: list[dict[str, Any]] = []
@@ -139,8 +139,8 @@ def _model(run: Run) -> str | None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    from nbkit.analysis.live.rows import state_words
-    from nbkit.study.wording import UNKNOWN, duration, rate
+    from nbkit.live.rows import state_words
+    from nbkit.statistics.quantities import UNKNOWN, duration, rate
 
     started = row["started_at"]
     age_seconds = None if started is None else time.time() - started
@@ -157,8 +157,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    from nbkit.launch.requests import checked_grace
     from nbkit.launch.run import attach, runs
+    from nbkit.launch.supervision.requests import checked_grace
 
     if arguments.grace is not None:
         checked_grace(arguments.grace)
@@ -225,7 +225,7 @@ def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, Nbki
 
 def _sweep(arguments: argparse.Namespace) -> int:
     from nbkit.launch.run import attach
-    from nbkit.launch.sweep import sweep
+    from nbkit.launch.supervision.leftovers import sweep
 
     run_id = attach(arguments.run).run_id if arguments.run else None
     found = sweep(run_id)

@@ -10,8 +10,8 @@ from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import aligned, write_json, write_lines
 
 if TYPE_CHECKING:
-    from nbkit.analysis.live.run import LiveRun
     from nbkit.launch.run import Run
+    from nbkit.live.run import LiveRun
 
 
 _LOG_LINES = 20
@@ -63,8 +63,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _lines(run: Run, log_lines: int | None) -> list[str]:
     # Imported here, since it takes half a second.
-    from nbkit.analysis.live.run import LiveRun
     from nbkit.config.fields import changed_fields
+    from nbkit.live.run import LiveRun
     from nbkit.store.record import read_json
     from nbkit.widgets.picture import picture
 

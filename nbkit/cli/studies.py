@@ -88,15 +88,15 @@ def add_to(commands: Commands) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from nbkit.study.compare import compare
+    from nbkit.reproduction.comparison import compare
 
     write_lines([str(compare(arguments.a, arguments.b))])
     return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from nbkit.statistics.quantities import size
     from nbkit.store.bundle import export
-    from nbkit.study.wording import size
 
     say(f"Writing {arguments.file} ...")
     made = export(
@@ -118,7 +118,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from nbkit.study.report_study import report
+    from nbkit.questions.study_report import report
 
     say("Making the report ...")
     write_lines([repr(report(arguments.study, folder=arguments.folder))])
@@ -127,11 +127,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _notebook(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
-        from nbkit.study.notebooks import notebook
+        from nbkit.studies.notebooks import notebook
 
         write_lines([str(notebook(arguments.name))])
         return 0
-    from nbkit.study.sources import questions
+    from nbkit.questions.sources import questions
 
     rows = [("NOTEBOOK", "QUESTION")]
     rows += [(one.notebook, one.question) for one in questions()]

@@ -15,7 +15,7 @@ from typing import Any
 from nbkit.cli.main import add_commands
 from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
-from nbkit.study.sources import questions
+from nbkit.questions.sources import questions
 
 _ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from nbkit.errors import DeviceError
 from nbkit.health import Finding, tell
+from nbkit.launch.devices.pool_folder import POOL_VARIABLE, allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
 from nbkit.launch.meeting import loopback_problem
-from nbkit.launch.partitions import Partition, partitions
-from nbkit.launch.pool_folder import POOL_VARIABLE, allocating, pool_folder
+from nbkit.launch.slurm.partitions import Partition, partitions
 from nbkit.store.processes import pidfd_problem
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 

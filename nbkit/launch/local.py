@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from nbkit.config import ExperimentConfig
 from nbkit.config.tf32 import tf32_problem
 from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
-from nbkit.launch.command import supervisor_argv
-from nbkit.launch.devices import request_devices
-from nbkit.launch.gpu_pool import Claim
+from nbkit.launch.code.command import supervisor_argv
+from nbkit.launch.code.variables import CONTRACT
+from nbkit.launch.devices.choice import request_devices
+from nbkit.launch.devices.pool import Claim
+from nbkit.launch.devices.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.meeting import loopback_problem
-from nbkit.launch.pool_folder import POOL_VARIABLE, pool_folder
-from nbkit.launch.sweep import sweep
-from nbkit.launch.variables import CONTRACT
+from nbkit.launch.supervision.leftovers import sweep
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_end
 from nbkit.store.ownership import make_folder, open_to_append

@@ -17,8 +17,8 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.errors import RunError, StoreError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.submit import chosen_owner_exit, submit
-from nbkit.launch.trust import permit_run
 from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
 from nbkit.store.network import age_seconds, see_anew

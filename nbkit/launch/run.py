@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from nbkit import registry
 from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
-from nbkit.launch.requests import checked_grace, deadline
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run_progress import shown
 from nbkit.launch.run_rows import run_row
-from nbkit.launch.trust import permit_run
+from nbkit.launch.supervision.requests import checked_grace, deadline
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.progress import rank_words
@@ -27,7 +27,7 @@ from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import visible
 
 if TYPE_CHECKING:
-    from nbkit.analysis.diagnose_causes import Diagnosis
+    from nbkit.review.causes import Diagnosis
 
 
 _POLL_SECONDS = 0.1
@@ -249,14 +249,14 @@ class Run(StoredRun):
     def diagnose(self) -> Diagnosis:
         """Return what bounds the run, with evidence, and what to try first.
 
-        From its folder alone, in any state. See `nbkit.analysis.diagnose`.
+        From its folder alone, in any state. See `nbkit.review.diagnosis`.
 
         Raises
         ------
         StoreError
             If its files cannot be read.
         """
-        from nbkit.analysis.diagnose import diagnose
+        from nbkit.review.diagnosis import diagnose
 
         return diagnose(self)
 

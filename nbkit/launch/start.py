@@ -11,7 +11,9 @@ from typing import Any, Literal
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError
-from nbkit.launch.entry import Entry, function_entry, script_entry
+from nbkit.launch.code.entry import Entry, function_entry, script_entry
+from nbkit.launch.code.trust import Permit, permit_configurations, permit_new
+from nbkit.launch.code.variables import check_environment
 from nbkit.launch.run import Run
 from nbkit.launch.submit import (
     chosen_owner_exit,
@@ -19,8 +21,6 @@ from nbkit.launch.submit import (
     refuse_without_entry,
     submit,
 )
-from nbkit.launch.trust import Permit, permit_configurations, permit_new
-from nbkit.launch.variables import check_environment
 from nbkit.store.runs import create_run_folder
 
 OwnerExit = Literal["keep", "stop"]

@@ -14,9 +14,9 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError, LaunchError, NbkitError, RunError
+from nbkit.launch.code.trust import Permit
 from nbkit.launch.engine import Engine
 from nbkit.launch.local import detach
-from nbkit.launch.trust import Permit
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import RunPaths
@@ -136,7 +136,7 @@ def submit(
         if started.get("supervisor"):
             kill(ProcessIdentity.from_dict(started["supervisor"]))
         if started.get("job"):
-            from nbkit.launch.slurm import end_job
+            from nbkit.launch.slurm.engine import end_job
 
             why = end_job(paths, started["job"])
             # One that no submission names, or that has no folder, ends by itself.

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from nbkit.study.notebooks import notebooks
+from nbkit.studies.notebooks import notebooks
 
 _LABELS = {
     "interactive": "Interactive tour",

@@ -9,7 +9,6 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from nbkit.analysis.live.nodes import MOST_NODES, newest_by_node
 from nbkit.errors import (
     ConfigError,
     LaunchError,
@@ -17,8 +16,9 @@ from nbkit.errors import (
     RunNotFoundError,
     StoreError,
 )
-from nbkit.launch.requests import LONGEST_GRACE_SECONDS
 from nbkit.launch.run import Run
+from nbkit.launch.supervision.requests import LONGEST_GRACE_SECONDS
+from nbkit.live.nodes import MOST_NODES, newest_by_node
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.run_row import devices_of, nodes_of
@@ -27,7 +27,7 @@ from nbkit.server.stream import SCHEMA
 from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES, may_be_framed
 from nbkit.server.websocket import StreamHandler
 from nbkit.store.runs import StoredRun
-from nbkit.study.notebooks import notebook
+from nbkit.studies.notebooks import notebook
 
 _MOST_RUNS = 1000
 _READ_ONLY = (

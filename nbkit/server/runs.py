@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nbkit.analysis.live.rows import ended_rate, nonfinite_words
 from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.live.rows import ended_rate, nonfinite_words
 from nbkit.reading import read_file
 from nbkit.server.going_runs import GoingRuns
 from nbkit.server.run_row import (

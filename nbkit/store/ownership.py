@@ -107,7 +107,7 @@ def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
 
 
 def submitted(submission: Path) -> list[Any]:
-    """Return number and time of a run's last attempt, as ``submission.json`` has them."""
+    """Return number and time of a run's last attempt, from ``submission.json``."""
     found = read_json(submission) or {}
     return [found.get("attempt"), found.get("time")]
 

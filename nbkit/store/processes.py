@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FORKING_ROUNDS = 2
 
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
-"""Marker of every process of a run; see `nbkit.launch.sweep`."""
+"""Marker of every process of a run; see `nbkit.launch.supervision.leftovers`."""
 
 RUN_FOLDER_VARIABLE = "NBKIT_RUN_FOLDER"
 """Second marker: a copy of a run in another store has the same id."""

@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from itertools import groupby
 
-from nbkit.analysis.compare import Comparison, Difference
-from nbkit.analysis.reproduction import Reproduction
+from nbkit.reproduction.differences import Comparison, Difference
+from nbkit.reproduction.outcome import Reproduction
 
 _LONG_CHARACTERS = 60
 _MOST_DIFF_LINES = 2000

@@ -23,12 +23,14 @@ def register(shell: Any) -> None:
     whole.for_type_by_name("nbkit.launch.run", "Run", _show_run)
     whole.for_type_by_name("nbkit.launch.run", "RunList", _show_runs)
     html = formatter.formatters["text/html"]
-    html.for_type_by_name("nbkit.analysis.compare", "Comparison", _comparison_html)
     html.for_type_by_name(
-        "nbkit.analysis.reproduction", "Reproduction", _reproduction_html
+        "nbkit.reproduction.differences", "Comparison", _comparison_html
+    )
+    html.for_type_by_name(
+        "nbkit.reproduction.outcome", "Reproduction", _reproduction_html
     )
     html.for_type_by_name("nbkit.store.summary", "RunSummary", _summary_html)
-    html.for_type_by_name("nbkit.study.study", "Study", _study_html)
+    html.for_type_by_name("nbkit.studies.study", "Study", _study_html)
     completion.register(shell)
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nbkit.analysis.live.log_tail import LogTail
-from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import StoreError
+from nbkit.live.log_tail import LogTail
+from nbkit.live.run import LiveRun
 
 TICK_SECONDS = 0.5
 """Between two reads: what is shown is at most a second old."""

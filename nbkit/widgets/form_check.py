@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbkit.analysis.memory import LEFT_OUT, MemoryEstimate, estimate_memory
 from nbkit.config import ExperimentConfig, Model
 from nbkit.errors import ConfigError, NbkitError
-from nbkit.launch.command import torchrun_line
-from nbkit.launch.devices import threads_of_a_rank
-from nbkit.launch.sbatch import sbatch_script
+from nbkit.estimates.memory import LEFT_OUT, MemoryEstimate, estimate_memory
+from nbkit.launch.code.command import torchrun_line
+from nbkit.launch.devices.choice import threads_of_a_rank
+from nbkit.launch.slurm.script import sbatch_script
+from nbkit.statistics.quantities import UNKNOWN, size
 from nbkit.store.paths import RunPaths, runs_folder
-from nbkit.study.wording import UNKNOWN, size
 from nbkit.widgets.form_fields import Control, Entered, entered_of, fields_of
 
 _WIDTH = 78

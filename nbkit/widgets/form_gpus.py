@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 
 from nbkit.errors import NbkitError
-from nbkit.launch.claims import leases
+from nbkit.launch.devices.claims import leases
+from nbkit.statistics.quantities import UNKNOWN, size
 from nbkit.store.processes import RUN_ID_VARIABLE
-from nbkit.study.wording import UNKNOWN, size
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting

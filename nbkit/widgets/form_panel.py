@@ -163,7 +163,7 @@ class FormPanel(anywidget.AnyWidget):
         self.partitions = found
 
     def _list_presets(self) -> None:
-        from nbkit.study.recipes import recipe, recipe_names
+        from nbkit.recipes.catalogue import recipe, recipe_names
 
         found: list[str] = []
         for name in recipe_names():
@@ -194,7 +194,7 @@ class FormPanel(anywidget.AnyWidget):
             self.send({"kind": "heard", "request": message["request"]})
 
     def _take_preset(self, preset: str) -> None:
-        from nbkit.study.recipes import recipe
+        from nbkit.recipes.catalogue import recipe
 
         name, _, run = preset.partition(": ")
         found = recipe(name)

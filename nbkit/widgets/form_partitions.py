@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nbkit.launch.partitions import Partition, partitions
+from nbkit.launch.slurm.partitions import Partition, partitions
 from nbkit.store.slurm import SlurmSilentError
 
 _GOOD_SECONDS = 15.0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError
+from nbkit.launch.code.trust import permit_configurations
 from nbkit.launch.submit import refusals
-from nbkit.launch.trust import permit_configurations
 from nbkit.widgets.form_fields import Control
 
 _FIELD = re.compile(r"(\w+(?:\.\w+)*)[=:]")

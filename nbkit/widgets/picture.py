@@ -9,11 +9,11 @@ import html
 from dataclasses import fields
 from typing import Any
 
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
+from nbkit.statistics.quantities import UNKNOWN, percent, rate, size
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
-from nbkit.study.wording import UNKNOWN, percent, rate, size
 from nbkit.visible import visible
 from nbkit.widgets.frontend import NO_LOST_WIDGET
 

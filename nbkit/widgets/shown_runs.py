@@ -16,9 +16,9 @@ from pathlib import Path
 from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
-from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
+from nbkit.live.run import LiveRun
 from nbkit.widgets.frontend import has_widgets
 from nbkit.widgets.picture import Bundle, picture
 from nbkit.widgets.views import look_again

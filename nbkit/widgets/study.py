@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nbkit import statistics
 from nbkit.launch.run import Run
-from nbkit.study.report_parts import Note, Table
-from nbkit.study.study import Study
-from nbkit.study.wording import UNKNOWN, rate
+from nbkit.reports.parts import Note, Table
+from nbkit.statistics.quantities import UNKNOWN, rate
+from nbkit.studies.study import Study
 
 
 def study_html(study: Study) -> str:

@@ -18,16 +18,16 @@ import anywidget
 import ipywidgets
 from IPython.display import display
 
-from nbkit.analysis.live.rows import (
+from nbkit.errors import NbkitError
+from nbkit.launch.run import RunList
+from nbkit.live.rows import (
     IMAGES_PER_SECOND,
     run_numbers,
     run_rows,
     state_words,
 )
-from nbkit.analysis.live.running_time import RUNNING_TIME
-from nbkit.errors import NbkitError
-from nbkit.launch.run import RunList
-from nbkit.study.wording import UNKNOWN, rate
+from nbkit.live.running_time import RUNNING_TIME
+from nbkit.statistics.quantities import UNKNOWN, rate
 from nbkit.visible import visible
 from nbkit.widgets.frontend import NO_LOST_WIDGET
 from nbkit.widgets.hearing import heard_while_busy

@@ -14,11 +14,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from nbkit.analysis.live.rows import IMAGES_PER_SECOND
-from nbkit.analysis.live.run import LiveRun
-from nbkit.analysis.live.running_time import RUNNING_TIME
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
+from nbkit.live.rows import IMAGES_PER_SECOND
+from nbkit.live.run import LiveRun
+from nbkit.live.running_time import RUNNING_TIME
 from nbkit.widgets.follower import Follower
 from nbkit.widgets.hearing import Hearing, heard_while_busy
 

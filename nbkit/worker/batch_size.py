@@ -25,7 +25,8 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.telemetry.cuda_errors import is_out_of_memory
-from nbkit.worker import context, graphs, models, optimizers
+from nbkit.worker import graphs, models, optimizers
+from nbkit.worker import rank_context as context
 from nbkit.worker.data import Placement, synthetic
 from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision

@@ -20,7 +20,7 @@ from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
-from nbkit.worker import context
+from nbkit.worker import rank_context as context
 from nbkit.worker.accelerated import check_accelerate
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts

@@ -17,7 +17,7 @@ from nbkit.reading import patiently
 from nbkit.statistics import images_per_second
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.progress import RATE_STEPS
-from nbkit.worker import context
+from nbkit.worker import rank_context as context
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepTimes
 from nbkit.worker.tensorboard import TensorBoard

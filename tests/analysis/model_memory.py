@@ -2,7 +2,7 @@
 
 Run by hand when models are added; it writes the table that comes with nbkit::
 
-    python -m tests.analysis.model_memory > nbkit/analysis/model_memory.csv
+    python -m tests.analysis.model_memory > nbkit/estimates/model_memory.csv
 
 Nothing is computed and no GPU is needed: tensors that have a shape and a device but no
 content pass through the model as they would on a GPU, and torch says which of them it
@@ -23,8 +23,8 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional
 
 from nbkit import registry
-from nbkit.analysis.memory import COLUMNS, ModelMemory
 from nbkit.config import ExperimentConfig
+from nbkit.estimates.memory import COLUMNS, ModelMemory
 from nbkit.worker import models
 
 USUAL_IMAGE_SIZE = {"inception_v3": 299, "resnet20": 32}

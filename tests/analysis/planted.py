@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 
 import nbkit
-from nbkit.analysis.diagnose_causes import Diagnosis
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
+from nbkit.review.causes import Diagnosis
 from nbkit.telemetry.cpus import usable_cpus
 
 Make = Callable[..., ExperimentConfig]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.answers import judge_answers
+from nbkit.questions.precision.answers import judge_answers
 from nbkit.store.summary import summarise_run
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nbkit.analysis.audit import Audit, Finding, codes
+from nbkit.review.findings import Audit, Finding, codes
 
 
 def finding(code, subject="a run", evidence="12 of 13", url=None):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.audit_claims import (
+from nbkit.references.rows import published
+from nbkit.review.claim_checks import (
     CHECKS,
     Claim,
     cache_evidence,
@@ -13,7 +14,6 @@ from nbkit.analysis.audit_claims import (
     claims_about,
     demand_finding,
 )
-from nbkit.analysis.published import published
 
 ROWS = published()
 

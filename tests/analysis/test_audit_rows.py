@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.analysis.audit import Audit, codes
-from nbkit.analysis.audit_rows import has_convolutions, row_findings
-from nbkit.analysis.published import PublishedRow, published, series
 from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.references.rows import PublishedRow, published, series
+from nbkit.review.findings import Audit, codes
+from nbkit.review.row_checks import has_convolutions, row_findings
 
 CLEAN = PublishedRow(
     series="a series",

@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from nbkit.analysis.audit import Audit
-from nbkit.analysis.audit_runs import arm_findings, run_findings
+from nbkit.review.findings import Audit
+from nbkit.review.run_checks import arm_findings, run_findings
 from tests.widgets.stored_run import WrittenRun, step
 
 STORES = count()

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
-from nbkit.analysis.baseline import statistics_baseline
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError
+from nbkit.questions.chexnet.regression import statistics_baseline
 
 
 @pytest.fixture

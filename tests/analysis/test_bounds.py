@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.bounds import (
+from nbkit.errors import ConfigError
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.references.rows import published
+from nbkit.review.bounds import (
     resnet50_bound,
     resnet50_convolutions,
     resnet50_kernels,
 )
-from nbkit.analysis.gpu_names import canonical_gpu_name
-from nbkit.analysis.gpu_peaks import gpu_peaks
-from nbkit.analysis.published import published
-from nbkit.errors import ConfigError
+from nbkit.review.gpu_peaks import gpu_peaks
 
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 A100, V100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB"

@@ -14,20 +14,20 @@ import pytest
 import vl_convert
 from PIL import Image
 
-from nbkit.analysis.answers import Answer
-from nbkit.analysis.chart_style import MEASURED_COLOURS
-from nbkit.analysis.chart_values import ideal_values
-from nbkit.analysis.charts import scaling_chart
-from nbkit.analysis.charts_arms import arms_chart
-from nbkit.analysis.charts_storage import over_time_chart
-from nbkit.analysis.layouts import Format
-from nbkit.analysis.precision import MeasuredArm
-from nbkit.analysis.projection import project
-from nbkit.analysis.published import curves
-from nbkit.analysis.scaling import MeasuredRun, points, scaling_table
+from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.chart import arms_chart
+from nbkit.questions.precision.layouts import Format
+from nbkit.questions.precision.sentence import MeasuredArm
+from nbkit.questions.scaling.chart import scaling_chart
+from nbkit.questions.scaling.chart_values import ideal_values
+from nbkit.questions.scaling.projection import project
+from nbkit.questions.scaling.throughput import MeasuredRun, points, scaling_table
+from nbkit.questions.storage.chart import over_time_chart
+from nbkit.references.rows import curves
+from nbkit.reports.bandwidth_chart import AllReducePoint, allreduce_chart
+from nbkit.reports.chart_style import MEASURED_COLOURS
+from nbkit.reports.pictures import png
 from nbkit.statistics import summarise
-from nbkit.study.bandwidth_chart import AllReducePoint, allreduce_chart
-from nbkit.study.pictures import png
 
 OTHERS = curves(
     model="resnet50",
@@ -269,8 +269,8 @@ def test_allreduce_chart_of_cpu_processes_says_functional():
 
 def test_only_the_charts_need_altair():
     program = (
-        "import sys, nbkit.analysis, nbkit.analysis.scaling, nbkit.analysis.published,"
-        " nbkit.analysis.bounds, nbkit.statistics;"
+        "import sys, nbkit.questions.scaling.throughput, nbkit.references.rows,"
+        " nbkit.review.bounds, nbkit.statistics;"
         "print(sorted({'altair', 'pandas', 'numpy', 'torch'} & set(sys.modules)))"
     )
 

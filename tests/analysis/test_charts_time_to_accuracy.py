@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.charts_time_to_accuracy import accuracy_chart
-from nbkit.analysis.time_to_target import CurvePoint, RecipeTimes, TimeToTarget
-from nbkit.study.pictures import png
+from nbkit.questions.time_to_accuracy.chart import accuracy_chart
+from nbkit.reports.pictures import png
+from nbkit.review.milestones import CurvePoint, RecipeTimes, TimeToTarget
 
 
 def trained(number, accuracies, seconds=600.0, target=0.75):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.compare import (
+from nbkit.errors import NotEnoughDataError
+from nbkit.reproduction.differences import (
     Difference,
     RunFacts,
     compare_arms,
     rates_in_words,
 )
-from nbkit.errors import NotEnoughDataError
 
 
 def facts(rate=100.0, run_id="r", **parts):

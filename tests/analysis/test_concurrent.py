@@ -6,8 +6,13 @@ from itertools import accumulate
 
 import pytest
 
-from nbkit.analysis.charts_concurrent import slowdown_chart
-from nbkit.analysis.concurrent import (
+from nbkit.questions.concurrent_jobs.chart import slowdown_chart
+from nbkit.questions.concurrent_jobs.literature import (
+    claims_of_jobs,
+    published_rounds,
+    recomputed_means,
+)
+from nbkit.questions.concurrent_jobs.slowdown import (
     AloneRuns,
     Job,
     Overlap,
@@ -16,11 +21,6 @@ from nbkit.analysis.concurrent import (
     fairness,
     fastest_over_slowest,
     overlap,
-)
-from nbkit.analysis.concurrent_published import (
-    claims_of_jobs,
-    published_rounds,
-    recomputed_means,
 )
 
 

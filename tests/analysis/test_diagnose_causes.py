@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nbkit.analysis.diagnose_causes import Cause, Diagnosis, Gain, codes
+from nbkit.review.causes import Cause, Diagnosis, Gain, codes
 from tests.analysis.written_run import diagnosed
 
 __all__ = ["diagnosed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from tests.widgets.stored_run import WrittenRun, step
 
 ENDED = {"time": {"running": None, "ended": "2020-01-01T00:02:00.000Z"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.diagnose_samples import read_load
+from nbkit.review.samples import read_load
 from nbkit.store.metrics import to_json_line
 from nbkit.telemetry.sample import GpuProcess, GpuSample, HostSample, Sample
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from nbkit.analysis.emulated import emulated_step
-from nbkit.analysis.published import lookup
 from nbkit.errors import NotEnoughDataError
+from nbkit.references.emulated_gpus import emulated_step
+from nbkit.references.rows import lookup
 
 
 def test_it_is_the_fastest_published_result_of_that_gpu_model_and_precision():

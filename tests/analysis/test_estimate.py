@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.estimate import (
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.estimates.arithmetic import (
     Workload,
     evaluations_until,
     expected_epochs,
     from_published,
     project,
 )
-from nbkit.analysis.published import lookup
-from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError
+from nbkit.references.rows import lookup
 from nbkit.statistics import summarise
 from nbkit.worker.train import _evaluation_is_due
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.gpu_names import canonical_gpu_name, may_be_the_same_gpu
+from nbkit.references.gpu_names import canonical_gpu_name, may_be_the_same_gpu
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from nbkit import statistics
-from nbkit.analysis.charts_inference import latency_chart, throughput_chart
-from nbkit.analysis.inference import (
+from nbkit.questions.inference.chart import latency_chart, throughput_chart
+from nbkit.questions.inference.latency import (
     Served,
     computed_sentence,
     judge_accuracy,
 )
-from nbkit.analysis.inference_published import published_here, published_of
+from nbkit.questions.inference.literature import published_here, published_of
 from nbkit.store.predictions import ClassPredictions, LabelPredictions
 
 LABELS = ["cat"] * 600 + ["dog"] * 600

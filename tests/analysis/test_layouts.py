@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.audit import codes
-from nbkit.analysis.layouts import (
+from nbkit.questions.precision.layouts import (
     Format,
     layout_effects,
     layout_sentence,
     left_out_sentences,
     like_for_like,
 )
-from nbkit.analysis.published import published_pairs
+from nbkit.references.rows import published_pairs
+from nbkit.review.findings import codes
 
 FP32 = Format("fp32", "channels_last")
 RATES = {

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.analysis import charts
-from nbkit.analysis.charts_machines import machines_chart
-from nbkit.analysis.machines import (
+from nbkit.errors import NotEnoughDataError
+from nbkit.questions.machines.chart import machines_chart
+from nbkit.questions.machines.literature import (
+    LeftOut,
+    published_pairs,
+    published_sentence,
+)
+from nbkit.questions.machines.ratios import (
     MachineRun,
     compare_machines,
     measured_sentence,
     result_document,
 )
-from nbkit.analysis.machines_published import (
-    LeftOut,
-    published_pairs,
-    published_sentence,
-)
-from nbkit.errors import NotEnoughDataError
+from nbkit.questions.scaling import chart as charts
 from nbkit.statistics import noise_floor
 
 ALIKE = {

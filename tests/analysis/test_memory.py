@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from nbkit import registry
-from nbkit.analysis.memory import estimate_memory
 from nbkit.config import ExperimentConfig
+from nbkit.estimates.memory import estimate_memory
 from nbkit.worker import models
 from tests.analysis.model_memory import measure, saved_bytes
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import nbkit
-from nbkit.analysis.mllog import mllog
 from nbkit.errors import ConfigError, NotEnoughDataError, StoreError
+from nbkit.reports.mlperf_log import mllog
 from nbkit.store.metrics import to_json_line
 from tests.analysis.trained_run import BEGIN, trained_run
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from nbkit.analysis.chexnet_published import published_areas
-from nbkit.analysis.multi_label import MEAN, ScoredImages, judge_labels
 from nbkit.datasets.nih import NIH_LABELS
+from nbkit.questions.chexnet.areas import MEAN, ScoredImages, judge_labels
+from nbkit.questions.chexnet.literature import published_areas
 
 PATIENTS = [f"p{number // 2}" for number in range(300)]
 

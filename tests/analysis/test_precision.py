@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from nbkit.analysis.answers import Answer
-from nbkit.analysis.charts_arms import arms_chart
-from nbkit.analysis.layouts import Format, like_for_like
-from nbkit.analysis.precision import MeasuredArm, computed_sentence
+from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.chart import arms_chart
+from nbkit.questions.precision.layouts import Format, like_for_like
+from nbkit.questions.precision.sentence import MeasuredArm, computed_sentence
+from nbkit.reports.pictures import png
 from nbkit.statistics import noise_floor, ratio, summarise
-from nbkit.study.pictures import png
 
 BASE = [100.0, 101.0, 99.0, 100.5, 99.5]
 FP32 = Format("fp32", "channels_last")

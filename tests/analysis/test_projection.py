@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from nbkit.analysis import projection as module
-from nbkit.analysis.projection import HELD_OUT, Point, project
-from nbkit.analysis.projection_curves import SCATTER
-from nbkit.analysis.scaling import MeasuredRun, scaling_table
-from nbkit.analysis.scaling import points as points_of
 from nbkit.errors import NotEnoughDataError
+from nbkit.questions.scaling import projection as module
+from nbkit.questions.scaling.curves import SCATTER
+from nbkit.questions.scaling.projection import HELD_OUT, Point, project
+from nbkit.questions.scaling.throughput import MeasuredRun, scaling_table
+from nbkit.questions.scaling.throughput import points as points_of
 
 GROWTHS = {
     "latency-bound ring": lambda size: size - 1,

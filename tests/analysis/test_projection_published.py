@@ -1,7 +1,8 @@
 """Projections against what others measured: the largest point of a series held out.
 
-The figures are those of the tables in `nbkit.analysis.projection`'s introduction and of
-`nbkit.analysis.projection_curves`.
+The figures are those of the tables in the introduction of
+`nbkit.questions.scaling.projection` and of
+`nbkit.questions.scaling.curves`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import math
 
 import pytest
 
-from nbkit.analysis import projection
-from nbkit.analysis.projection import Point, project
-from nbkit.analysis.projection_curves import (
+from nbkit.questions.scaling import projection
+from nbkit.questions.scaling.curves import (
     SCATTER,
     SCATTER_FREEDOM,
     Curves,
     growth,
 )
-from nbkit.analysis.published import published, series
+from nbkit.questions.scaling.projection import Point, project
+from nbkit.references.rows import published, series
 
 ANY_NODE = 10**9  # large enough that nothing is refused for crossing nodes
 PUBLISHED = {

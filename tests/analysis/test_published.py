@@ -8,15 +8,15 @@ from dataclasses import fields
 
 import pytest
 
-from nbkit.analysis.gpu_names import canonical_gpu_name
-from nbkit.analysis.published import (
+from nbkit.errors import ConfigError
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.references.rows import (
     PublishedRow,
     curves,
     lookup,
     published,
     series,
 )
-from nbkit.errors import ConfigError
 
 VOCABULARY = {
     "model": {

@@ -7,12 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.analysis.projection import project
-from nbkit.analysis.scaling import MeasuredRun, computed_sentence, points, scaling_table
-from nbkit.analysis.scaling_document import result_document
 from nbkit.errors import NotEnoughDataError
+from nbkit.questions.scaling.document import result_document
+from nbkit.questions.scaling.projection import project
+from nbkit.questions.scaling.throughput import (
+    MeasuredRun,
+    computed_sentence,
+    points,
+    scaling_table,
+)
 from nbkit.statistics.comparison import efficiency
-from nbkit.study.wording import device_label, size_label
+from nbkit.statistics.quantities import device_label, size_label
 
 
 def runs(arm, world_size, rates, **changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.scaling_nodes import node_table, node_times, stragglers
+from nbkit.questions.scaling.nodes import node_table, node_times, stragglers
 
 STEPS = 100
 

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from nbkit.analysis.source_statistics import source_statistics
 from nbkit.errors import NotEnoughDataError
+from nbkit.reports.source_statistics import source_statistics
 from tests.analysis.trained_run import trained_run
 from tests.widgets.stored_run import WrittenRun, step
 

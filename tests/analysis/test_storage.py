@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.storage import (
+from nbkit.questions.storage.demand import (
     Demand,
     EpochRates,
     Supply,

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from nbkit.analysis.time_to_target import (
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.review.milestones import (
     RecipeTimes,
     TimeToTarget,
     compare_recipes,
@@ -14,7 +15,6 @@ from nbkit.analysis.time_to_target import (
     startup_seconds,
     time_to_target,
 )
-from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.statistics import Ratio
 from nbkit.store.metrics import to_json_line
 from tests.analysis.trained_run import BEGIN, trained_run

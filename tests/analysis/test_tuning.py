@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.analysis.tuning import (
+from nbkit.errors import ConfigError
+from nbkit.questions.input_pipeline.trials import (
     Grid,
     Setting,
     Trial,
@@ -16,7 +17,6 @@ from nbkit.analysis.tuning import (
     guide_rule_workers,
     tune,
 )
-from nbkit.errors import ConfigError
 
 RECORDED = json.loads((Path(__file__).parent / "response_surface.json").read_text())
 """A full grid that was measured, one run a setting, on a busy machine of two cores:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nbkit.analysis.diagnose import diagnose
 from nbkit.launch.run import Run
+from nbkit.review.diagnosis import diagnose
 from nbkit.store.metrics import to_json_line
 from nbkit.telemetry.sample import GpuProcess, GpuSample, HostSample, Sample
 from tests.widgets.stored_run import WrittenRun, step

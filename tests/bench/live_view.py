@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from nbkit.store.metrics import to_json_line
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.runs import StoredRun

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 import nbkit
-from nbkit.launch.pool_folder import POOL_VARIABLE
+from nbkit.launch.devices.pool_folder import POOL_VARIABLE
 from nbkit.launch.run import Run
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus

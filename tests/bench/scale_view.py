@@ -14,10 +14,10 @@ import sys
 import time
 from pathlib import Path
 
-from nbkit.analysis.live.run import LiveRun
 from nbkit.config import ExperimentConfig
-from nbkit.launch.node_agents import NodeAgents
-from nbkit.launch.node_messages import beats_lines, line
+from nbkit.launch.slurm.agents import NodeAgents
+from nbkit.launch.slurm.messages import beats_lines, line
+from nbkit.live.run import LiveRun
 from nbkit.server.runs import RunTable
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths

@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 import nbkit
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
 from tests.widgets.stored_run import WrittenRun, step

@@ -18,7 +18,7 @@ from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
 from nbkit.store import health as store_health
 from nbkit.store.paths import store_folder
-from nbkit.study import health as study_health
+from nbkit.studies import health as study_health
 from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
 from tests.hostile.strangers import STRANGER, needs_root
 from tests.slurm_programs import SlurmPrograms
@@ -340,7 +340,7 @@ def test_a_user_without_a_name_or_home_is_told_so(monkeypatch):
     monkeypatch.delenv("HOME")
     user = ["unshare", "--user", f"--map-user={STRANGER}", f"--map-group={STRANGER}"]
     told = {}
-    for module in ("nbkit.server.health", "nbkit.study.health"):
+    for module in ("nbkit.server.health", "nbkit.studies.health"):
         argv = [*user, sys.executable, "-m", module]
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
         lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.analysis.live.run import LiveRun
 from nbkit.cli.main import main
+from nbkit.live.run import LiveRun
+from nbkit.questions.sources import questions
 from nbkit.store.record import RunState
-from nbkit.study.sources import questions
 from nbkit.widgets.picture import picture
 from tests.cli.conftest import COMMAND
 from tests.waiting import wait_until

@@ -6,9 +6,9 @@ import statistics
 import pytest
 from PIL import Image, ImageStat
 
-from nbkit.analysis.baseline import statistics_baseline
 from nbkit.datasets.find import find
 from nbkit.datasets.image_statistics import STATISTICS, image_statistics
+from nbkit.questions.chexnet.regression import statistics_baseline
 from nbkit.statistics.auroc import area_under_roc
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.endings.case import Case
 

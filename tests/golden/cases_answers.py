@@ -9,10 +9,12 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
+from nbkit.questions.chexnet import planning as chexnet_plan
+from nbkit.questions.inference import planning as inference_plan
+from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.predictions import ClassPredictions, LabelPredictions
-from nbkit.study import chexnet_plan, inference_plan, time_to_accuracy_plan
-from nbkit.study.parameters import Parameters
+from nbkit.studies.parameters import Parameters
 from tests.golden.cases_speed import CPU, LOST
 from tests.golden.hosts import A100_NODE, CPU_HOST
 from tests.golden.outcome import GIBIBYTE, Outcome

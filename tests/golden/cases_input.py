@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nbkit.analysis.tuning import Setting, Trial, tune
 from nbkit.config import ExperimentConfig
+from nbkit.questions.input_pipeline import planning as input_pipeline_plan
+from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
+from nbkit.questions.storage import planning as storage_plan
+from nbkit.questions.storage.reads import Reads
 from nbkit.readspeed.cache import Coldness
 from nbkit.readspeed.measuring import Reading, ReadSpeed
 from nbkit.readspeed.meter import Interval
-from nbkit.study import input_pipeline_plan, storage_plan
-from nbkit.study.parameters import Parameters
-from nbkit.study.storage_reads import Reads
+from nbkit.studies.parameters import Parameters
 from tests.golden.cases_speed import CPU, LOST
 from tests.golden.hosts import A100_NODE, CPU_HOST
 from tests.golden.outcome import Outcome

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from nbkit.config import ExperimentConfig
+from nbkit.questions.concurrent_jobs import planning as concurrent_plan
+from nbkit.questions.precision import planning as precision_plan
+from nbkit.questions.scaling import planning as scaling_plan
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study import concurrent_plan, precision_plan, scaling_plan
-from nbkit.study.parameters import Parameters
+from nbkit.studies.parameters import Parameters
 from tests.golden.hosts import A100_NODE, CPU_HOST, H100_NODE, Host
 from tests.golden.outcome import GIBIBYTE, Outcome
 from tests.golden.planted import Planted

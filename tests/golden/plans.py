@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbkit.config import ExperimentConfig
-from nbkit.study import (
-    chexnet_plan,
-    concurrent_plan,
-    inference_plan,
-    input_pipeline_plan,
-    machines_plan,
-    precision_plan,
-    scaling_plan,
-    storage_plan,
-    time_to_accuracy_plan,
-)
+from nbkit.questions.chexnet import planning as chexnet_plan
+from nbkit.questions.concurrent_jobs import planning as concurrent_plan
+from nbkit.questions.inference import planning as inference_plan
+from nbkit.questions.input_pipeline import planning as input_pipeline_plan
+from nbkit.questions.machines import planning as machines_plan
+from nbkit.questions.precision import planning as precision_plan
+from nbkit.questions.scaling import planning as scaling_plan
+from nbkit.questions.storage import planning as storage_plan
+from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from tests.golden.planted import Planted
 
 __all__ = ["plan_of"]

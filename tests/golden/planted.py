@@ -17,7 +17,7 @@ import pytest
 
 import nbkit
 from nbkit.datasets import pack, packing
-from nbkit.study.parameters import Parameters, check_parameters
+from nbkit.studies.parameters import Parameters, check_parameters
 from nbkit.telemetry.topology import Cpu
 from tests.golden.hosts import Host
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
@@ -87,11 +87,14 @@ def planted(host: Host, folder: Path) -> Iterator[Planted]:
         patch.setattr(capability, lambda _: host.capability)
         patch.setattr("os.sched_getaffinity", lambda _: set(cpus))
         patch.setattr("nbkit.telemetry.cpus.cpu_quota", lambda _: None)
-        patch.setattr("nbkit.study.concurrent_plan.read_cpus", lambda: each)
         patch.setattr(
-            "nbkit.study.storage_plan.describe_machine", lambda **_: host.machine
+            "nbkit.questions.concurrent_jobs.planning.read_cpus", lambda: each
         )
-        patch.setattr("nbkit.study.storage_places.describe_place", lambda _: disk)
+        patch.setattr(
+            "nbkit.questions.storage.planning.describe_machine",
+            lambda **_: host.machine,
+        )
+        patch.setattr("nbkit.questions.storage.places.describe_place", lambda _: disk)
         yield Planted(folder)
 
 

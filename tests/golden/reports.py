@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from nbkit.questions import machines
+from nbkit.questions.study_report import make
+from nbkit.reports.renderer import Report
 from nbkit.store.bundle_import import import_bundle
 from nbkit.store.record import read_json
-from nbkit.study import machines
-from nbkit.study.report import Report
-from nbkit.study.report_study import make
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from tests.golden.hosts import A100_NODE, CPU_HOST
 from tests.golden.plans import plan_of
 from tests.golden.planted import Planted, planted

@@ -24,9 +24,9 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.store.bundle import MANIFEST, BundledFile, Manifest
-from nbkit.study.order import of_repeat
-from nbkit.study.parameters import Parameters
-from nbkit.study.study import Study
+from nbkit.studies.order import of_repeat
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
 from tests.golden.hosts import Host
 from tests.golden.outcome import Outcome, Start
 from tests.golden.planted import Planted, planted

@@ -53,7 +53,7 @@ def require() -> dict[str, Any]:
     _require_versions(looked, here)
     import nbkit
     from nbkit.errors import NbkitError
-    from nbkit.launch.devices import visible_gpus
+    from nbkit.launch.devices.choice import visible_gpus
     from nbkit.telemetry.nvml import describe_gpus
 
     try:

@@ -9,9 +9,9 @@ from checks import Check, Found, ShortError, Slot, losses
 from photographs import photographs, require_dali
 
 from nbkit import Run
-from nbkit.analysis.bounds import Fusion, resnet50_bound
-from nbkit.analysis.published import lookup
 from nbkit.config import ExperimentConfig, InferenceConfig, LoaderConfig
+from nbkit.references.rows import lookup
+from nbkit.review.bounds import Fusion, resnet50_bound
 from nbkit.statistics import latency_timings
 
 __all__ = ["CHECKS", "beside"]

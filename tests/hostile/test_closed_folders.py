@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError, RunError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.resume import _folder_of_code
 from nbkit.launch.submit import existing_data
-from nbkit.launch.trust import permit_run
+from nbkit.reproduction.checkout import Checkout
+from nbkit.reproduction.planning import ReproductionPlan
 from nbkit.store.record import write_json
-from nbkit.study.checkout import Checkout
-from nbkit.study.reproduction_plan import ReproductionPlan
 from tests.hostile.strangers import as_stranger, needs_root
 from tests.hostile.written import write_run
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.analysis.live.log_tail import LogTail
-from nbkit.analysis.live.metrics import LiveMetrics
-from nbkit.analysis.live.rows import run_numbers
 from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, NbkitError, RunNotFoundError, StoreError
 from nbkit.launch.run import attach
+from nbkit.live.log_tail import LogTail
+from nbkit.live.metrics import LiveMetrics
+from nbkit.live.rows import run_numbers
 from nbkit.reading import JSON_BYTES, lines_of, open_regular, parse_object, read_file
 from nbkit.server.runs import RunTable
 from nbkit.server.tensorboard_groups import all_curves
@@ -27,7 +27,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.runs import StoredRun, create_run_folder
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from nbkit.telemetry.past import read_past
 from nbkit.telemetry.system import summarise_system
 from nbkit.widgets.table import _saved

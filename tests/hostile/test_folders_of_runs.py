@@ -11,8 +11,9 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import StoreError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.resume import held_attempt
-from nbkit.launch.trust import permit_run
+from nbkit.reproduction.checkout import Checkout
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.ownership import (
     make_folder,
@@ -23,7 +24,6 @@ from nbkit.store.ownership import (
 )
 from nbkit.store.paths import store_folder
 from nbkit.store.record import write_json
-from nbkit.study.checkout import Checkout
 from nbkit.telemetry.sampler import _LineFile
 from tests.checkouts import commit_all, git
 from tests.hostile.written import imported, store_at, write_run

@@ -8,10 +8,10 @@ import nbkit
 from nbkit.datasets.find import find
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError
-from nbkit.launch.entry import script_entry
+from nbkit.launch.code.entry import script_entry
+from nbkit.questions.concurrent_jobs.copies import copies_of
+from nbkit.questions.input_pipeline.packs import files_folder
 from nbkit.readspeed import measure
-from nbkit.study.concurrent_copies import copies_of
-from nbkit.study.input_pipeline_data import files_folder
 from nbkit.telemetry.storage import describe_storage
 from nbkit.worker.weights import _find
 

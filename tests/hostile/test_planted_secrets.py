@@ -14,9 +14,10 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.launch.entry import function_entry
-from nbkit.launch.journal import Journal
-from nbkit.launch.provenance import describe_environment
+from nbkit.launch.code.entry import function_entry
+from nbkit.launch.code.provenance import describe_environment
+from nbkit.launch.supervision.journal import Journal
+from nbkit.reproduction.comparison import run_facts
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 from nbkit.store.redaction import (
@@ -26,8 +27,7 @@ from nbkit.store.redaction import (
     secret_lines,
 )
 from nbkit.store.runs import create_run_folder
-from nbkit.study.compare import run_facts
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 
 MARK = "pLaN" + "tEd"
 """In every secret of this file, which is kept as a source of runs itself."""

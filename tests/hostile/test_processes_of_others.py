@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbkit.launch.sweep import processes_of_run, sweep
+from nbkit.launch.supervision.leftovers import processes_of_run, sweep
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, run_markers
 from nbkit.store.record import write_json

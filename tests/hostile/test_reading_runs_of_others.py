@@ -8,10 +8,10 @@ import os
 import pytest
 
 import nbkit
-from nbkit.analysis.live.rows import run_numbers, state_words
-from nbkit.analysis.live.run import LiveRun
 from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
+from nbkit.live.rows import run_numbers, state_words
+from nbkit.live.run import LiveRun
 from nbkit.server.runs import RunTable
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture

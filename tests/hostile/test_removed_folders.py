@@ -8,11 +8,11 @@ import pytest
 
 import nbkit
 from nbkit.errors import LaunchError, RunError
+from nbkit.questions import machines
+from nbkit.questions.machines.bundles import example_bundles
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import read_json, write_json
-from nbkit.study import machines
-from nbkit.study.machines_load import example_bundles
 from tests.hostile.written import imported, store_at, write_run
 from tests.slurm_programs import SlurmPrograms
 from tests.study.test_machines import parameters

@@ -15,8 +15,8 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run import Run
-from nbkit.launch.trust import permit_run
 from nbkit.store.record import write_json
 from tests.hostile.written import imported, store_at, write_run
 

@@ -15,16 +15,16 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
-from nbkit.launch.entry import function_entry, script_entry
-from nbkit.launch.sbatch import sbatch_script
-from nbkit.launch.variables import rank_variables
+from nbkit.launch.code.entry import function_entry, script_entry
+from nbkit.launch.code.variables import rank_variables
+from nbkit.launch.slurm.script import sbatch_script
+from nbkit.reports.renderer import _replace
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths, runs_folder, store_folder
 from nbkit.store.predictions import ClassPredictions, write_predictions
 from nbkit.store.private import private_part, read_entry
 from nbkit.store.record import read_json, write_json, write_json_once
 from nbkit.store.runs import create_run_folder
-from nbkit.study.report import _replace
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 from tests.widgets.stored_run import WrittenRun, step
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.launch.provenance import describe_environment
+from nbkit.launch.code.provenance import describe_environment
 from nbkit.store.paths import RunPaths
 from nbkit.telemetry.software import software
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from nbkit.errors import DeviceError
-from nbkit.launch.claims import MOST_NUMBER, claim_file, leases
-from nbkit.launch.gpu_pool import Claim, Lease
-from nbkit.launch.pool_folder import allocating, pool_folder
+from nbkit.launch.devices.claims import MOST_NUMBER, claim_file, leases
+from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 
 ONE = [("GPU-a", "GPU 0")]

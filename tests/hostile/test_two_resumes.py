@@ -19,9 +19,9 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
-from nbkit.launch import sweep as sweeping
 from nbkit.launch.resume import SUBMITTED_WITHIN_SECONDS, HeldAttempt, held_attempt
-from nbkit.launch.sweep import processes_of_run, sweep
+from nbkit.launch.supervision import leftovers as sweeping
+from nbkit.launch.supervision.leftovers import processes_of_run, sweep
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
 from tests.hostile.written import write_run

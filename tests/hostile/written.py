@@ -11,7 +11,7 @@ import pytest
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.launch.entry import function_entry
+from nbkit.launch.code.entry import function_entry
 from nbkit.launch.run import Run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
@@ -40,7 +40,7 @@ def write_run(
     if config.has_entry:
         with pytest.MonkeyPatch.context() as patch:
             # Here every module of every test is a loaded module of the user's.
-            patch.setattr("nbkit.launch.entry._local_modules", list)
+            patch.setattr("nbkit.launch.code.entry._local_modules", list)
             function_entry(os.getcwd).write(paths)
         public, private = (read_json(one) or {} for one in (paths.entry, paths.private))
         for name, value in (entry or {}).items():

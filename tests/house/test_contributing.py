@@ -15,7 +15,7 @@ import pytest
 
 import nbkit
 from nbkit import registry
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from nbkit.store.record import RunState
 from tests.house.documents import ROOT, blocks, section
 from tests.training import train_here

@@ -15,7 +15,7 @@ from PIL import Image
 
 import nbkit
 from nbkit import registry
-from nbkit.study.notebooks import notebooks
+from nbkit.studies.notebooks import notebooks
 from tests.house.documents import ROOT, blocks
 from tests.launch.conftest import install_plugins
 from tests.notebooks.kernel import running_kernel

@@ -42,7 +42,7 @@ def test_import_nbkit_loads_only_itself_and_the_standard_library():
         "import nbkit; nbkit.attach",
         "import nbkit; nbkit.sweep",
         "import nbkit.launch.start",
-        "import nbkit.launch.supervisor",
+        "import nbkit.launch.supervision.supervisor",
         "import nbkit.store.runs",
         "import nbkit.statistics",
         "import nbkit.telemetry.sampler",

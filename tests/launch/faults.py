@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.waiting import hang_limit, patient, wait_until
 

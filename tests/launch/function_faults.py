@@ -6,10 +6,10 @@ import dataclasses
 import time
 
 import nbkit
-from nbkit.launch.claims import leases
-from nbkit.launch.rank_error import RankError
+from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
+from nbkit.launch.supervision.rank_error import RankError
 from nbkit.store.record import RunState, read_json
 from tests.notebooks.kernel import Kernel
 from tests.waiting import hang_limit, patient, wait_until

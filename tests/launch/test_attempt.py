@@ -11,9 +11,9 @@ import pytest
 
 from nbkit import reading
 from nbkit.errors import StoreError
-from nbkit.launch import attempt as attempts
-from nbkit.launch.attempt import Attempt
-from nbkit.launch.ranks import RemoteRank
+from nbkit.launch.supervision import attempt as attempts
+from nbkit.launch.supervision.attempt import Attempt
+from nbkit.launch.supervision.ranks import RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState
 from nbkit.store.runs import StoredRun, create_run_folder

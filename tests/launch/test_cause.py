@@ -12,14 +12,14 @@ import pytest
 import torch
 import torch.distributed
 
-import nbkit.launch.cause
-from nbkit.launch.cause import (
+import nbkit.launch.supervision.cause
+from nbkit.launch.supervision.cause import (
     failure_cause,
     lost_node_cause,
     stop_cause,
 )
-from nbkit.launch.hang import hang_cause
-from nbkit.launch.rank_error import OF_COMMUNICATION
+from nbkit.launch.supervision.hang import hang_cause
+from nbkit.launch.supervision.rank_error import OF_COMMUNICATION
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
@@ -216,7 +216,7 @@ def test_the_clock_of_a_file_server_does_not_change_who_was_first(
     _error(paths, 1, "ValueError: mine", now)
     # This host's clock is a minute behind; rank 0 ended two seconds later by it.
     behind = SimpleNamespace(time=lambda: time.time() - 60)
-    monkeypatch.setattr(nbkit.launch.cause, "time", behind)
+    monkeypatch.setattr(nbkit.launch.supervision.cause, "time", behind)
 
     cause = failure_cause([_rank(0, -9, now - 58), _rank(1, 1, now - 57)], paths, 0)
 

@@ -10,7 +10,7 @@ import pytest
 from ipykernel.compiler import XCachingCompiler
 from IPython.core.compilerop import CachingCompiler
 
-from nbkit.launch import entry
+from nbkit.launch.code import entry
 
 CELL = "def train():\n    return 1\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.launch.command import RankPlan, rank_environment, torchrun_line
+from nbkit.launch.code.command import RankPlan, rank_environment, torchrun_line
 from nbkit.store.paths import RunPaths
 
 PATHS = RunPaths(Path("/store/runs/a b'; echo foo"))
@@ -115,7 +115,7 @@ def test_a_run_on_cpus_sees_no_gpu(small):
 
 
 def test_commands_use_this_interpreter(small):
-    from nbkit.launch.command import supervisor_argv, worker_argv
+    from nbkit.launch.code.command import supervisor_argv, worker_argv
 
     assert (
         supervisor_argv(PATHS.root, 9)[0]

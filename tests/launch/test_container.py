@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.launch.container import container_environment, in_container
+from nbkit.launch.code.container import container_environment, in_container
 
 ARGV = ["/venv/bin/python", "-P", "-m", "nbkit.worker", "/store/runs/r"]
 IMAGE = {"container": "/images/a b.sif", "container_args": ("--bind=/more:/data",)}

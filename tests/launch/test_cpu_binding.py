@@ -6,9 +6,9 @@ import os
 from types import SimpleNamespace
 
 import nbkit
+from nbkit.questions.machines.facts import machine_facts
+from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.store.record import read_json
-from nbkit.study.cpu_bindings import bound_to
-from nbkit.study.machines_facts import machine_facts
 from nbkit.telemetry.topology import read_cpus
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run, sweep
+from nbkit.launch.supervision.leftovers import processes_of_run, sweep
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.processes import JOB_VARIABLE, ProcessIdentity, run_markers
 from tests.hostile.written import write_run

@@ -6,7 +6,12 @@ import pynvml
 import pytest
 
 from nbkit.errors import DeviceError
-from nbkit.launch.devices import Candidate, _choose, request_devices, visible_candidates
+from nbkit.launch.devices.choice import (
+    Candidate,
+    _choose,
+    request_devices,
+    visible_candidates,
+)
 from nbkit.telemetry.sample import GpuDevice
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
@@ -108,7 +113,7 @@ def test_cpus_are_shared_between_ranks_and_all_that_are_used_are_wanted(
     small, monkeypatch
 ):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.5)
+    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 9.5)
 
     wanted = request_devices(small(gpus=2, device="cpu"))
 
@@ -122,7 +127,7 @@ def test_ranks_that_are_told_how_many_threads_to_use_want_as_many_cpus(
     threads, count, small, monkeypatch
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.5)
+    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 9.5)
 
     assert request_devices(small(gpus=2, device="cpu")).count == count
 

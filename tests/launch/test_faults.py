@@ -11,9 +11,9 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunFailedError, StoreError
+from nbkit.launch.code.trust import permit_new
 from nbkit.launch.submit import submit
-from nbkit.launch.sweep import processes_of_run
-from nbkit.launch.trust import permit_new
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from nbkit.store.runs import create_run_folder
 from tests.launch import faults

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.launch.test_functions import launch
 from tests.notebooks.kernel import running_kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbkit.launch.claims import leases
+from nbkit.launch.devices.claims import leases
 from tests.launch.function_faults import (
     CELL,
     EXPECTED,

@@ -21,7 +21,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunFailedError
-from nbkit.launch import entry
+from nbkit.launch.code import entry
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
@@ -408,8 +408,8 @@ def test_ranks_get_the_options_of_the_interpreter_that_launched(tmp_path, option
     code = """
 import sys
 from pathlib import Path
-from nbkit.launch.command import worker_argv
-from nbkit.launch.entry import function_entry
+from nbkit.launch.code.command import worker_argv
+from nbkit.launch.code.entry import function_entry
 from nbkit.store.paths import RunPaths
 function_entry(print).write(RunPaths(Path(sys.argv[1])))
 print(*worker_argv(Path(sys.argv[1]))[1:-4])

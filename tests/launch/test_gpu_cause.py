@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from nbkit.launch import attempt as attempts
-from nbkit.launch.attempt import Attempt
-from nbkit.launch.attempts import _may_pass
-from nbkit.launch.cause import failure_cause, simple_cause
-from nbkit.launch.gpu_cause import blame_gpus
+from nbkit.launch.supervision import attempt as attempts
+from nbkit.launch.supervision.attempt import Attempt
+from nbkit.launch.supervision.attempts import _may_pass
+from nbkit.launch.supervision.cause import failure_cause, simple_cause
+from nbkit.launch.supervision.gpu_cause import blame_gpus
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.runs import StoredRun, create_run_folder

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from nbkit.launch import gpu_pairs
-from nbkit.launch.claims import leases
-from nbkit.launch.devices import Candidate
-from nbkit.launch.gpu_pool import Claim, Lease
+from nbkit.launch.devices.choice import Candidate, gpu_pairs
+from nbkit.launch.devices.claims import leases
+from nbkit.launch.devices.pool import Claim, Lease
 from tests.telemetry.conftest import drive, no_setting
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.launch.pool_folder import pool_folder
+from nbkit.launch.devices.pool_folder import pool_folder
 from tests.waiting import patient, wait_until
 
 

@@ -14,10 +14,10 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError
-from nbkit.launch.manual import ManualEngine, manual_line
-from nbkit.launch.manual_job import _wait_for_torchrun
-from nbkit.launch.manual_ranks import TorchrunNode, TorchrunNodes
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.manual.engine import ManualEngine, manual_line
+from nbkit.launch.manual.job import _wait_for_torchrun
+from nbkit.launch.manual.ranks import TorchrunNode, TorchrunNodes
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, write_json
 from nbkit.store.runs import create_run_folder
@@ -223,7 +223,7 @@ def test_a_rank_has_its_share_of_the_cpus_or_the_threads_that_the_user_set(
     told, fields, threads, by_hand, monkeypatch
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", told)
-    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 64.0)
+    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 64.0)
 
     assert ManualEngine().check(by_hand(**fields))["cpus_per_rank"] == threads
 

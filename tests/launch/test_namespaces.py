@@ -12,7 +12,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from nbkit.store.signs import SILENT_SECONDS
 from tests.hostile.strangers import needs_root

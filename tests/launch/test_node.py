@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nbkit.datasets.cache import cache_path
-from nbkit.launch.node import _data_folders
-from nbkit.launch.node_messages import line, parse
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.slurm.messages import line, parse
+from nbkit.launch.slurm.node import _data_folders
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import write_json
 from nbkit.store.runs import create_run_folder
 from tests.waiting import wait_until
@@ -26,7 +26,7 @@ class _Node:
         self.paths = paths
         here = {"SLURMD_NODENAME": "n1", "SLURM_NODEID": "0", "SLURM_CPUS_ON_NODE": "2"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nbkit.launch.node", str(paths.root)],
+            [sys.executable, "-m", "nbkit.launch.slurm.node", str(paths.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **here},

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from nbkit.errors import LaunchError
-from nbkit.launch import node_agents
-from nbkit.launch.node_agents import NodeAgents
+from nbkit.launch.slurm.agents import NodeAgents
+from nbkit.launch.slurm.engine import agents as node_agents
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.runs import create_run_folder
 from tests.waiting import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.launch.node_messages import beats_lines, line, parse, read_beats
+from nbkit.launch.slurm.messages import beats_lines, line, parse, read_beats
 from nbkit.store.heartbeat import Beat, Phase
 
 LIMIT = 1_024

@@ -14,7 +14,7 @@ import pytest
 import nbkit
 from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError, RunFailedError
-from nbkit.launch.notebook_launcher import _Echo
+from nbkit.launch.accelerate_launcher import _Echo
 from nbkit.store.record import RunState
 from nbkit.worker.accelerated import check_accelerate
 from tests.notebooks.kernel import running_kernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import LaunchError
-from nbkit.launch import partitions as partitions_module
-from nbkit.launch.partitions import GpuCount, partitions, refuse_too_many_nodes
+from nbkit.launch.slurm.engine import partitions as partitions_module
+from nbkit.launch.slurm.partitions import GpuCount, partitions, refuse_too_many_nodes
 from nbkit.store.slurm import SlurmSilentError
 from tests.slurm_programs import SlurmPrograms
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.launch.provenance import describe_code, describe_environment
+from nbkit.launch.code.provenance import describe_code, describe_environment
 from nbkit.store.paths import RunPaths
 from tests.checkouts import commit_all
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.launch.queue import Place, wait_for_devices
+from nbkit.launch.supervision.queue import Place, wait_for_devices
 from nbkit.store.processes import ProcessIdentity
 from tests.launch.test_gpu_pool import join, own_pool
 from tests.telemetry.conftest import drive_child

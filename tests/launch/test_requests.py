@@ -12,9 +12,9 @@ import pytest
 
 from nbkit.cli.main import main
 from nbkit.errors import ConfigError, StoreError
-from nbkit.launch.journal import Journal
-from nbkit.launch.requests import StopRequests
-from nbkit.launch.supervisor import supervise
+from nbkit.launch.supervision.journal import Journal
+from nbkit.launch.supervision.requests import StopRequests
+from nbkit.launch.supervision.supervisor import supervise
 from nbkit.reading import is_gone
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import nbkit
-from nbkit.analysis.live.run import LiveRun
 from nbkit.errors import RunFailedError
-from nbkit.launch.claims import leases
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.devices.claims import leases
+from nbkit.launch.supervision.leftovers import processes_of_run
+from nbkit.live.run import LiveRun
 from nbkit.store.record import RunState
 from tests.launch.test_functions import launch
 

@@ -14,7 +14,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, DeviceError, RunError, RunNotFoundError
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.statistics import allreduce_timing
 from nbkit.store.record import RunState
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu

@@ -13,8 +13,8 @@ import pytest
 
 import nbkit.launch
 from nbkit.config import SlurmConfig
-from nbkit.launch.node_messages import parse
-from nbkit.launch.sbatch import (
+from nbkit.launch.slurm.messages import parse
+from nbkit.launch.slurm.script import (
     sbatch_script,
     srun_argv,
     srun_environment,
@@ -38,7 +38,7 @@ SMALL = """\
 
 trap '' USR2
 export NBKIT_JOB="$SLURM_JOB_ID"
-exec /venv/bin/python -P -m nbkit.launch.slurm_job \
+exec /venv/bin/python -P -m nbkit.launch.slurm.job \
 /store/runs/20260101-120000-resnet50-abc
 """
 
@@ -78,7 +78,7 @@ trap _nbkit_ended EXIT
 _nbkit_line='module load cuda'; eval 'module load cuda' </dev/null >&2 || exit
 _nbkit_line='conda activate torch'; eval 'conda activate torch' </dev/null >&2 || exit
 trap - EXIT
-exec python -P -m nbkit.launch.slurm_job /store/runs/20260101-120000-resnet50-abc
+exec python -P -m nbkit.launch.slurm.job /store/runs/20260101-120000-resnet50-abc
 """
 
 EVERYTHING = {
@@ -228,11 +228,11 @@ def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
     job = _run(["bash", str(script)], tmp_path)
     step = _run(_step(config, root, stub), tmp_path)
 
-    command = ["-P", "-m", "nbkit.launch.slurm_job", str(root)]
+    command = ["-P", "-m", "nbkit.launch.slurm.job", str(root)]
     assert job.stdout.split("\0")[:4] == command
     flag, name, program, folder = step.stdout.split("\0")[:4]
     assert (flag, name, folder) == ("-P", "-c", str(root))
-    assert "from nbkit.launch.node import main" in program
+    assert "from nbkit.launch.slurm.node import main" in program
     assert job.stderr == step.stderr == ""
     assert {path.name for path in tmp_path.iterdir()} == {stub.name, script.name}
 

@@ -9,15 +9,15 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
-from nbkit.launch import supervisor
-from nbkit.launch.journal import Journal
-from nbkit.launch.slurm_job import (
+from nbkit.launch.slurm.job import (
     Job,
     JobDevices,
     JobRequests,
     _waits_again,
     _why_again,
 )
+from nbkit.launch.supervision import supervisor
+from nbkit.launch.supervision.journal import Journal
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.runs import StoredRun, create_run_folder

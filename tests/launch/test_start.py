@@ -12,7 +12,8 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, LaunchError
-from nbkit.launch import command, local
+from nbkit.launch import local
+from nbkit.launch.code import command
 from nbkit.launch.health import findings
 from nbkit.launch.submit import existing_data, refusals
 from nbkit.store.paths import RunPaths

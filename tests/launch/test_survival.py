@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.notebooks.faults import kernel_group_is_killed
 from tests.notebooks.kernel import running_kernel

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from nbkit.errors import ConfigError
+from nbkit.launch.code.variables import check_environment, is_recorded
 from nbkit.launch.local import passed_on
-from nbkit.launch.variables import check_environment, is_recorded
 
 
 @pytest.mark.parametrize("name", ["SLURM_JWT", "NBKIT_TOKEN", "HOME"])

@@ -13,9 +13,9 @@ import pynvml
 import pytest
 
 import nbkit
-from nbkit.launch.claims import leases
-from nbkit.launch.devices import request_devices
-from nbkit.launch.pool_folder import pool_folder
+from nbkit.launch.devices.choice import request_devices
+from nbkit.launch.devices.claims import leases
+from nbkit.launch.devices.pool_folder import pool_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from tests.launch.test_gpu_pool import granted, join, own_pool

@@ -13,8 +13,8 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 import nbkit
-from nbkit.study.parameters import Parameters, check_parameters
-from nbkit.study.report import REPORT_MIME
+from nbkit.reports.renderer import REPORT_MIME
+from nbkit.studies.parameters import Parameters, check_parameters
 
 QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1")
 """Parameters of a notebook that two busy CPUs execute in a moment."""

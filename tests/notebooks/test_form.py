@@ -11,7 +11,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ParameterError
-from nbkit.study.parameters import check_parameters
+from nbkit.studies.parameters import check_parameters
 from tests.notebooks.executing import as_papermill_gives_them
 
 FOLDER = nbkit.notebook("scaling").parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from nbkit.reports.headline import headline
 from nbkit.store.paths import runs_folder, studies_folder
-from nbkit.study.headline import headline
 from tests.notebooks.executing import execute
 
 

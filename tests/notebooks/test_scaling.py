@@ -11,10 +11,10 @@ from PIL import Image
 
 import nbkit
 from nbkit.errors import DeviceError
+from nbkit.questions.scaling.page import plan
+from nbkit.reports.headline import headline
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
-from nbkit.study.headline import headline
-from nbkit.study.scaling import plan
 from tests.notebooks.executing import (
     QUICK,
     as_papermill_gives_them,

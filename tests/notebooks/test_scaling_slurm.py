@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import nbkit
+from nbkit.reports.renderer import REPORT_MIME
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
-from nbkit.study.report import REPORT_MIME
 from tests.notebooks.executing import QUICK, assert_answer, execute
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import nbkit
+from nbkit.reports.headline import headline
 from nbkit.store.record import RunState
-from nbkit.study.headline import headline
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 from tests.notebooks.executing import assert_answer, execute

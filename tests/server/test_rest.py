@@ -11,7 +11,7 @@ import pytest
 
 import nbkit
 from nbkit.store.record import RunState
-from nbkit.study.notebooks import notebooks
+from nbkit.studies.notebooks import notebooks
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from nbkit.analysis.live.nodes import MOST_NODES
 from nbkit.errors import RunNotFoundError
+from nbkit.live.nodes import MOST_NODES
 from nbkit.server import rest
 from nbkit.server.runs import RunTable
 from nbkit.store.paths import RunPaths

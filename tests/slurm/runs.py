@@ -7,7 +7,7 @@ from typing import Any
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.waiting import patient, wait_until

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.sbatch import sbatch_script, srun_argv
+from nbkit.launch.slurm.script import sbatch_script, srun_argv
 from nbkit.store.paths import RunPaths
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.waiting import patient, wait_until
@@ -152,7 +152,7 @@ def test_slurm_reads_any_name_as_it_is(slurm: SlurmCluster, stub, tmp_path):
         (log,) = (tmp_path / name / "logs").iterdir()
         # With a backslash in it, Slurm fills in no number.
         assert log.name == ("slurm.log" if "\\" in name else f"slurm-{job_id}.log")
-        command = ["-P", "-m", "nbkit.launch.slurm_job", str(tmp_path / name), ""]
+        command = ["-P", "-m", "nbkit.launch.slurm.job", str(tmp_path / name), ""]
         assert log.read_text().split("\0") == command
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {stub.name, "job.sbatch", *HOSTILE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import STEPS, TwoNodes, hold_both_nodes, hurry, job_of, losses

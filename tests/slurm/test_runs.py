@@ -87,7 +87,7 @@ def test_the_script_of_the_job_is_kept(finished: nbkit.Run):
     script = finished.paths.job_script.read_text()
 
     assert "#SBATCH --nodes=2\n" in script
-    assert f"nbkit.launch.slurm_job {finished.paths.root}\n" in script
+    assert f"nbkit.launch.slurm.job {finished.paths.root}\n" in script
 
 
 def test_the_summary_counts_the_ranks_of_both_nodes(finished: nbkit.Run):

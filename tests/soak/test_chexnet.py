@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.study import chexnet
-from nbkit.study.parameters import Parameters
-from nbkit.study.study import Study
+from nbkit.questions import chexnet
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
 from tests.launch.conftest import plugins, store
 from tests.study.test_chexnet_plan import DEFAULTS
 

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nbkit.packages import DISTRIBUTION, NAMESAKE
-from nbkit.study.sources import Question, questions
+from nbkit.questions.sources import Question, questions
 from tests.distributions import ROOT, build, checksums
 from tests.house.installs import printed_lines
 from tests.house.test_repository import files
@@ -84,7 +84,7 @@ def user(newcomer: Newcomer, wheel: Path) -> Newcomer:
 def test_the_command_of_a_question_answers_it_without_the_checkout(
     user: Newcomer, question: Question
 ):
-    printed = user.succeeds("python -m nbkit.study.sources")
+    printed = user.succeeds("python -m nbkit.questions.sources")
     command = shown(printed, question.notebook, "command")
 
     user.succeeds(f"{command} {small(question.notebook, user.folder)}")
@@ -92,11 +92,11 @@ def test_the_command_of_a_question_answers_it_without_the_checkout(
     notebook = nbformat.read(user.folder / "out.ipynb", as_version=4)
     outputs = [one for cell in notebook.cells for one in cell.get("outputs", ())]
     assert not [one for one in outputs if one.output_type == "error"]
-    printed = user.succeeds("python -m nbkit.study.sources")
+    printed = user.succeeds("python -m nbkit.questions.sources")
     became = shown(printed, question.notebook, "in this store")
     assert re.match(r"finished |report |a tour: ", became), became
     if not became.startswith("a tour"):
-        assert "Report: " in user.succeeds("python -m nbkit.study.headline out.ipynb")
+        assert "Report: " in user.succeeds("python -m nbkit.reports.headline out.ipynb")
 
 
 def shown(printed: str, notebook: str, column: str) -> str:

@@ -6,7 +6,7 @@ import os
 import signal
 
 import nbkit
-from nbkit.launch.sweep import processes_of_run
+from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from tests.launch.conftest import plugins, small, store
 from tests.launch.terminals import begin, by_hand, launch_fault, terminals

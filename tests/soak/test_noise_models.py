@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nbkit.analysis.projection import Point, project
-from nbkit.analysis.projection_curves import growth
+from nbkit.questions.scaling.curves import growth
+from nbkit.questions.scaling.projection import Point, project
 from nbkit.statistics import has_groups, holm, ratio, summarise
 
 STUDIES = 2_000

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nbkit.statistics import ratio
-from nbkit.study.order import Slot
-from nbkit.study.repeats import chosen
+from nbkit.studies.disturbed_starts import chosen
+from nbkit.studies.order import Slot
 
 STUDIES = 1_000
 PAIRS = 40

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.study.report import REPORT_MIME
+from nbkit.reports.renderer import REPORT_MIME
 from tests.notebooks.executing import execute
 
 CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10-subset"

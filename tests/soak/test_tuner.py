@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.analysis.tuning import Grid, Setting
 from nbkit.config import ExperimentConfig
 from nbkit.datasets import pack
-from nbkit.study.input_pipeline_plan import with_setting
-from nbkit.study.order import balanced_order
-from nbkit.study.tuner import tune_loading
+from nbkit.questions.input_pipeline.planning import with_setting
+from nbkit.questions.input_pipeline.trials import Grid, Setting
+from nbkit.questions.input_pipeline.tuner import tune_loading
+from nbkit.studies.order import balanced_order
 from tests.launch.conftest import plugins, small, store
 from tests.worker.images import write_classes
 

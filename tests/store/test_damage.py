@@ -7,10 +7,10 @@ import json
 import pytest
 
 import nbkit
-from nbkit.analysis.live.rows import run_numbers
 from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NbkitError, StoreError
+from nbkit.live.rows import run_numbers
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from nbkit.errors import NotEnoughDataError
+from nbkit.reports.arms import ArmRun, Arms
 from nbkit.statistics import duration_in_words
-from nbkit.study.arms import ArmRun, Arms
 
 STEADY = [100.0, 100.4, 99.7, 100.2, 99.9]
 

@@ -8,12 +8,12 @@ import math
 import pytest
 
 import nbkit
-from nbkit.analysis.audit import codes
-from nbkit.analysis.diagnose_causes import DISTURBANCES, Cause, Diagnosis
-from nbkit.analysis.diagnose_cpus import NO_CPU_SHARE
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
-from nbkit.study.report_study import make
+from nbkit.questions.study_report import make
+from nbkit.review.causes import DISTURBANCES, Cause, Diagnosis
+from nbkit.review.cpu_checks import NO_CPU_SHARE
+from nbkit.review.findings import codes
 from tests.study.written_study import write_runs
 
 
@@ -27,7 +27,7 @@ def rows(**wanted):
 
 def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     # What other tests take of the CPUs would be a finding.
-    monkeypatch.setattr("nbkit.analysis.diagnose_cpus._QUEUE_SECONDS", math.inf)
+    monkeypatch.setattr("nbkit.review.cpu_checks._QUEUE_SECONDS", math.inf)
     arms = {"one": small(steps=60, gpus=1)}
     study = nbkit.Study.create("audited", arms, repeats=2).run(progress=False)
     run, again = study.runs_by_arm()["one"]
@@ -61,7 +61,7 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
 ):
     causes = [Cause(code, 0.4, f"Seen: {code}.", "", None) for code in DISTURBANCES]
     monkeypatch.setattr(
-        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", causes)
+        "nbkit.reports.bottlenecks.diagnose", lambda run: Diagnosis("a run", causes)
     )
     base = ExperimentConfig(device="cpu", model="resnet18", batch_size_per_gpu=8)
     arms = {"a": base, "b": base.replace(label_smoothing=0.1)}

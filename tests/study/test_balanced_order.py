@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.study.order import balanced_order
+from nbkit.studies.order import balanced_order
 
 
 def test_two_arms_run_in_the_order_abba():

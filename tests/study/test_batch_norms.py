@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.study.batch_norms import batch_norm_of, batch_norm_sentence
+from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
 
 
 def test_formats_with_other_kernels_are_named():

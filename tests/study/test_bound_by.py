@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from nbkit.study.bound_by import ArmsBoundBy
+from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.telemetry.sample import GpuProcess
 from tests.analysis.written_run import gpu, on_cpus, rank, samples, write_run
 

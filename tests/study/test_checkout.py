@@ -9,12 +9,12 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
-from nbkit.launch.provenance import describe_code, describe_environment
+from nbkit.launch.code.provenance import describe_code, describe_environment
+from nbkit.launch.code.variables import rank_variables
 from nbkit.launch.run import Run
-from nbkit.launch.variables import rank_variables
+from nbkit.reproduction.checkout import Checkout
+from nbkit.reproduction.comparison import run_facts
 from nbkit.store.record import write_json
-from nbkit.study.checkout import Checkout
-from nbkit.study.compare import run_facts
 from nbkit.telemetry.machine import describe_machine
 from tests.checkouts import commit_all, git
 from tests.hostile.written import write_run

@@ -10,14 +10,14 @@ import pytest
 
 from nbkit.datasets.nih import NIH_LABELS
 from nbkit.errors import NotEnoughDataError
-from nbkit.store.predictions import LabelPredictions
-from nbkit.study.arm_rows import ArmRun
-from nbkit.study.chexnet import ChexnetResult
-from nbkit.study.chexnet_trainings import (
+from nbkit.questions.chexnet.page import ChexnetResult
+from nbkit.questions.chexnet.trainings import (
     Training,
     check_planned_images,
     check_same_images,
 )
+from nbkit.reports.arm_rows import ArmRun
+from nbkit.store.predictions import LabelPredictions
 
 FILES = [f"{number:03}.png" for number in range(240)]
 PATIENTS = {file: f"p{number // 2}" for number, file in enumerate(FILES)}

@@ -7,11 +7,11 @@ import lzma
 import pytest
 
 import nbkit
+from nbkit.questions import chexnet
+from nbkit.questions.study_report import make
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import read_json, write_json
-from nbkit.study import chexnet
-from nbkit.study.report_study import make
 from tests.golden.studies import FOLDER, STORED
 
 LOST = NonFinite("loss", 3)

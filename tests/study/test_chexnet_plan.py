@@ -7,9 +7,9 @@ import json
 import pytest
 
 from nbkit.errors import ConfigError
-from nbkit.study.chexnet_baseline import baseline
-from nbkit.study.chexnet_plan import plan
-from nbkit.study.parameters import Parameters
+from nbkit.questions.chexnet.baseline import baseline
+from nbkit.questions.chexnet.planning import plan
+from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder, write_table
 
 DEFAULTS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import nbkit
-from nbkit.analysis.diagnose_causes import Cause, Diagnosis
 from nbkit.errors import ConfigError, RunError, RunNotFoundError
+from nbkit.review.causes import Cause, Diagnosis
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.record import write_json
 from nbkit.store.runs import StoredRun
@@ -21,7 +21,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     monkeypatch.chdir(tmp_path)  # in no checkout, whose files might change meanwhile
     causes = []
     monkeypatch.setattr(
-        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", causes)
+        "nbkit.reports.bottlenecks.diagnose", lambda run: Diagnosis("a run", causes)
     )
     run = nbkit.launch(small(steps=6)).wait()
     other = nbkit.launch(small(steps=6, learning_rate=0.2)).wait()

@@ -10,8 +10,8 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError
-from nbkit.launch.devices import Candidate, request_devices
-from nbkit.study.concurrent_cpus import CpuShare, cpu_shares, shared_cores
+from nbkit.launch.devices.choice import Candidate, request_devices
+from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.telemetry.topology import read_cpus
 from tests.telemetry.planted_topology import plant, two_sockets_of_two_nodes
 
@@ -21,7 +21,7 @@ MISSING = max(USABLE) + 1000
 
 def test_it_waits_for_these_cpus_and_divides_them(small, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("nbkit.launch.devices.usable_cpus", lambda: 9.0)
+    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 9.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(9)))
 
     wanted = request_devices(small(gpus=2, cpus=(7, 3, 4, 5)))

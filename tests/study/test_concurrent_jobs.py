@@ -9,15 +9,22 @@ import pytest
 
 import nbkit
 from nbkit import statistics
-from nbkit.analysis.concurrent import AloneRuns, Job, Overlap, Round, Together, overlap
-from nbkit.analysis.diagnose_causes import Cause
+from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
+from nbkit.questions.concurrent_jobs.page import ConcurrentResult
+from nbkit.questions.concurrent_jobs.page import result as jobs_result
+from nbkit.questions.concurrent_jobs.rounds import Measured
+from nbkit.questions.concurrent_jobs.slowdown import (
+    AloneRuns,
+    Job,
+    Overlap,
+    Round,
+    Together,
+    overlap,
+)
+from nbkit.questions.study_report import make
+from nbkit.review.causes import Cause
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study.concurrent_jobs import ConcurrentResult
-from nbkit.study.concurrent_jobs import result as jobs_result
-from nbkit.study.concurrent_layouts import Planned, Setting
-from nbkit.study.concurrent_rounds import Measured
-from nbkit.study.report_study import make
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from tests.study.written_study import write_runs
 
 NOT_PINNED, PINNED = Setting("shared", pinned=False), Setting("shared", pinned=True)
@@ -177,7 +184,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
     assert [len(jobs) for jobs in study.rounds] == [2, 2]
     first, second = (study.runs_by_arm()[job] for job in planned.jobs)
     quiet, compared = make(study), nbkit.compare(first, second)
-    monkeypatch.setattr("nbkit.study.bound_by.others_than", others_than)
+    monkeypatch.setattr("nbkit.reports.bottlenecks.others_than", others_than)
     made = make(study)
 
     assert jobs_by_round == {"0": [*planned.jobs], "1": [*planned.jobs]}

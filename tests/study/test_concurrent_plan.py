@@ -12,12 +12,12 @@ import pytest
 
 from nbkit.datasets.image_folder import list_image_folder
 from nbkit.errors import ConfigError, DeviceError, StoreError
-from nbkit.launch.devices import Candidate
+from nbkit.launch.devices.choice import Candidate
+from nbkit.questions.concurrent_jobs.copies import copy_data
+from nbkit.questions.concurrent_jobs.layouts import Planned, Setting, present_name
+from nbkit.questions.concurrent_jobs.planning import plan
 from nbkit.store.processes import ProcessIdentity
-from nbkit.study.concurrent_copies import copy_data
-from nbkit.study.concurrent_layouts import Planned, Setting, present_name
-from nbkit.study.concurrent_plan import plan
-from nbkit.study.parameters import Parameters
+from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.topology import read_cpus
 from tests.datasets.images import CLASSES, write_folder
 from tests.hostile.strangers import as_stranger, needs_root
@@ -102,8 +102,12 @@ def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
         Candidate("GPU-a", "GPU 0", numa_node=1),
         Candidate("GPU-b", "GPU 1", numa_node=0),
     ]
-    monkeypatch.setattr("nbkit.study.concurrent_plan.read_cpus", lambda: here)
-    monkeypatch.setattr("nbkit.study.concurrent_plan.visible_gpus", lambda _: found)
+    monkeypatch.setattr(
+        "nbkit.questions.concurrent_jobs.planning.read_cpus", lambda: here
+    )
+    monkeypatch.setattr(
+        "nbkit.questions.concurrent_jobs.planning.visible_gpus", lambda _: found
+    )
 
     planned = plan(parameters(device="auto", pinned=[False, True]))
 

@@ -12,11 +12,11 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunFailedError, StoreError
 from nbkit.launch.run import Run
+from nbkit.questions.machines.bundles import _why_not
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json, write_json_once
-from nbkit.study.machines_load import _why_not
-from nbkit.study.order import Slot
-from nbkit.study.starts import end_all, finished_runs, grouped
+from nbkit.studies.order import Slot
+from nbkit.studies.starts import end_all, finished_runs, grouped
 from tests.waiting import patient, wait_until
 
 SLOTS = [Slot(arm, repeat) for repeat in range(2) for arm in ("alone", "a", "b")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from nbkit.study.conditions import _images, describe_images, where_and_when
+from nbkit.reports.conditions import _images, describe_images, where_and_when
 
 PHOTOS = {
     "unreadable": {"count": 0},

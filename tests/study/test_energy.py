@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nbkit.study.energy import joules_per_image
+from nbkit.reports.energy_per_image import joules_per_image
 from tests.widgets.stored_run import WrittenRun, step
 
 WATTS = 300.0

@@ -7,10 +7,10 @@ import html
 import nbformat
 
 import nbkit
+from nbkit.questions.study_report import make
+from nbkit.reports.headline import headline
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study.headline import headline
-from nbkit.study.report_study import make
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from nbkit.widgets.comparison import comparison_html
 from tests.study.written_study import write_runs
 

@@ -6,17 +6,14 @@ import pytest
 
 import nbkit
 from nbkit.cli.main import main
+from nbkit.questions import precision, time_to_accuracy
+from nbkit.questions.precision import planning as precision_plan
+from nbkit.questions.scaling import planning as scaling_plan
+from nbkit.questions.study_report import make
+from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.server.runs import RunTable
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study import (
-    precision,
-    precision_plan,
-    scaling_plan,
-    time_to_accuracy,
-    time_to_accuracy_plan,
-)
-from nbkit.study.report_study import make
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from tests.study import (
     test_precision_plan,
     test_scaling_plan,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nbkit.study.idle_gpus import idle_sample_share
+from nbkit.questions.input_pipeline.idle_gpus import idle_sample_share
 from tests.widgets.stored_run import WrittenRun, step
 
 

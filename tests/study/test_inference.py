@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.analysis.inference import judge_accuracy
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.questions.inference.evidence import _at, prepare
+from nbkit.questions.inference.latency import judge_accuracy
+from nbkit.questions.inference.page import InferenceResult
+from nbkit.questions.inference.planning import InferencePlan
+from nbkit.reports.arms import ArmRun, Arms
+from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings
-from nbkit.study.arms import ArmRun, Arms
-from nbkit.study.devices import Devices
-from nbkit.study.inference import _at, prepare
-from nbkit.study.inference_plan import InferencePlan
-from nbkit.study.inference_result import InferenceResult
-from nbkit.study.report import Note
+from nbkit.studies.devices import Devices
 from tests.analysis.test_inference import saying
 from tests.statistics.test_latency import line
 from tests.study.test_energy import WATTS, write_samples

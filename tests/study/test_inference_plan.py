@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError
+from nbkit.questions.inference.planning import plan
 from nbkit.store.paths import runs_folder
-from nbkit.study.inference_plan import plan
-from nbkit.study.parameters import Parameters
+from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.analysis.tuning import Grid, Setting, Trial, Tuning, tune
 from nbkit.config import ExperimentConfig
 from nbkit.config.pipeline import PIPELINES
+from nbkit.questions.input_pipeline.page import PipelineResult
+from nbkit.questions.input_pipeline.tables import cores_table, tuning_table
+from nbkit.questions.input_pipeline.trials import Grid, Setting, Trial, Tuning, tune
+from nbkit.reports.arm_rows import ArmRun
+from nbkit.reports.arms import Arms
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.summary import summarise_run
-from nbkit.study.arm_rows import ArmRun
-from nbkit.study.arms import Arms
-from nbkit.study.input_pipeline_result import PipelineResult
-from nbkit.study.input_pipeline_tables import cores_table, tuning_table
 
 DEMAND = 432.0
 """Images/s of one emulated GPU."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.tuning import Setting, Trial, tune
 from nbkit.config.pipeline import PIPELINES, pipeline_steps
 from nbkit.datasets import pack, packing
 from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, NotEnoughDataError
-from nbkit.study import input_pipeline_data, input_pipeline_plan, storage_data
-from nbkit.study.input_pipeline_plan import LADDER, plan, with_setting
-from nbkit.study.parameters import Parameters
+from nbkit.questions.input_pipeline import packs as input_pipeline_data
+from nbkit.questions.input_pipeline import planning as input_pipeline_plan
+from nbkit.questions.input_pipeline.planning import LADDER, plan, with_setting
+from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
+from nbkit.questions.storage import cold_cache as storage_data
+from nbkit.studies.parameters import Parameters
 from tests.datasets.images import jpeg
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.worker.images import write_classes

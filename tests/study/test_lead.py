@@ -8,12 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.analysis.diagnose_causes import Cause, Diagnosis
-from nbkit.statistics import noise_floor, ratio
-from nbkit.store.nonfinite import NonFinite
-from nbkit.study.bound_by import ArmsBoundBy
-from nbkit.study.headline import headline
-from nbkit.study.lead import (
+from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.doubts import (
     Doubt,
     doubts,
     lead_of_runs,
@@ -21,8 +17,12 @@ from nbkit.study.lead import (
     told_first,
     without_runs,
 )
-from nbkit.study.order import Slot
-from nbkit.study.report import Figure, Report, SavedReport, Table
+from nbkit.reports.headline import headline
+from nbkit.reports.renderer import Figure, Report, SavedReport, Table
+from nbkit.review.causes import Cause, Diagnosis
+from nbkit.statistics import noise_floor, ratio
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.order import Slot
 
 QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
 
@@ -38,7 +38,7 @@ EVIDENCE = {
 def diagnosed(monkeypatch):
     """Let runs say what disturbed them."""
     monkeypatch.setattr(
-        "nbkit.study.bound_by.diagnose", lambda run: Diagnosis("a run", run.causes)
+        "nbkit.reports.bottlenecks.diagnose", lambda run: Diagnosis("a run", run.causes)
     )
 
 
@@ -256,7 +256,7 @@ def test_no_table_of_ratios_stands_beside_a_doubtful_headline(tmp_path, monkeypa
     saved = told_first(made(), {}, [doubt]).save(tmp_path)
     for report in (saved, made().save(tmp_path / "other")):
         monkeypatch.setattr(
-            "nbkit.study.headline.read_report",
+            "nbkit.reports.headline.read_report",
             lambda path, report=report: {
                 **report.report.to_dict(),
                 "page": str(report.page),
@@ -272,7 +272,9 @@ def test_a_page_without_an_answer_says_why_before_it_shows_what_was_measured(
 ):
     monkeypatch.setattr(Figure, "to_html", lambda self: "<figure>")
     shown: list[object] = []
-    monkeypatch.setattr("nbkit.study.report.display", lambda it, **_: shown.append(it))
+    monkeypatch.setattr(
+        "nbkit.reports.renderer.display", lambda it, **_: shown.append(it)
+    )
     figure = Figure("The answer as a picture", None)
     report = replace(made(), figures=[figure], notes=["A condition."])
     doubt = Doubt("control", "it differed", "Measure again.")

@@ -10,14 +10,14 @@ import pytest
 
 import nbkit
 from nbkit.errors import ParameterError
+from nbkit.questions import machines
+from nbkit.questions.machines.bundles import example_bundles, load
+from nbkit.questions.machines.planning import HERE
+from nbkit.reports.renderer import Note
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, reports_folder, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
-from nbkit.study import machines
-from nbkit.study.machines_load import example_bundles, load
-from nbkit.study.machines_plan import HERE
-from nbkit.study.parameters import Parameters
-from nbkit.study.report import Note
+from nbkit.studies.parameters import Parameters
 
 OPEN = {
     "bundles": None,

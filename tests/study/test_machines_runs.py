@@ -7,12 +7,12 @@ import json
 import pytest
 
 import nbkit
+from nbkit.questions import machines
+from nbkit.questions.machines.bundles import example_bundles, load
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.metrics import to_json_line
 from nbkit.store.paths import RunPaths, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
-from nbkit.study import machines
-from nbkit.study.machines_load import example_bundles, load
 from tests.study.test_machines import change, parameters
 
 TWO, ONE = map(str, example_bundles())

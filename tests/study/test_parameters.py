@@ -13,7 +13,7 @@ from papermill.parameterize import parameterize_notebook
 from papermill.translators import PythonTranslator
 
 from nbkit.errors import ParameterError
-from nbkit.study.parameters import check_parameters, papermill_command
+from nbkit.studies.parameters import check_parameters, papermill_command
 
 DECLARED = """
 gpus: int = 8  # largest number of GPUs

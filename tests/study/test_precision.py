@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 import nbkit
-from nbkit.analysis.answers import judge_answers
-from nbkit.analysis.audit import codes
-from nbkit.analysis.bounds import resnet50_bound
-from nbkit.analysis.layouts import Format
-from nbkit.analysis.published import published
 from nbkit.config import ExperimentConfig
+from nbkit.questions.precision.answers import judge_answers
+from nbkit.questions.precision.layouts import Format
+from nbkit.questions.precision.page import PrecisionResult
+from nbkit.references.rows import published
+from nbkit.reports.arms import ArmRun, Arms
+from nbkit.reports.renderer import Note, Table
+from nbkit.review.bounds import resnet50_bound
+from nbkit.review.findings import codes
 from nbkit.store.summary import summarise_run
-from nbkit.study.arms import ArmRun, Arms
-from nbkit.study.precision import PrecisionResult
-from nbkit.study.report import Note, Table
 
 GPU = "NVIDIA A100-SXM4-80GB"
 RATES = {

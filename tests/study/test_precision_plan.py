@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError
-from nbkit.study.parameters import Parameters
-from nbkit.study.precision_plan import plan
+from nbkit.questions.precision.planning import plan
+from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 

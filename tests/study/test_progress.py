@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from nbkit.study.progress import Progress
+from nbkit.studies.progress import Progress
 
 
 def test_the_time_left_counts_runs_and_not_what_comes_between_them(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
     time = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("nbkit.study.progress.time", time)
-    monkeypatch.setattr("nbkit.study.progress.result", lambda run: "finished")
+    monkeypatch.setattr("nbkit.studies.progress.time", time)
+    monkeypatch.setattr("nbkit.studies.progress.result", lambda run: "finished")
     progress = Progress("demo", 4)
 
     clock.now += 600  # it waits for a quiet machine

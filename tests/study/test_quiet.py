@@ -10,9 +10,9 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.study import quiet
-from nbkit.study.machines_plan import measure
-from nbkit.study.quiet import wait_for, wait_until_quiet
+from nbkit.questions.machines.planning import measure
+from nbkit.studies import quiet
+from nbkit.studies.quiet import wait_for, wait_until_quiet
 from nbkit.telemetry.sample import HostSample
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
@@ -140,14 +140,14 @@ class WaitedError(Exception):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("storage_reads", "read"),
-        ("tuner", "tune_plan"),
-        ("inference_start", "prepare"),
-        ("chexnet_baseline", "baseline"),
+        ("storage.reads", "read"),
+        ("input_pipeline.tuner", "tune_plan"),
+        ("inference.start", "prepare"),
+        ("chexnet.baseline", "baseline"),
     ],
 )
 def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module, name):
-    found = importlib.import_module(f"nbkit.study.{module}")
+    found = importlib.import_module(f"nbkit.questions.{module}")
     config = ExperimentConfig(device="cpu")
     plan = SimpleNamespace(arms={"a": config}, tuned=config, training=config)
 
@@ -165,7 +165,7 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     asked = {}
     study = SimpleNamespace(run=lambda **given: asked.update(given))
     create = SimpleNamespace(create=lambda *_, **__: study)
-    monkeypatch.setattr("nbkit.study.machines_plan.Study", create)
+    monkeypatch.setattr("nbkit.questions.machines.planning.Study", create)
     plan = SimpleNamespace(arms={"a": None}, repeats=1, parameters=None, once={})
 
     measure(plan, wait_for_quiet=600.0)

@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 import nbkit
-from nbkit.analysis.diagnose_causes import Cause, Diagnosis
-from nbkit.study.order import Slot
-from nbkit.study.repeats import chosen
-from nbkit.study.report_study import make
-from nbkit.study.study import Study
+from nbkit.questions.study_report import make
+from nbkit.review.causes import Cause, Diagnosis
+from nbkit.studies.disturbed_starts import chosen
+from nbkit.studies.order import Slot
+from nbkit.studies.study import Study
 from tests.study.written_study import write_runs
 
 
@@ -51,7 +51,7 @@ def interrupt(progress, count):
 def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_again(
     small, capsys, monkeypatch
 ):
-    limit = "nbkit.analysis.diagnose_cpus._QUEUE_SECONDS"
+    limit = "nbkit.review.cpu_checks._QUEUE_SECONDS"
     monkeypatch.setattr(limit, WAITED_SECONDS)
     study = nbkit.Study.create("again", {"a": small(steps=3)}, repeats=3)
     study.run(progress=False)
@@ -61,7 +61,7 @@ def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_a
     assert study.replaced == []  # a study that is whole is left as it is
     shutil.rmtree(first[2].paths.root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbkit.study.study.Progress.repeat", interrupt)
+        patch.setattr("nbkit.studies.study.Progress.repeat", interrupt)
         with pytest.raises(KeyboardInterrupt):
             study.run()
     assert study.missing == []
@@ -85,7 +85,7 @@ def test_a_disturbed_start_is_made_once_more_also_after_an_interrupt_and_never_a
 
 
 def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
-    monkeypatch.setattr("nbkit.study.quiet._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("nbkit.studies.quiet._LOOK_SECONDS", 0.0)
     study = nbkit.Study.create("quiet", {"a": small(steps=3)})
 
     study.run(progress=False, wait_for_quiet=0.01)
@@ -118,7 +118,7 @@ def test_a_report_says_what_the_starts_that_were_replaced_would_have_given(
     [replaced] = study.replaced
     held = Cause("throttled", 0.4, "Clocks were held down.", "Leave.", None)
     monkeypatch.setattr(
-        "nbkit.study.bound_by.diagnose",
+        "nbkit.reports.bottlenecks.diagnose",
         lambda run: Diagnosis("a run", [held] * (run.run_id == replaced.run.run_id)),
     )
     *_, instead = make(study).method
@@ -136,7 +136,7 @@ def test_what_a_run_has_measured_is_no_reason_to_repeat_it(
     late = study.runs_by_arm()["a"][1].run_id
     waited = Cause("other-processes", 0.2, "Others.", "Leave.", None, by_conditions)
     monkeypatch.setattr(
-        "nbkit.study.repeats.diagnose",
+        "nbkit.studies.disturbed_starts.diagnose",
         lambda run: Diagnosis("a run", [waited] * (run.run_id == late)),
     )
 

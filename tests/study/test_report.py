@@ -14,12 +14,12 @@ import pytest
 from nbconvert.exporters import HTMLExporter
 
 from nbkit.errors import StoreError
+from nbkit.reports.bandwidth import Bandwidth
+from nbkit.reports.headline import headline, main
+from nbkit.reports.parts import escape
+from nbkit.reports.renderer import REPORT_MIME, Note, Report, Source, Table
 from nbkit.statistics import allreduce_timing
-from nbkit.study.bandwidth import Bandwidth
-from nbkit.study.headline import headline, main
-from nbkit.study.report import REPORT_MIME, Note, Report, Source, Table
-from nbkit.study.report_parts import escape
-from nbkit.study.starts import ways_on
+from nbkit.studies.starts import ways_on
 
 TABLE = Table(
     "Measured <b>",

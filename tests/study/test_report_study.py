@@ -16,8 +16,8 @@ import nbkit
 from nbkit import registry
 from nbkit.errors import ConfigError, NotEnoughDataError, StoreError
 from nbkit.launch.run import Run
+from nbkit.questions.study_report import report
 from nbkit.store.runs import create_run_folder
-from nbkit.study.report_study import report
 from tests.launch.conftest import PLUGINS
 
 
@@ -38,7 +38,7 @@ def bundle(tmp_path_factory):
         }
         study = nbkit.Study.create("batches", arms, control="batch 2")
         # A start that other tests have disturbed would be made once more.
-        limit = "nbkit.analysis.diagnose_cpus._QUEUE_SECONDS"
+        limit = "nbkit.review.cpu_checks._QUEUE_SECONDS"
         patch.setattr(limit, math.inf)
         study.run(progress=False)
         saved = nbkit.report(study)

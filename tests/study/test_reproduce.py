@@ -12,12 +12,12 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
-from nbkit.launch.provenance import describe_environment
-from nbkit.launch.variables import rank_variables
+from nbkit.launch.code.provenance import describe_environment
+from nbkit.launch.code.variables import rank_variables
+from nbkit.reproduction.planning import ReproductionPlan
+from nbkit.reproduction.repetition import _differences_now
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
-from nbkit.study.reproduce import _differences_now
-from nbkit.study.reproduction_plan import ReproductionPlan
 from tests.checkouts import commit_all, git
 
 # Every module that this process has loaded is a source of a run.

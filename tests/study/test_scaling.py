@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from nbkit.analysis.chart_style import PUBLISHED_COLOURS
-from nbkit.analysis.scaling import MeasuredRun
-from nbkit.analysis.scaling_nodes import node_times
+from nbkit.questions.scaling.nodes import node_times
+from nbkit.questions.scaling.page import ScalingResult
+from nbkit.questions.scaling.planning import ScalingPlan
+from nbkit.questions.scaling.throughput import MeasuredRun
+from nbkit.reports.bandwidth import Bandwidth
+from nbkit.reports.bandwidth import bandwidth as read_bandwidth
+from nbkit.reports.chart_style import PUBLISHED_COLOURS
+from nbkit.reports.renderer import Note, Table
 from nbkit.statistics import allreduce_timing
+from nbkit.statistics import quantities as wording
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study import wording
-from nbkit.study.bandwidth import Bandwidth
-from nbkit.study.bandwidth import bandwidth as read_bandwidth
-from nbkit.study.devices import Devices
-from nbkit.study.report import Note, Table
-from nbkit.study.scaling import ScalingResult
-from nbkit.study.scaling_plan import ScalingPlan
+from nbkit.studies.devices import Devices
 
 A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError
-from nbkit.study.devices import sweep_sizes
-from nbkit.study.parameters import Parameters
-from nbkit.study.scaling_plan import ScalingPlan, plan
-from nbkit.study.study import Study
+from nbkit.questions.scaling.planning import ScalingPlan, plan
+from nbkit.studies.devices import sweep_sizes
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
 from tests.datasets.images import write_folder
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 

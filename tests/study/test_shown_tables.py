@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from nbkit.study.report_study import make
+from nbkit.questions.study_report import make
 from tests.golden.reports import imported
 
 
@@ -20,7 +20,7 @@ from tests.golden.reports import imported
 )
 def test_a_headline_table_says_first_that_an_arm_has_no_run(question, store, tmp_path):
     study = imported(f"{question}/gpu", tmp_path)
-    module = importlib.import_module(f"nbkit.study.{question}")
+    module = importlib.import_module(f"nbkit.questions.{question}.page")
     whole = module.result(study).table._repr_mimebundle_()
     last = [*study.arms][-1]
     for run in study.runs_by_arm()[last]:

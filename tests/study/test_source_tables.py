@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nbkit.analysis.audit import Audit, Finding
-from nbkit.analysis.source_statistics import SourceStatistic
-from nbkit.study.source_tables import audit_notes, statistics_table
+from nbkit.reports.source_statistics import SourceStatistic
+from nbkit.reports.source_tables import audit_notes, statistics_table
+from nbkit.review.findings import Audit, Finding
 
 OURS = SourceStatistic(
     label="median step",

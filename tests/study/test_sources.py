@@ -10,10 +10,10 @@ import nbformat
 import pytest
 
 import nbkit
-from nbkit.study.coercion import coerce
-from nbkit.study.notebooks import notebooks
-from nbkit.study.parameters import _declared
-from nbkit.study.sources import main, questions, reports, sources_table, state
+from nbkit.questions.sources import main, questions, reports, sources_table, state
+from nbkit.studies.coercion import coerce
+from nbkit.studies.notebooks import notebooks
+from nbkit.studies.parameters import _declared
 
 QUESTIONS = {one.notebook: one for one in questions()}
 FIELDS = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
@@ -77,7 +77,9 @@ def test_the_newest_finished_study_of_a_kind_says_what_became_of_it(store):
 
 def test_it_is_a_command(store):
     done = subprocess.run(
-        [sys.executable, "-m", "nbkit.study.sources"], capture_output=True, text=True
+        [sys.executable, "-m", "nbkit.questions.sources"],
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stderr

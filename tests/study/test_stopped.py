@@ -8,7 +8,7 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunStoppedError
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 from tests.study.written_study import write_runs
 
 BASE = ExperimentConfig(
@@ -34,7 +34,7 @@ def stop(request, monkeypatch):
     def start_run(*_, **__):
         raise request.param
 
-    monkeypatch.setattr("nbkit.study.study.start_run", start_run)
+    monkeypatch.setattr("nbkit.studies.study.start_run", start_run)
     return request.param
 
 
@@ -77,7 +77,7 @@ def test_what_stopped_a_study_is_raised_even_where_there_is_no_headline(
     def broken(study):
         raise KeyError(study)
 
-    monkeypatch.setattr("nbkit.study.report_study.make", broken)
+    monkeypatch.setattr("nbkit.questions.study_report.make", broken)
     with pytest.raises(stop):
         written([("plain", 0)]).run()
 

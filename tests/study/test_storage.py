@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from nbkit.questions.storage.epochs import EpochRow
+from nbkit.questions.storage.page import StorageResult
+from nbkit.questions.storage.places import Place, Source
+from nbkit.questions.storage.reads import Reads
+from nbkit.questions.storage.tables import epochs_table
 from nbkit.readspeed import measure
 from nbkit.readspeed.places import describe_place
+from nbkit.reports.renderer import Figure, Table
 from nbkit.statistics import summarise
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study.report import Figure, Table
-from nbkit.study.storage import StorageResult
-from nbkit.study.storage_places import Place, Source
-from nbkit.study.storage_reads import Reads
-from nbkit.study.storage_rows import EpochRow
-from nbkit.study.storage_tables import epochs_table
 from tests.disk import on_disk
 
 EMULATED = {

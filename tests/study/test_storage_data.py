@@ -16,12 +16,12 @@ from nbkit.datasets.find import find
 from nbkit.datasets.manifest import manifest_name, read_manifest
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, NotColdError
+from nbkit.questions.storage import cold_cache as storage_data
+from nbkit.questions.storage.cold_cache import described_data
 from nbkit.readspeed import resident_share
 from nbkit.store.paths import manifests_folder
-from nbkit.study import storage_data
-from nbkit.study.kinds import before_start
-from nbkit.study.photo_copies import put_photos
-from nbkit.study.storage_data import described_data
+from nbkit.studies.kinds import before_start
+from nbkit.studies.photo_copies import put_photos
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 from tests.readspeed.conftest import held

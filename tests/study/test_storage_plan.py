@@ -10,11 +10,13 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, ParameterError
 from nbkit.launch.submit import existing_data
-from nbkit.study import storage_data, storage_places, storage_plan
-from nbkit.study.devices import Devices
-from nbkit.study.parameters import Parameters, check_parameters
-from nbkit.study.storage_plan import plan
-from nbkit.study.storage_reads import read
+from nbkit.questions.storage import cold_cache as storage_data
+from nbkit.questions.storage import places as storage_places
+from nbkit.questions.storage import planning as storage_plan
+from nbkit.questions.storage.planning import plan
+from nbkit.questions.storage.reads import read
+from nbkit.studies.devices import Devices
+from nbkit.studies.parameters import Parameters, check_parameters
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 

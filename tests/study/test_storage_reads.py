@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.questions.storage import cold_cache as storage_data
+from nbkit.questions.storage.planning import plan
+from nbkit.questions.storage.reads import Reads, read
+from nbkit.questions.storage.timeline import arrived_bytes, epoch_moments
 from nbkit.store.paths import RunPaths
-from nbkit.study import storage_data
-from nbkit.study.storage_over_time import arrived_bytes, epoch_moments
-from nbkit.study.storage_plan import plan
-from nbkit.study.storage_reads import Reads, read
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 from tests.study.test_storage_plan import parameters

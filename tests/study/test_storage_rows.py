@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from nbkit.questions.storage.epochs import epoch_row
 from nbkit.readspeed.places import counter_of, kind_of
 from nbkit.store.paths import RunPaths
-from nbkit.study.storage_rows import epoch_row
 
 BYTES_PER_IMAGE = 1000
 PROVEN = {"cache": "cold", "cache_proven": "yes"}

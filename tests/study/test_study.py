@@ -24,7 +24,7 @@ from nbkit.errors import (
 from nbkit.launch.start import start_run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
-from nbkit.study.parameters import Parameters
+from nbkit.studies.parameters import Parameters
 from tests.launch.test_namespaces import forget
 from tests.training import train_here
 from tests.waiting import patient, wait_until
@@ -322,7 +322,9 @@ def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
         study.paths.study.write_text(json.dumps({**content, "executor": other}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbkit.study.progress.Progress.end", lambda _, *a: take_over(*a))
+        patch.setattr(
+            "nbkit.studies.progress.Progress.end", lambda _, *a: take_over(*a)
+        )
         with pytest.raises(RunError, match="another process executes study"):
             study.run(progress=False)
 
@@ -341,7 +343,7 @@ def test_a_start_that_cannot_be_written_down_is_stopped(small, monkeypatch):
         study.paths.study.write_text(json.dumps({**content, "executor": other}))
         return run
 
-    monkeypatch.setattr("nbkit.study.study.start_run", start_and_lose_the_study)
+    monkeypatch.setattr("nbkit.studies.study.start_run", start_and_lose_the_study)
     with pytest.raises(RunError, match="another process executes study"):
         study.run(progress=False)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 import nbkit
-from nbkit.analysis.time_to_target import RecipeTimes
 from nbkit.errors import NotEnoughDataError
+from nbkit.questions.time_to_accuracy.page import TimeToAccuracyResult, _whole
+from nbkit.questions.time_to_accuracy.page import result as read
+from nbkit.questions.time_to_accuracy.tables import printed_times
+from nbkit.recipes.training import training_recipe
+from nbkit.review.milestones import RecipeTimes
 from nbkit.store.nonfinite import NonFinite
-from nbkit.study.order import of_repeat
-from nbkit.study.time_to_accuracy import TimeToAccuracyResult, _whole
-from nbkit.study.time_to_accuracy import result as read
-from nbkit.study.time_to_accuracy_tables import printed_times
-from nbkit.study.training_recipes import training_recipe
+from nbkit.studies.order import of_repeat
 from tests.analysis.test_charts_time_to_accuracy import trained
 from tests.analysis.trained_run import trained_run
 

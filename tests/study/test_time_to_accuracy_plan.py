@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import ConfigError
-from nbkit.study import time_to_accuracy_plan as plan_module
-from nbkit.study.parameters import Parameters
-from nbkit.study.time_to_accuracy_plan import plan
+from nbkit.questions.time_to_accuracy import planning as plan_module
+from nbkit.questions.time_to_accuracy.planning import plan
+from nbkit.studies.parameters import Parameters
 from nbkit.worker.data import synthetic
 from tests.datasets.images import write_folder, write_table
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu

@@ -7,7 +7,7 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.study.training_recipes import training_recipe, training_recipe_names
+from nbkit.recipes.training import training_recipe, training_recipe_names
 
 NAMES = training_recipe_names()
 
@@ -28,7 +28,7 @@ def test_every_recipe_is_a_configuration_with_target_and_source(name):
 
 
 def test_names_differ_from_those_of_recipes_that_reproduce_a_report():
-    from nbkit.study.recipes import recipe_names
+    from nbkit.recipes.catalogue import recipe_names
 
     assert not set(NAMES) & set(recipe_names())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import nbkit
-from nbkit.analysis.diagnose_causes import Cause, Diagnosis
-from nbkit.analysis.tuning import Grid, Setting
 from nbkit.errors import RunFailedError, StoreError
+from nbkit.questions.input_pipeline.trials import Grid, Setting
+from nbkit.questions.input_pipeline.tuner import tune_loading
+from nbkit.review.causes import Cause, Diagnosis
 from nbkit.store.record import RunState
-from nbkit.study.tuner import tune_loading
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
 ):
     cause = Cause("other-processes", 0.5, "Others were there.", "wait.", None)
     told = Diagnosis("a trial", [cause])
-    monkeypatch.setattr("nbkit.study.tuner.diagnose", lambda run: told)
+    monkeypatch.setattr(
+        "nbkit.questions.input_pipeline.tuner.diagnose", lambda run: told
+    )
     grid = Grid(["tfrecord", "torch"], [1], [2])
 
     found = tune_loading(loading, grid, Setting(1, 2, "tfrecord"), most_trials=2)
@@ -57,7 +59,7 @@ def test_a_trial_ends_with_a_search_that_cannot_show_its_progress(loading, monke
         shown.append(run)
         raise StoreError
 
-    monkeypatch.setattr("nbkit.study.tuner.Progress.poll", poll)
+    monkeypatch.setattr("nbkit.questions.input_pipeline.tuner.Progress.poll", poll)
     with pytest.raises(StoreError):
         tune_loading(loading, Grid(["torch"], [1], [2]), Setting(1, 2, "torch"))
 

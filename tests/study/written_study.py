@@ -12,7 +12,7 @@ from nbkit.store.metrics import to_json_line
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.runs import create_run_folder
-from nbkit.study.study import Study
+from nbkit.studies.study import Study
 
 __all__ = ["write_runs"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbkit.analysis.compare import RunFacts, compare_arms
+from nbkit.reproduction.differences import RunFacts, compare_arms
 from nbkit.widgets.comparison import comparison_html
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from nbkit.widgets.follower import Follower
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step

@@ -22,8 +22,8 @@ from nbkit.config import (
 )
 from nbkit.config import experiment as experiment_source
 from nbkit.errors import ConfigError
-from nbkit.launch.gpu_pool import Claim, Lease
-from nbkit.study.recipes import recipe, recipe_names
+from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.recipes.catalogue import recipe, recipe_names
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.sample import GpuProcess, GpuSample

@@ -150,7 +150,7 @@ def test_the_job_script_starts_the_python_that_setup_chooses(setup, python):
 
     shown = Check({}, config).commands([])[1]
 
-    assert f"exec {python} -P -m nbkit.launch.slurm_job" in shown["text"]
+    assert f"exec {python} -P -m nbkit.launch.slurm.job" in shown["text"]
 
 
 def test_the_command_of_a_slurm_run_is_its_job_script():

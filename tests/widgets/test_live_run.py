@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from nbkit.analysis.live.log_tail import MOST_LINES, LogTail
-from nbkit.analysis.live.run import LiveRun
-from nbkit.analysis.live.series import MOST_POINTS, Series
+from nbkit.live.log_tail import MOST_LINES, LogTail
+from nbkit.live.run import LiveRun
+from nbkit.live.series import MOST_POINTS, Series
 from nbkit.widgets.picture import picture
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -88,7 +88,7 @@ def test_numbers_are_those_of_the_summary_once_the_run_has_ended(tmp_path, monke
     assert live.read() is True
 
     numbers, summary = live.snapshot()["numbers"], written.run.summary
-    monkeypatch.setattr("nbkit.analysis.live.metrics.median", None)
+    monkeypatch.setattr("nbkit.live.metrics.median", None)
     assert live.read() is True, "what does not change is not computed again"
     assert numbers["measured"]["images_per_second"] == summary.images_per_second
     assert numbers["measured"]["median"] == summary.images_per_second_median

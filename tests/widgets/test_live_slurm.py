@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from nbkit.analysis.live import devices
-from nbkit.analysis.live.devices import LiveDevices
-from nbkit.analysis.live.run import LiveRun
 from nbkit.launch.run_progress import RunPosition, result
+from nbkit.live import devices
+from nbkit.live.devices import LiveDevices
+from nbkit.live.run import LiveRun
 from nbkit.store.progress import queue_words
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture

@@ -7,10 +7,10 @@ import json
 import pytest
 
 import nbkit
-from nbkit.analysis.live.rows import run_numbers
-from nbkit.analysis.live.run import LiveRun
 from nbkit.cli.main import main
 from nbkit.launch.run_progress import RunPosition, result
+from nbkit.live.rows import run_numbers
+from nbkit.live.run import LiveRun
 from nbkit.server.runs import RunTable
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import show_table

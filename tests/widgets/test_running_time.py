@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.analysis.live.rows import run_numbers
-from nbkit.analysis.live.run import LiveRun
-from nbkit.analysis.live.running_time import running_time
+from nbkit.live.rows import run_numbers
+from nbkit.live.run import LiveRun
+from nbkit.live.running_time import running_time
 from nbkit.store.record import RunState
 from nbkit.widgets.picture import picture
 from tests.widgets.stored_run import WrittenRun

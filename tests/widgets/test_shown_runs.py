@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbkit.analysis.live.run import LiveRun
+from nbkit.live.run import LiveRun
 from nbkit.widgets import shown_runs
 from nbkit.widgets.shown_runs import _Shown
 from tests.widgets.stored_run import WrittenRun, step

@@ -49,7 +49,7 @@ def cells(page):
 
 
 def test_the_chart_of_a_report_can_be_saved_as_a_picture(tmp_path):
-    bundle = resources.files("nbkit") / "study/bundles/one-cpu-vm.zip"
+    bundle = resources.files("nbkit") / "questions/machines/bundles/one-cpu-vm.zip"
     study = nbkit.import_bundle(str(bundle)).study_id
 
     figure, *_ = nbkit.report(study).report.figures

@@ -11,9 +11,9 @@ import pytest
 from ipywidgets import VBox
 
 import nbkit
-from nbkit.analysis.live.rows import ended_rate, run_numbers
-from nbkit.analysis.live.run import LiveRun
 from nbkit.launch.run import RunList
+from nbkit.live.rows import ended_rate, run_numbers
+from nbkit.live.run import LiveRun
 from nbkit.store.progress import progress
 from nbkit.store.record import RunState
 from nbkit.widgets import table as table_module

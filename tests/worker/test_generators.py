@@ -15,9 +15,9 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
 from nbkit.worker import checkpoint
-from nbkit.worker.context import Context
 from nbkit.worker.generators import pack, random_state, restore_random_state, unpack
 from nbkit.worker.rank import Rank
+from nbkit.worker.rank_context import Context
 
 BITS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox]
 MADE: dict[str, Callable[[], Any]] = {

@@ -7,15 +7,16 @@ import pytest
 import torch
 
 import nbkit
-from nbkit.analysis.live.metrics import LiveMetrics
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.live.metrics import LiveMetrics
 from nbkit.statistics import latency_timings
 from nbkit.store.paths import RunPaths
 from nbkit.store.predictions import read_predictions
 from nbkit.store.progress import progress
 from nbkit.store.runs import StoredRun
-from nbkit.worker import context, inference, models
+from nbkit.worker import inference, models
+from nbkit.worker import rank_context as context
 from nbkit.worker.inference import infer
 from nbkit.worker.quantize import multiply_adds, quantize
 from nbkit.worker.rank import Rank

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from nbkit import clock
-from nbkit.analysis.time_to_target import time_to_target
 from nbkit.config import ExperimentConfig
+from nbkit.reports.energy_per_image import joules_per_image
+from nbkit.review.milestones import time_to_target
 from nbkit.store.record import utc_now
-from nbkit.study.energy import joules_per_image
 from nbkit.worker import metrics_log, step_clock
 from nbkit.worker.metrics_log import MetricsLog, Window
 from nbkit.worker.step_clock import StepClock

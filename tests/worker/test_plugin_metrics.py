@@ -16,7 +16,8 @@ from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import RunPaths
 from nbkit.store.progress import progress
-from nbkit.worker import context, data, models
+from nbkit.worker import data, models
+from nbkit.worker import rank_context as context
 from nbkit.worker.load import load
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank

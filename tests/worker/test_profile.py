@@ -9,8 +9,8 @@ import pytest
 from torch.autograd.profiler_util import FunctionEventAvg
 
 import nbkit
-from nbkit.analysis.diagnose_causes import Diagnosis
 from nbkit.errors import ConfigError
+from nbkit.review.causes import Diagnosis
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json
 from nbkit.store.runs import StoredRun

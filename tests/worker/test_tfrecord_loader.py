@@ -9,7 +9,7 @@ from nbkit.config import pipeline as config_pipeline
 from nbkit.config.pipeline import PIPELINES
 from nbkit.datasets import pack
 from nbkit.errors import ConfigError
-from nbkit.study.input_pipeline_plan import LADDER
+from nbkit.questions.input_pipeline.planning import LADDER
 from nbkit.worker.data import tfrecord
 from tests.worker.images import (
     CLASSES,

@@ -1,0 +1,1 @@
+"""How long, how dear and how large a training will be."""

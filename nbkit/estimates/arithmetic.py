@@ -1,0 +1,240 @@
+"""How long a whole training would take, projected from a rate.
+
+The rate is measured in a short run, or one that others published; the epochs are those
+of a training recipe. Nothing here was measured as a whole, and nothing stands beside
+measured times without the word projected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median, median_low
+from typing import Literal
+
+from nbkit.errors import ConfigError
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.references.rows import PublishedRow, PublishedRows, lookup
+from nbkit.statistics import Summary
+
+_COMPARABLE = {"fp16": ("fp16", "bf16"), "bf16": ("bf16", "fp16")}
+"""Formats with the same peak."""
+
+_16_BITS = _COMPARABLE["fp16"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A whole training."""
+
+    recipe: str
+    model: str
+    image_size: int
+    train_images: int
+    evaluation_images: int
+    epochs: int
+    """Expected; all that the recipe allows if the number it takes is not published."""
+    epochs_low: int
+    epochs_high: int
+    """Fewest and most that were published, over seeds."""
+    evaluation_period_epochs: int
+    evaluation_offset_epochs: int = 0
+
+    def evaluations(self, epochs: int) -> int:
+        """Return how many evaluations that many epochs have."""
+        period, offset = self.evaluation_period_epochs, self.evaluation_offset_epochs
+        return evaluations_until(epochs, period, offset)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A projected training; None is unknown."""
+
+    where: str
+    """On what, such as ``8 x H100-SXM-80GB``."""
+    origin: Literal["measured rate, projected", "published rate, projected"]
+    images_per_second: float
+    rate_low: float | None
+    rate_high: float | None
+    """Ends of the rate's interval (measured), or slowest and fastest (published)."""
+    rate_n: int
+    """Runs, or published rows."""
+    epochs: int
+    training_seconds: float
+    evaluation_seconds: float | None
+    """Of all evaluations."""
+    startup_seconds: float | None
+    """From the start of the processes to the first image; not part of `seconds`."""
+    seconds: float
+    """Training, and evaluations where they are known: what a time to target is."""
+    seconds_low: float | None
+    seconds_high: float | None
+    """With the fewest epochs at the highest rate, and the other way round."""
+    joules: float | None
+    """Of the GPUs while they train."""
+    published_minutes: tuple[float, ...] = ()
+    """What the same rows say of the whole, to the target."""
+    rows: tuple[PublishedRow, ...] = ()
+    """From which a published rate is."""
+    precision: str | None = None
+    """Number format of the runs, or of the rows."""
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Of training, without evaluation."""
+        return self.training_seconds / self.epochs
+
+
+def evaluations_until(epochs: int, period: int, offset: int = 0) -> int:
+    """Return how many evaluations a training of so many epochs has."""
+    due = sum(
+        epoch > offset and (epoch - offset) % period == 0
+        for epoch in range(1, epochs + 1)
+    )
+    at_end = epochs <= offset or (epochs - offset) % period != 0
+    return due + at_end
+
+
+def project(
+    workload: Workload,
+    rates: Summary,
+    *,
+    where: str,
+    evaluation_images_per_second: float | None = None,
+    startup_seconds: float | None = None,
+    joules_per_image: float | None = None,
+    precision: str | None = None,
+) -> Estimate:
+    """Project a whole training from the measured rates of short runs."""
+    images = workload.train_images * workload.epochs
+    shown = workload.evaluation_images * workload.evaluations(workload.epochs)
+    evaluation = (
+        shown / evaluation_images_per_second if evaluation_images_per_second else None
+    )
+    ends = _ends(workload, rates.ci_low, rates.ci_high, evaluation_images_per_second)
+    return Estimate(
+        where=where,
+        origin="measured rate, projected",
+        images_per_second=rates.median,
+        rate_low=rates.ci_low,
+        rate_high=rates.ci_high,
+        rate_n=rates.n,
+        epochs=workload.epochs,
+        training_seconds=images / rates.median,
+        evaluation_seconds=evaluation,
+        startup_seconds=startup_seconds,
+        seconds=images / rates.median + (evaluation or 0.0),
+        seconds_low=ends[0] if ends else None,
+        seconds_high=ends[1] if ends else None,
+        joules=None if joules_per_image is None else joules_per_image * images,
+        precision=precision,
+    )
+
+
+def from_published(
+    workload: Workload, gpus: Iterable[str], *, precision: str, world_size: int = 8
+) -> list[Estimate]:
+    """Project a whole training on GPUs of which others published a training rate."""
+    found: dict[str, Estimate] = {}
+    for asked in gpus:
+        if canonical_gpu_name(asked) is None:
+            message = (
+                f"gpu={asked!r} is not a GPU of the published results; use one such as "
+                "A100, H100-SXM-80GB or V100-SXM2-16GB."
+            )
+            raise ConfigError(message)
+        for name, rows in _rows(workload, asked, precision, world_size).items():
+            found.setdefault(name, _of_rows(workload, name, rows))
+    return list(found.values())
+
+
+def _rows(
+    workload: Workload, asked: str, precision: str, world_size: int
+) -> dict[str, list[PublishedRow]]:
+    """Return the rows of one size by product."""
+    formats = _COMPARABLE.get(precision, (precision,))
+    rows: PublishedRows = lookup(model=workload.model, gpu_name=asked, data="real")
+    by_product: dict[str, list[PublishedRow]] = {}
+    for row in rows:
+        if row.images_per_second:
+            by_product.setdefault(row.gpu_name or "", []).append(row)
+    by_product = {
+        name: usable
+        for name, many in by_product.items()
+        if (usable := _of_formats(many, formats) or _of_formats(many, _16_BITS))
+    }
+    exact = canonical_gpu_name(asked) or ""
+    is_family = any(name.startswith(f"{exact}-") for name in by_product)
+    if exact in by_product and not is_family:
+        # A report's A100-80GB may be the product, but rows that name it say more.
+        by_product = {exact: by_product[exact]}
+    return {name: _of_size(many, world_size) for name, many in by_product.items()}
+
+
+def _of_formats(
+    rows: Sequence[PublishedRow], formats: Sequence[str]
+) -> list[PublishedRow]:
+    return [row for row in rows if row.precision in formats]
+
+
+def _of_size(rows: Sequence[PublishedRow], world_size: int) -> list[PublishedRow]:
+    """Return the rows of that many GPUs; of the fewest where there are none."""
+    sizes = {row.world_size for row in rows}
+    size = world_size if world_size in sizes else min(sizes)
+    return [row for row in rows if row.world_size == size]
+
+
+def _of_rows(workload: Workload, name: str, rows: Sequence[PublishedRow]) -> Estimate:
+    rates = [row.images_per_second or 0.0 for row in rows]
+    rate = median_low(rates)
+    images = workload.train_images * workload.epochs
+    low, high = min(rates), max(rates)
+    ends = _ends(workload, low, high, None)
+    return Estimate(
+        where=f"{rows[0].world_size} x {name}",
+        origin="published rate, projected",
+        images_per_second=rate,
+        rate_low=low,
+        rate_high=high,
+        rate_n=len(rows),
+        epochs=workload.epochs,
+        training_seconds=images / rate,
+        evaluation_seconds=None,
+        startup_seconds=None,
+        seconds=images / rate,
+        seconds_low=ends[0] if ends else None,
+        seconds_high=ends[1] if ends else None,
+        joules=None,
+        published_minutes=tuple(
+            sorted(
+                row.time_to_target_minutes for row in rows if row.time_to_target_minutes
+            )
+        ),
+        rows=tuple(rows),
+        precision=" or ".join(sorted({row.precision or "unknown" for row in rows})),
+    )
+
+
+def _ends(
+    workload: Workload,
+    low: float | None,
+    high: float | None,
+    evaluation_rate: float | None,
+) -> tuple[float, float] | None:
+    """Return the fewest epochs at the highest rate, and the most at the lowest."""
+    if low is None or high is None:
+        return None
+
+    def seconds(epochs: int, rate: float) -> float:
+        shown = workload.evaluation_images * workload.evaluations(epochs)
+        evaluation = shown / evaluation_rate if evaluation_rate else 0.0
+        return workload.train_images * epochs / rate + evaluation
+
+    return seconds(workload.epochs_low, high), seconds(workload.epochs_high, low)
+
+
+def expected_epochs(counts: Sequence[int], most: int) -> tuple[int, int, int]:
+    """Return expected, fewest and most epochs of published counts, else ``most``."""
+    if not counts:
+        return most, most, most
+    return round(median(counts)), min(counts), max(counts)

@@ -1,0 +1,366 @@
+"""`estimate`: how long, and how dear, a whole training would be, from a short run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.estimates.arithmetic import (
+    Estimate,
+    Workload,
+    expected_epochs,
+    from_published,
+    project,
+)
+from nbkit.launch.run import attach
+from nbkit.recipes.training import TrainingRecipe, training_recipe
+from nbkit.reports.arm_tables import each_run
+from nbkit.reports.energy_per_image import joules_per_image
+from nbkit.reports.parts import MimeBundle, Source, Table
+from nbkit.review.milestones import cost, startup_seconds
+from nbkit.statistics import interval_in_words, median_of
+from nbkit.statistics import quantities as wording
+from nbkit.store.runs import StoredRun
+
+GPUS = ("A100-SXM4-80GB", "H100-SXM-80GB", "H200-SXM-141GB")
+"""Of which most is published."""
+
+_COLUMNS = (
+    *("projected on", "from", "precision", "images/s", "rates", "an epoch"),
+    *("evaluations", "in all", "range", "energy", "cost", "start"),
+)
+
+
+@dataclass(frozen=True)
+class WholeTraining:
+    """What a whole training is projected to take, here and elsewhere."""
+
+    workload: Workload
+    recipe: TrainingRecipe
+    estimates: tuple[Estimate, ...]
+    """Of this machine first, if it was measured; then of published rates."""
+    price_per_hour: float | None = None
+    currency: str = "USD"
+    functional: bool = False
+    """Whether CPU processes were used instead of GPUs in the short run."""
+    conditions: str = ""
+    """In what the short runs are not the whole; empty without one."""
+    rates: tuple[float, ...] = ()
+    """Images/s of each short run."""
+
+    @property
+    def table(self) -> Table:
+        """Every estimate, each with what it is projected from."""
+        return Table(
+            f"Projected: {self.recipe.name}, {self.workload.epochs} epochs of "
+            f"{self.workload.train_images:,} images",
+            _COLUMNS,
+            [self._cells(one) for one in self.estimates],
+            self._notes,
+            {
+                "origin": [one.origin for one in self.estimates],
+                "seconds": [one.seconds for one in self.estimates],
+                "seconds_low": [one.seconds_low for one in self.estimates],
+                "seconds_high": [one.seconds_high for one in self.estimates],
+                "seconds_per_epoch": [e.seconds_per_epoch for e in self.estimates],
+                "images_per_second": [e.images_per_second for e in self.estimates],
+            },
+        )
+
+    @property
+    def sources(self) -> list[Source]:
+        """Where rates and epochs were published."""
+        found = [self.recipe.source]
+        if self.recipe.epochs_source is not None:
+            found.append(self.recipe.epochs_source)
+        rows = [row for one in self.estimates for row in one.rows]
+        return list(dict.fromkeys([*found, *(Source(r.source, r.url) for r in rows)]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "workload": asdict(self.workload),
+            "price_per_hour": self.price_per_hour,
+            "currency": self.currency,
+            "estimates": [
+                {**asdict(one), "rows": [asdict(row) for row in one.rows]}
+                for one in self.estimates
+            ],
+        }
+
+    def _cells(self, one: Estimate) -> list[str | None]:
+        is_here = one.origin.startswith("measured")
+        counted = f"{one.rate_n} run{'' if one.rate_n == 1 else 's'}"
+        spent = cost(one.seconds, self.price_per_hour) if is_here else None
+        return [
+            one.where,
+            counted if is_here else f"{one.rate_n} published",
+            one.precision,
+            wording.rate(one.images_per_second),
+            _ends(one.rate_low, one.rate_high, wording.rate),
+            wording.duration(one.seconds_per_epoch),
+            wording.duration(one.evaluation_seconds),
+            wording.duration(one.seconds),
+            _ends(one.seconds_low, one.seconds_high, wording.duration),
+            wording.energy(one.joules),
+            wording.price(spent, self.currency),
+            wording.duration(one.startup_seconds),
+        ]
+
+    @property
+    def _notes(self) -> list[str]:
+        work, counts = self.workload, self.recipe.epochs_to_target
+        epochs = (
+            f"{work.epochs} epochs, {work.epochs_low} to {work.epochs_high} over "
+            f"{len(counts)} published seeds"
+            if counts
+            else f"all {work.epochs} epochs that the recipe allows, since the number "
+            "that it takes is not published"
+        )
+        notes = [
+            f"Nothing in this table was measured as a whole. Time is {epochs}, over "
+            "the rate. The range has the fewest epochs at the highest rate, and the "
+            "most at the lowest: of runs the ends of the rate's 95 % interval, of "
+            "published rates the slowest and fastest row.",
+            "In all: training and evaluations, as a measured time to target; the start "
+            "is listed separately and is in no sum and no cost. Published rates do not "
+            "include evaluations; their rows are the time of training alone. The price "
+            "is that of this machine.",
+        ]
+        notes += [self.conditions] if self.conditions else []
+        asked = self.recipe.fields.get("precision")
+        other = [e.where for e in self.estimates if not _has_format(e, asked)]
+        if other:
+            notes.append(
+                f"Another number format than the recipe's {asked}, so the rates are "
+                f"not of the same work: {', '.join(other)}."
+            )
+        alone = [one for one in self.estimates if one.rate_low is None]
+        notes += [f"{one.where}: no interval from a single run." for one in alone]
+        notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
+        if self.functional:
+            notes.append(
+                "CPU, functional: CPU processes were used instead of GPUs, which shows "
+                "that the projection works and says nothing about a GPU."
+            )
+        return notes
+
+    def __repr__(self) -> str:
+        return self.table.to_text()
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        return self.table._repr_mimebundle_()
+
+
+def estimate(
+    runs: StoredRun | str | Sequence[StoredRun | str] | None,
+    recipe: str = "netapp_lars",
+    *,
+    gpus: Sequence[str] = GPUS,
+    price_per_hour: float | None = None,
+    currency: str = "USD",
+) -> WholeTraining:
+    """Project how long a whole training takes: here, and on GPUs others published.
+
+    Parameters
+    ----------
+    runs
+        A short training run of the recipe's model and image size on this machine, its
+        id, or several equal runs for an interval; None projects only published rates.
+        Their evaluations show how long evaluations take.
+    recipe
+        Name of a training recipe of a known set of images.
+    gpus
+        GPUs whose published training rates are projected.
+    price_per_hour
+        Of all devices of the runs together.
+    currency
+        Of the price, for the table.
+
+    Returns
+    -------
+    WholeTraining
+        Displayed as a table; every number in it is labelled as projected.
+
+    Raises
+    ------
+    ConfigError
+        If the runs do not have the recipe's model and size or differ, or the recipe is
+        not for a particular data set.
+    NotEnoughDataError
+        If a run has no measured step.
+
+    Examples
+    --------
+    >>> run = nbkit.launch(model="resnet50", gpus=8, precision="fp16", steps=200)
+    ... # doctest: +SKIP
+    >>> nbkit.estimate(run.wait(), price_per_hour=32.0)  # doctest: +SKIP
+    """
+    chosen = training_recipe(recipe)
+    work = workload(chosen)
+    measured = [] if runs is None else _runs(runs)
+    for run in measured:
+        _check(run, chosen)
+    _check_alike(measured)
+    on_gpus = [run for run in measured if run.summary.device_type == "cuda"]
+    size = on_gpus[0].config.world_size if on_gpus else 8
+    here = [_here(work, measured)] if measured else []
+    others = elsewhere(chosen, gpus, world_size=size)
+    return WholeTraining(
+        workload=work,
+        recipe=chosen,
+        estimates=(*here, *others),
+        price_per_hour=price_per_hour,
+        currency=currency,
+        functional=bool(measured) and not on_gpus,
+        conditions=_conditions(measured, chosen) if measured else "",
+        rates=tuple(r for run in measured if (r := run.summary.images_per_second)),
+    )
+
+
+def elsewhere(
+    recipe: TrainingRecipe, gpus: Sequence[str], *, world_size: int = 8
+) -> list[Estimate]:
+    """Project a recipe on GPUs with published rates; those without are left out."""
+    precision = recipe.fields.get("precision", "fp16")
+    work = workload(recipe)
+    return from_published(work, gpus, precision=precision, world_size=world_size)
+
+
+def workload(recipe: TrainingRecipe) -> Workload:
+    """Return what a recipe trains as a whole."""
+    if recipe.train_images is None or recipe.evaluation_images is None:
+        message = (
+            f"recipe={recipe.name!r} is for any images, so the size of an epoch is "
+            "unknown; use torchvision_sgd or netapp_lars."
+        )
+        raise ConfigError(message)
+    likely, fewest, most = expected_epochs(recipe.epochs_to_target, recipe.epochs)
+    return Workload(
+        recipe=recipe.name,
+        model=recipe.fields["model"],
+        image_size=recipe.fields["image_size"],
+        train_images=recipe.train_images,
+        evaluation_images=recipe.evaluation_images,
+        epochs=likely,
+        epochs_low=fewest,
+        epochs_high=most,
+        evaluation_period_epochs=recipe.fields["evaluation_period_epochs"],
+        evaluation_offset_epochs=recipe.fields.get("evaluation_offset_epochs", 0),
+    )
+
+
+def _runs(given: object) -> list[StoredRun]:
+    """Return the runs that are meant: one, its id, or several of them."""
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    runs = [attach(one) if isinstance(one, str) else one for one in several]
+    found = [one for one in runs if isinstance(one, StoredRun)]
+    others = [one for one in runs if not isinstance(one, StoredRun)]
+    if others or not found:
+        what = f"a {type(others[0]).__name__}" if others else "0 runs"
+        message = (
+            f"runs={what}, but an estimate needs 1 run or more; use a run, its id, a "
+            "list of them, or None for published rates alone."
+        )
+        raise ConfigError(message)
+    return found
+
+
+def _check_alike(runs: Sequence[StoredRun]) -> None:
+    lines = []
+    for name, values in _alike(runs).items():
+        if len(set(values)) > 1:
+            said = ", ".join(dict.fromkeys(map(str, values)))
+            lines.append(
+                f"runs differ in {name} ({said}), so their rates cannot be combined; "
+                "use runs of one kind."
+            )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _alike(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
+    """Return what has to be the same in all runs, one value a run."""
+    return {
+        "world_size": [run.config.world_size for run in runs],
+        "precision": [run.config.precision for run in runs],
+        "batch_size_per_gpu": [run.worker.get("batch_size_per_gpu") for run in runs],
+        "device": [run.summary.device_name for run in runs],
+        "data": [run.config.data for run in runs],
+    }
+
+
+def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
+    """Return in what the short runs are not the whole training."""
+    config, worker = runs[0].config, runs[0].worker
+    batch = worker.get("global_batch_size")
+    data = (
+        "synthetic images, which are not read from files"
+        if config.data == "synthetic"
+        else f"images of {config.data}"
+    )
+    evaluated = (
+        " Evaluations are projected from those of the short runs, which ran once with "
+        "cold caches: their time is rather too long."
+        if any(run.metrics("evaluation") for run in runs)
+        else ""
+    )
+    return (
+        f"Here: {data}, {config.precision}, "
+        f"{worker.get('batch_size_per_gpu') or 'unknown'} images a GPU and step, "
+        f"global batch {batch or 'unknown'}; the epochs are those of the recipe's own "
+        f"global batch, {recipe.global_batch_size}.{evaluated}"
+    )
+
+
+def _has_format(one: Estimate, precision: str | None) -> bool:
+    if precision in ("fp16", "bf16"):
+        return one.precision in ("fp16", "bf16", "bf16 or fp16")
+    return precision is None or one.precision == precision
+
+
+def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
+    wanted = recipe.fields["model"], recipe.fields["image_size"]
+    found = run.config.model, run.config.image_size
+    if found != wanted or run.config.task != "train":
+        message = (
+            f"run {run.run_id} is task={run.config.task!r} of {found[0]} at {found[1]} "
+            f"pixels, recipe {recipe.name} trains {wanted[0]} at {wanted[1]}; launch a "
+            f"short run of model={wanted[0]!r}, image_size={wanted[1]}."
+        )
+        raise ConfigError(message)
+    if run.summary.images_per_second is None:
+        message = (
+            f"run {run.run_id} has 0 measured steps, 1 is needed; use more steps than "
+            "its warm-up."
+        )
+        raise NotEnoughDataError(message)
+
+
+def _here(work: Workload, runs: Sequence[StoredRun]) -> Estimate:
+    rates = [run.summary.images_per_second for run in runs]
+    summary = runs[0].summary
+    return project(
+        work,
+        statistics.summarise([rate for rate in rates if rate is not None]),
+        where=f"{summary.world_size} x {summary.device_name or 'this machine'}",
+        evaluation_images_per_second=median_of(runs, _evaluation_rate),
+        startup_seconds=median_of(runs, startup_seconds),
+        joules_per_image=median_of(runs, joules_per_image),
+        precision=runs[0].config.precision,
+    )
+
+
+def _evaluation_rate(run: StoredRun) -> float | None:
+    lines = run.metrics("evaluation")
+    seconds = sum(line["duration_seconds"] for line in lines)
+    return sum(line["images"] for line in lines) / seconds if seconds else None
+
+
+def _ends(
+    low: float | None, high: float | None, shown: Callable[[float], str]
+) -> str | None:
+    return None if low is None or high is None else interval_in_words(low, high, shown)

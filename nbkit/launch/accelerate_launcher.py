@@ -1,0 +1,172 @@
+"""`notebook_launcher`: accelerate's call, so that its notebooks run unchanged."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
+from nbkit.errors import ConfigError
+from nbkit.launch.devices.choice import visible_gpus, whole_gpus
+from nbkit.launch.run import Run
+from nbkit.launch.start import launch
+from nbkit.reading import open_regular
+from nbkit.visible import visible
+
+_BLOCK_BYTES = 1 << 20
+_PRECISIONS = ("no", "fp16", "bf16", "fp8")
+
+
+def notebook_launcher(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    num_processes: int | None = None,
+    mixed_precision: str = "no",
+    use_port: str | int | None = "29500",
+    master_addr: str = "127.0.0.1",
+    node_rank: int = 0,
+    num_nodes: int = 1,
+    rdzv_backend: str = "static",
+    rdzv_endpoint: str = "",
+    rdzv_conf: dict[str, Any] | None = None,
+    rdzv_id: str = "none",
+    max_restarts: int = 0,
+    monitor_interval: float = 0.1,
+    log_line_prefix_template: str | None = None,
+) -> Run:
+    """Run a function on several processes and wait for its end, as accelerate does.
+
+    The processes are a run like any other: they are not forks of this kernel, so it
+    may have used its GPUs, and interrupting the cell stops them. What they print is
+    shown here, and kept in the run's logs by rank.
+
+    Parameters
+    ----------
+    function, args
+        What every process calls.
+    num_processes
+        None takes one for each visible GPU, or one without any.
+    mixed_precision
+        ``no``, ``fp16``, ``bf16`` or ``fp8``: what `accelerate.Accelerator` takes if it
+        is not given anything else.
+    num_nodes
+        Machines; this call knows one.
+    max_restarts
+        How often a run is started again whose process failed.
+    use_port, master_addr, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id, \
+monitor_interval, log_line_prefix_template
+        Accepted and not needed: nbkit finds a free port and watches by itself.
+
+    Returns
+    -------
+    Run
+        The finished run; ``returns`` has what the function returned on each rank.
+
+    Raises
+    ------
+    ConfigError
+        If a value makes no sense.
+    RunFailedError
+        If a process failed; the text names it, with its traceback. Also if the function
+        ended, and its `Accelerator` had not taken `mixed_precision` or did not know of
+        the other processes.
+
+    References
+    ----------
+    https://huggingface.co/docs/accelerate/package_reference/launchers
+    """
+    precision = mixed_precision.lower()
+    if precision not in _PRECISIONS:
+        known = ", ".join(_PRECISIONS)
+        message = f"mixed_precision={mixed_precision!r} is not one of {known}; use one."
+        raise ConfigError(message)
+    if num_processes is not None and num_processes < 1:
+        message = f"num_processes={num_processes} is below 1; use None for one per GPU."
+        raise ConfigError(message)
+    gpus = whole_gpus(visible_gpus("auto"))
+    environment = {MIXED_PRECISION: precision}
+    if not gpus:
+        environment[USE_CPU] = "yes"
+    run = launch(
+        function,
+        args=args,
+        environment=environment,
+        on_owner_exit="stop",
+        gpus=num_processes or gpus or 1,
+        nnodes=num_nodes,
+        max_restarts=max_restarts,
+        # As many processes as are asked for: there is nothing to share a CPU by.
+        oversubscribe=not gpus,
+    )
+    shown = _Shown()
+    try:
+        return run.wait(on_poll=shown.show)
+    except BaseException:
+        if not run.state.is_final:
+            run.stop()
+        raise
+
+
+class _Shown:
+    """What a cell shows of a run: why it waits, and what its processes print."""
+
+    def __init__(self) -> None:
+        self._position: int | None = None
+        self._attempt: int | None = None
+        self._outputs: list[_Echo] = []
+
+    def show(self, run: Run) -> None:
+        """Show what is new."""
+        queue = run.record.get("queue")
+        if queue is not None and queue["position"] != self._position:
+            self._position = queue["position"]
+            where = f"{queue['position']} of {queue['length']}"
+            _is_printed(f"queued, {where}: {visible(queue['reason'])}\n", sys.stdout)
+        if run.attempt != self._attempt:
+            self._attempt = run.attempt
+            ranks = range(run.config.world_size)
+            files = [run.paths.rank(run.attempt, rank) for rank in ranks]
+            self._outputs += [_Echo(file.stdout, sys.stdout) for file in files]
+            self._outputs += [_Echo(file.stderr, sys.stderr) for file in files]
+        self._outputs = [output for output in self._outputs if output.show()]
+
+
+def _is_printed(text: str, to: TextIO) -> bool:
+    """Print a text as far as a stream's encoding has it; return whether it is open."""
+    try:
+        try:
+            to.write(text)
+        except UnicodeEncodeError:
+            encoding = to.encoding
+            to.write(text.encode(encoding, "replace").decode(encoding))
+        to.flush()
+    except (OSError, ValueError):
+        return False  # Its reader has left; the run continues.
+    return True
+
+
+class _Echo:
+    """Prints what is appended to a file."""
+
+    def __init__(self, path: Path, to: TextIO) -> None:
+        self._path = path
+        self._to = to
+        self._offset = 0
+        # What was read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def show(self) -> bool:
+        """Print what is new; return whether more can be printed."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._offset)
+                while new := file.read(_BLOCK_BYTES):
+                    self._offset += len(new)
+                    if not _is_printed(self._decoder.decode(new), self._to):
+                        return False
+        except FileNotFoundError:
+            pass
+        return True

@@ -1,0 +1,1 @@
+"""What a run executes, and whether it may."""

@@ -1,0 +1,178 @@
+"""Pure text: from a configuration to environments and command lines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nbkit.launch.code.container import container_environment
+from nbkit.launch.code.variables import CONTRACT
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import run_markers
+from nbkit.store.record import read_json
+
+if TYPE_CHECKING:
+    from nbkit.config import ExperimentConfig
+
+
+NODE_VARIABLE = "NBKIT_NODE"
+"""Marker of every process of a run's node: one host may play several."""
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What one attempt's ranks on one node share."""
+
+    attempt: int
+    master_address: str
+    """Of the node of rank 0, where all ranks find it."""
+    master_port: int
+    device_type: str
+    """``cuda`` or ``cpu``."""
+    devices: Sequence[str] | None
+    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs; None
+    keeps what a scheduler has set."""
+    cpus_per_rank: int
+    cwd: str
+    """Folder in which the ranks run."""
+    listen_fd: int | None
+    """Bound socket of the rendezvous store, inherited by rank 0: no port race. None on
+    nodes without rank 0."""
+    lifeline_fd: int
+    """Read end of a pipe that closes when who started the ranks ends."""
+    heartbeat_fd: int
+    lease_fds: Sequence[int] = ()
+    """Files that keep the run's devices held while any rank has them open."""
+    node_rank: int = 0
+    """Which of the run's nodes this is, from 0 on."""
+    node: str | None = None
+    """What the scheduler calls the node; None on the only machine of a run."""
+    container_program: str | None = None
+    """What takes the ranks into their image; None without one."""
+
+
+def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
+    """Return the command that supervises a run.
+
+    Notes
+    -----
+    ``-P`` keeps the current folder out of the import path: a notebook's folder may
+    hold a ``signal.py`` or a ``json.py``.
+    """
+    module = "nbkit.launch.supervision.supervisor"
+    return [sys.executable, "-P", "-m", module, str(root), str(claim_fd)]
+
+
+def worker_argv(root: Path) -> list[str]:
+    """Return the command of every rank, with the options of who launched a function."""
+    entry = read_json(RunPaths(root).entry) or {}
+    options = entry.get("python_options", [])
+    return [sys.executable, *options, "-P", "-m", "nbkit.worker", str(root)]
+
+
+def rank_environment(
+    config: ExperimentConfig,
+    paths: RunPaths,
+    plan: RankPlan,
+    local_rank: int,
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the environment of one rank: torchrun's contract and nbkit's own.
+
+    References
+    ----------
+    https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+    """
+    rank = plan.node_rank * config.gpus + local_rank
+    environment = {
+        **inherited,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(config.world_size),
+        "LOCAL_WORLD_SIZE": str(config.gpus),
+        "GROUP_RANK": str(plan.node_rank),
+        "GROUP_WORLD_SIZE": str(config.nnodes),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(config.world_size),
+        "MASTER_ADDR": plan.master_address,
+        "MASTER_PORT": str(plan.master_port),
+        "TORCHELASTIC_RUN_ID": paths.run_id,
+        "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_ERROR_FILE": str(paths.rank(plan.attempt, rank).error),
+        "PYTHONUNBUFFERED": "1",
+        **run_markers(paths),
+        "NBKIT_ATTEMPT": str(plan.attempt),
+        "NBKIT_DEVICE_TYPE": plan.device_type,
+        "NBKIT_LIFELINE_FD": str(plan.lifeline_fd),
+        "NBKIT_HEARTBEAT_FD": str(plan.heartbeat_fd),
+    }
+    threads = _threads(config, plan.device_type, plan.cpus_per_rank, inherited)
+    environment.update(threads)
+    if plan.node is not None:
+        environment[NODE_VARIABLE] = plan.node
+    if rank == 0 and plan.listen_fd is not None:
+        environment["NBKIT_LISTEN_FD"] = str(plan.listen_fd)
+    # On CPUs it is empty: a run touches no device that it does not hold.
+    if plan.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
+    if plan.container_program is None:
+        return environment
+    needed = [name for name in environment if CONTRACT.match(name)]
+    return container_environment(environment, needed, program=plan.container_program)
+
+
+def _threads(
+    config: ExperimentConfig,
+    device_type: str,
+    cpus_per_rank: int | None,
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """Return what a rank's environment adds for OpenMP; the user's own is kept."""
+    found = {}
+    if cpus_per_rank is not None:
+        found["OMP_NUM_THREADS"] = str(cpus_per_rank)
+    on_cpus = device_type == "cpu"
+    if on_cpus and not config.has_entry and "OMP_WAIT_POLICY" not in inherited:
+        # Threads that spin for one whose CPU another process has make a step on a busy
+        # machine take sixty times as long instead of three; on a quiet one, as long.
+        found["GOMP_SPINCOUNT"] = "3000"
+    return {name: value for name, value in found.items() if name not in inherited}
+
+
+def torchrun_line(
+    config: ExperimentConfig,
+    root: Path,
+    devices: Sequence[str] | None,
+    device_type: str,
+    cpus_per_rank: int | None,
+    host: str = "HOST",
+) -> str:
+    """Return the shell line that does the same without nbkit's supervisor.
+
+    It works in its own folder beside the run's, which has one writer a file.
+    """
+    copy = root.with_name(f"{root.name}-torchrun")
+    policy = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    own = {name: os.environ[name] for name in policy if name in os.environ}
+    variables = _threads(config, device_type, cpus_per_rank, own)
+    if devices is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    argv = [*(f"{name}={value}" for name, value in variables.items()), "torchrun"]
+    if config.nnodes == 1:
+        argv.append("--standalone")
+    else:
+        argv += [f"--nnodes={config.nnodes}", "--rdzv-backend=c10d"]
+        argv += [f"--rdzv-endpoint={host}:PORT"]
+    argv += [f"--nproc-per-node={config.gpus}", "-m", "nbkit.worker", str(copy)]
+    parts = [str(root / "config.json")]
+    if config.has_entry:
+        parts = ["-r", *parts, str(root / "code")]
+    first = [["mkdir", str(copy)], ["cp", *parts, str(copy)]]
+    return " && ".join(map(shlex.join, [*first, argv]))

@@ -1,0 +1,1 @@
+"""The engine without a scheduler: torchrun started by hand on every host."""

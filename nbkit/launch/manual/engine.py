@@ -1,0 +1,165 @@
+"""The engine without a scheduler: users start torchrun manually on every host.
+
+Launching prints one line, which is the same for all hosts. A supervisor on the host
+that launches waits for the ranks that torchrun starts, and knows them by files alone
+(`nbkit.worker.node_watch` writes them, `nbkit.launch.manual.ranks` reads them). The
+pool of this host's GPUs knows nothing of such a run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.devices.choice import threads_of_a_rank, visible_gpus
+from nbkit.launch.local import detach
+from nbkit.launch.manual.ranks import give_orders
+from nbkit.launch.supervision.leftovers import sweep
+from nbkit.packages import packages_of, pip_install
+from nbkit.reading import read_file
+from nbkit.store.ownership import make_folder
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import hostname
+from nbkit.store.record import read_json
+from nbkit.telemetry.software import software
+
+_TORCHRUN_PORT = 29_400
+"""torchrun's own, where it is unknown which ones are free."""
+
+
+def manual_line(
+    config: ExperimentConfig,
+    root: Path,
+    attempt: int,
+    *,
+    host: str,
+    port: int,
+    python: str,
+    threads: int | None,
+) -> str:
+    """Return the shell line that starts a run's ranks, the same for all hosts.
+
+    Notes
+    -----
+    ``-P`` keeps the current folder out of the import path. The ranks begin in the
+    folder of the launch, wherever the line is pasted.
+    """
+    argv = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
+    argv += [python, "-P", "-m", "torch.distributed.run"]
+    argv += [f"--nnodes={config.nnodes}", f"--nproc-per-node={config.gpus}"]
+    argv += ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}"]
+    argv += [f"--rdzv-id={root.name}-{attempt}"]
+    if _is_loopback(host):
+        argv.append(f"--local-addr={host}")  # other names may lead elsewhere
+    # Its own check may be slow: nbkit's check reports a failed rank to all hosts.
+    argv += ["--monitor-interval=1", "--logs-specs=nbkit"]
+    argv += [f"--log-dir={RunPaths(root).attempt(attempt)}", "--no-python"]
+    # torchrun fills in macros: $$ is its dollar sign.
+    argv += [python, "-P", "-m", "nbkit.worker", str(root).replace("$", "$$")]
+    return shlex.join(argv)
+
+
+class ManualEngine:
+    """Runs whose ranks people start, with one torchrun line on each host."""
+
+    def check(self, config: ExperimentConfig) -> dict[str, Any]:
+        """Return what every host needs to know of a run."""
+        if importlib.util.find_spec("torch") is None:
+            message = (
+                f"torch is not installed for {sys.executable}, which every host uses; "
+                f"{pip_install(*packages_of('train'))} adds it."
+            )
+            raise LaunchError(message)
+        _refuse_what_only_others_do(config)
+        takes_part = _is_here(config.manual.rendezvous_host)
+        device_type = config.device
+        if device_type == "auto":
+            if not takes_part:
+                message = (
+                    "device='auto' depends on this host's GPUs, but the ranks run "
+                    f"elsewhere ({config.manual.rendezvous_host}); set device='cuda' "
+                    "or device='cpu'."
+                )
+                raise ConfigError(message)
+            device_type = "cuda" if visible_gpus("auto") else "cpu"
+        return {
+            "device_type": device_type,
+            "cpus_per_rank": threads_of_a_rank(config) if takes_part else None,
+            "request": {"kind": device_type},
+            "rendezvous_host": config.manual.rendezvous_host or hostname(),
+            "software": software(),
+        }
+
+    def submit(
+        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Start the supervisor; print what to paste on every host."""
+        config = ExperimentConfig.from_store(read_file(paths.config))
+        given = config.manual.rendezvous_port
+        free = _free_port() if _is_here(config.manual.rendezvous_host) else None
+        line = manual_line(
+            config,
+            paths.root,
+            attempt,
+            host=wanted["rendezvous_host"],
+            port=given or free or _TORCHRUN_PORT,
+            python=sys.executable,
+            threads=wanted["cpus_per_rank"],
+        )
+        log = paths.supervisor_log(attempt)
+        make_folder(log.parent)
+        argv = [sys.executable, "-P", "-m", "nbkit.launch.manual.job", str(paths.root)]
+        supervisor = detach(argv, paths, log)
+        hosts = f"each of {config.nnodes} hosts" if config.nnodes > 1 else "a host"
+        sys.stdout.write(f"Paste this line on {hosts}:\n\n{line}\n\n")
+        return {"supervisor": supervisor, "job": None, "torchrun_line": line}
+
+    def nudge(self, paths: RunPaths) -> None:
+        """Do nothing: the supervisor looks several times a second."""
+
+    def reap(self, paths: RunPaths) -> None:
+        """End what a dead supervisor left running; other hosts see the order soon."""
+        sweep(paths.run_id)
+        submission = read_json(paths.submission)
+        if submission is not None:
+            give_orders(paths, submission["attempt"], ["kill"])
+
+
+def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
+    if config.max_restarts:
+        message = (
+            f"max_restarts={config.max_restarts}: engine='manual' cannot start "
+            "torchrun again; use max_restarts=0, and Run.resume()."
+        )
+        raise ConfigError(message)
+    if config.devices is not None:
+        message = (
+            f"devices={config.devices}: each host has its own; leave devices out, and "
+            "set CUDA_VISIBLE_DEVICES in front of the line that you paste."
+        )
+        raise ConfigError(message)
+    if config.device == "replay":
+        message = "device='replay' works on this machine only; use engine='local'."
+        raise ConfigError(message)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a rendezvous host is this one, as far as its name tells."""
+    own = (hostname(), socket.getfqdn())
+    return not host or host in own or _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+def _free_port() -> int:
+    """Return a port of this host that is free now."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,165 @@
+"""`python -m nbkit.launch.manual.job RUN_DIR`: supervises a run started manually.
+
+It does what the supervisor of one machine does, on the host that launched; but people
+start the ranks, on any hosts. So it waits for them instead of for devices, and knows
+them by files (`nbkit.launch.manual.ranks`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import StoreError
+from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes, give_orders
+from nbkit.launch.supervision.attempts import run_attempts, write_last_word
+from nbkit.launch.supervision.journal import Journal
+from nbkit.launch.supervision.requests import StopRequests
+from nbkit.launch.supervision.supervisor import (
+    become_supervisor,
+    end_before_ranks,
+    supervise,
+)
+from nbkit.reading import is_gone
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import RunState, utc_now
+from nbkit.store.runs import StoredRun
+
+__all__: list[str] = []
+
+_POLL_SECONDS = 0.2
+
+
+class ManualRequests(StopRequests):
+    """As `StopRequests`; to end a host's torchrun is a request to end the run, too.
+
+    Parameters
+    ----------
+    paths, submission, stop_grace_seconds
+        As there.
+    nodes
+        The torchruns.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        submission: dict[str, Any],
+        stop_grace_seconds: float,
+        nodes: TorchrunNodes,
+    ) -> None:
+        super().__init__(paths, submission, stop_grace_seconds)
+        self._nodes = nodes
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return the requests that stand now."""
+        found = super().look()
+        if (by := self._nodes.signalled) is not None:
+            found.append({"by": by, "grace_seconds": self._grace_seconds})
+        return found
+
+
+class HandDevices:
+    """What the hosts have on which people start the ranks: nbkit holds none of it.
+
+    Parameters
+    ----------
+    submission
+        How the run was launched.
+    nodes
+        The torchruns.
+    """
+
+    def __init__(self, submission: dict[str, Any], nodes: TorchrunNodes) -> None:
+        self._submission = submission
+        self._nodes = nodes
+
+    @property
+    def system_names(self) -> list[str]:
+        """Names of the files of samples, one for each host."""
+        return [node.name for node in self._nodes.started]
+
+    def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
+        """Return what the record's ``launch`` says of them."""
+        return {"torchrun": self._submission["torchrun_line"]}
+
+    def ranks(self, run: StoredRun, attempt: int) -> ManualRanks:
+        """Return the ranks of the attempt, which people have started."""
+        return ManualRanks(run.config, run.paths, attempt, self._nodes)
+
+
+def supervise_by_hand(root: Path) -> None:
+    """Supervise a run whose ranks people start."""
+    paths = RunPaths(root)
+
+    def is_mine(submission: dict[str, Any]) -> bool:
+        return (submission.get("supervisor") or {}).get("pid") == os.getpid()
+
+    def work(journal: Journal, submission: dict[str, Any]) -> None:
+        nodes = TorchrunNodes(paths, journal.attempt)
+        grace_seconds = submission["stop_grace_seconds"]
+        requests = ManualRequests(paths, submission, grace_seconds, nodes)
+        try:
+            if stop := _wait_for_torchrun(root, journal, nodes, requests):
+                end_before_ranks(journal, stop)
+                return
+            devices = HandDevices(submission, nodes)
+            ended = run_attempts(root, journal, submission, devices, requests)
+            write_last_word(root, journal, devices, ended)
+        finally:
+            # A torchrun that still waits for others ends by this.
+            give_orders(paths, journal.attempt, ["kill"])
+
+    supervise(paths, is_mine, work)
+
+
+def _wait_for_torchrun(
+    root: Path, journal: Journal, nodes: TorchrunNodes, requests: StopRequests
+) -> dict[str, Any] | None:
+    """Wait until a host has started ranks; return the request to stop before that."""
+    wanted = StoredRun(root).config.nnodes
+    since = utc_now()
+    while not nodes.started:
+        if standing := requests.look():
+            return standing[0]
+        if is_gone(root):
+            message = f"{root} was removed."
+            raise StoreError(message)
+        _tell(journal, wanted, nodes.ready, since)
+        journal.give_sign()
+        if journal.error is not None:
+            raise journal.error
+        time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(StoreError):  # its server may be away for a moment
+            nodes.look()
+    return None
+
+
+def _tell(journal: Journal, wanted: int, ready: list[str], since: str) -> None:
+    """Write for which hosts the run waits, where that is new."""
+    reason = f"waits for torchrun on {wanted} host{'s' if wanted > 1 else ''}"
+    if ready:
+        reason += f"; it runs on {len(ready)} of them ({', '.join(ready)})"
+    else:
+        reason += ": paste run.torchrun_line there"
+    queue = {"position": None, "length": None, "reason": reason, "since": since}
+    if journal.record["queue"] != queue:
+        journal.record["queue"] = queue
+        journal.set_state(RunState.QUEUED, **queue)
+
+
+def main() -> None:
+    """Supervise the run whose folder is the argument."""
+    become_supervisor()
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    supervise_by_hand(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""The ranks of one attempt that people have started, as far as files tell of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import LaunchError, StoreError
+from nbkit.launch.supervision.ranks import LookClock, RemoteRank
+from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import read_json, write_json
+
+_START_SECONDS = 60.0
+"""Between the first host that starts its ranks and the last: torchrun has let them
+begin together."""
+_SILENT_SECONDS = 60.0
+"""A torchrun tells once a second; one that does not is taken for lost with its host."""
+_END_SECONDS = _SILENT_SECONDS
+"""Whether a host that does not answer is lost is known by then."""
+_TICK_SECONDS = 0.1
+
+
+def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
+    """Tell every host of a run what to do: ``terminate``, ``stacks``, ``kill``."""
+    path = paths.orders(attempt)
+    if path.parent.is_dir():
+        write_json(path, {"do": list(orders)})
+
+
+class TorchrunNode:
+    """One host's torchrun, by the file that it writes.
+
+    Attributes
+    ----------
+    told
+        Its last message.
+    """
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = told
+        self._silent_seconds = 0.0
+
+    @property
+    def name(self) -> str:
+        """What the host is called in the run."""
+        return self.told["name"] or self.told["host"]
+
+    @property
+    def loss(self) -> str | None:
+        """How it is known that it is gone without a last word; None if it is not."""
+        if self.told["is_over"]:
+            return None
+        process = ProcessIdentity.from_dict(self.told["process"])
+        if process.is_alive() is False:
+            return "its torchrun is gone"
+        if self._silent_seconds > _SILENT_SECONDS:
+            return f"no message from its torchrun for {_SILENT_SECONDS:.0f} s"
+        return None
+
+    def hear(self, told: dict[str, Any], seconds: float) -> None:
+        """Take in what it tells some time later."""
+        same = told["looks"] == self.told["looks"]
+        self._silent_seconds = self._silent_seconds + seconds if same else 0.0
+        self.told = told
+
+
+class TorchrunNodes:
+    """The torchruns of one attempt, as far as they have come.
+
+    Parameters
+    ----------
+    paths
+        The run's files.
+    attempt
+        Number of the attempt.
+    """
+
+    def __init__(self, paths: RunPaths, attempt: int) -> None:
+        self._folder = paths.torchrun(attempt)
+        self._known: dict[str, TorchrunNode] = {}
+        self._clock = LookClock()
+
+    def look(self) -> None:
+        """Read what they tell now."""
+        seconds = self._clock.look()
+        files = list(self._folder.glob("*.json"))
+        names = {file.name for file in files}
+        # A torchrun that is interrupted while it waits removes its file.
+        self._known = {
+            name: node
+            for name, node in self._known.items()
+            if name in names or node.told["ranks"]
+        }
+        for file in files:
+            told = read_json(file)
+            if told is None:
+                continue
+            node = self._known.setdefault(file.name, TorchrunNode(told))
+            node.hear(told, seconds)
+
+    @property
+    def ready(self) -> list[str]:
+        """Hosts on which torchrun waits for the others."""
+        found = [node for node in self._known.values() if node.loss is None]
+        return sorted(node.told["host"] for node in found)
+
+    @property
+    def started(self) -> list[TorchrunNode]:
+        """Those that have started ranks, the one of rank 0 first."""
+        found = [node for node in self._known.values() if node.told["ranks"]]
+        return sorted(found, key=lambda node: node.told["group_rank"])
+
+    @property
+    def signalled(self) -> str | None:
+        """Which of them got a signal to end, and which; None if none did."""
+        for node in self.started:
+            if node.told["signal"]:
+                return f"torchrun on {node.name} ({node.told['signal']})"
+        return None
+
+
+class ManualRanks:
+    """Watches and orders ranks on any hosts.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    paths
+        The run's files.
+    attempt
+        Number of the attempt.
+    nodes
+        The torchruns that have started them, or are about to.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        paths: RunPaths,
+        attempt: int,
+        nodes: TorchrunNodes,
+    ) -> None:
+        self.ranks = [RemoteRank(rank, None) for rank in range(config.world_size)]
+        self.lost: str | None = None
+        """Which host is gone, and how that is known; its ranks have no exit code."""
+        self._paths = paths
+        self._attempt = attempt
+        self._nodes = nodes
+        self._nnodes = config.nnodes
+        self._beats = [Beat(0, Phase.STARTING, 0)] * config.world_size
+        self._orders: list[str] = []
+        self._ended: list[RemoteRank] = []
+
+    def start(self) -> None:
+        """Wait until every host has started its ranks."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not all(rank.pid for rank in self.ranks):
+            self._hear()
+            if any(rank.ended_at for rank in self.ranks):
+                return  # what happened to it is what there is to tell
+            if time.monotonic() > deadline:
+                names = ", ".join(node.name for node in self._nodes.started)
+                message = (
+                    f"torchrun has started ranks on {names}, and not on all of nnodes="
+                    f"{self._nnodes} hosts for {_START_SECONDS:.0f} s; see what it "
+                    "printed on the others."
+                )
+                raise LaunchError(message)
+            time.sleep(_TICK_SECONDS)
+
+    def wait(self, seconds: float) -> list[RemoteRank]:
+        """Return the ranks whose end was heard of before; then wait, and hear.
+
+        In this order a signal to torchrun is known before the ends that it brings.
+        """
+        ended, self._ended = self._ended, []
+        if not ended:
+            time.sleep(seconds)
+        self._hear()
+        return ended
+
+    def beats(self) -> list[Beat]:
+        """Return where every rank was at its host's last message."""
+        return list(self._beats)
+
+    def terminate(self) -> None:
+        """Ask the ranks to end at the next step boundary."""
+        self._order("terminate")
+
+    def kill(self) -> None:
+        """End every rank."""
+        self._order("kill")
+        for rank in self.ranks:
+            if rank.node is None:
+                self._end(rank)  # it never came
+
+    def print_stacks(self) -> None:
+        """Let every rank print the stacks of its threads to its log."""
+        self._order("stacks")
+
+    def close(self) -> list[RemoteRank]:
+        """End ranks and samplers; return the ranks that could not be ended."""
+        self.kill()
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline and not self._is_over():
+            time.sleep(_TICK_SECONDS)
+            self._hear()
+        return [rank for rank in self.ranks if rank.ended_at is None]
+
+    def _is_over(self) -> bool:
+        return all(
+            node.told["is_over"] or node.loss is not None
+            for node in self._nodes.started
+        )
+
+    def _order(self, order: str) -> None:
+        if order not in self._orders:
+            self._orders.append(order)
+            give_orders(self._paths, self._attempt, self._orders)
+
+    def _hear(self) -> None:
+        try:
+            self._nodes.look()
+        except StoreError:
+            return  # the folder is gone, or for a moment its server
+        for node in self._nodes.started:
+            for told in node.told["ranks"]:
+                self._hear_of(self.ranks[told["rank"]], node.name, told)
+            if node.loss is not None:
+                self._lose(node)
+
+    def _hear_of(self, rank: RemoteRank, name: str, told: dict[str, Any]) -> None:
+        step, phase, *rest = told["beat"]
+        self._beats[rank.rank] = Beat(step, Phase(phase), *rest)
+        rank.node, rank.pid = name, told["pid"]
+        rank.start_ticks = told["start_ticks"]
+        if told["has_ended"] and rank.ended_at is None:
+            rank.returncode = told["returncode"]
+            rank.killed_by_us = told["killed_by_us"]
+            rank.kernel_ran_out_of_memory = told["kernel_ran_out_of_memory"]
+            self._end(rank)
+
+    def _lose(self, node: TorchrunNode) -> None:
+        """Take the ranks of a host for ended; how they ended is unknown."""
+        left = [
+            rank
+            for rank in self.ranks
+            if rank.node == node.name and rank.ended_at is None
+        ]
+        for rank in left:
+            self._end(rank)
+        if left and self.lost is None:
+            self.lost = f"host {node.name} was lost: {node.loss}; see its terminal"
+
+    def _end(self, rank: RemoteRank) -> None:
+        if rank.ended_at is None:
+            rank.ended_at = time.time()
+            self._ended.append(rank)

@@ -1,0 +1,1 @@
+"""The supervisor of a run: its ranks, attempts and record."""

@@ -1,0 +1,315 @@
+"""Why an attempt failed: the first rank that did, and what happened to it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import StoreError
+from nbkit.launch.supervision.gpu_cause import blame_gpus
+from nbkit.launch.supervision.rank_error import RankError
+from nbkit.launch.supervision.ranks import WatchedRank, signal_name
+from nbkit.reading import open_regular, read_end
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import RunPaths
+from nbkit.store.record import read_json
+
+_LAST_WORDS_BYTES = 16_384
+"""A traceback with its source lines takes a few of these."""
+
+_CURRENT_THREAD = "Current thread "
+_NEXT_THREAD = re.compile(r"\n(?:\n|Thread 0x)")
+_MOST_STACKS_BYTES = 262_144
+_TAIL_BYTES = 65_536
+_LINE_CHARACTERS = 2_000
+_STACK_CHARACTERS = 4_096
+
+_OUT_OF_MEMORY = (
+    "the kernel was out of memory; use a smaller batch_size_per_gpu or fewer "
+    "num_workers"
+)
+_WHO = {
+    "owner exit": "owner exit (its notebook or script has ended; on_owner_exit='keep' "
+    "lets a run continue)",
+    "slurm": "Slurm (cancelled, preempted, or by its administrator)",
+    "time limit": "its time limit",
+}
+"""By who asks: how a message names it."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    time: float
+    rank: WatchedRank
+    error: RankError | None
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether this looks like the echo of another rank's end."""
+        if self.error is None:
+            return self.rank.returncode == -signal.SIGABRT
+        return self.error.is_of_a_neighbour(self.rank.phase)
+
+
+def failure_cause(
+    ranks: Sequence[WatchedRank],
+    paths: RunPaths,
+    attempt: int,
+    left: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Return the cause of a failed attempt, from the earliest failure."""
+    first = _first_failure(ranks, paths, attempt)
+    if first is None:
+        unknown = make_cause("unknown", None, "no rank failed by itself", None)
+        return blame_gpus(unknown, paths)
+    rank = first.rank
+    where = {} if rank.node is None else {"node": rank.node}
+    cause = _failure(first, paths, attempt)
+    if first.is_consequence and left:
+        names = ", ".join(map(str, left))
+        cause["message"] += f" (rank {names} had left before, with exit code 0)"
+    return blame_gpus(cause, paths) | where
+
+
+def lost_node_cause(
+    what: str, ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
+) -> dict[str, Any]:
+    """Return the cause of an attempt that lost a node."""
+    first = _first_failure(ranks, paths, attempt)
+    if first is None or first.is_consequence:
+        return make_cause("node", None, what, None)
+    cause = failure_cause(ranks, paths, attempt)
+    return cause | {"message": f"{cause['message']} (after it: {what})"}
+
+
+def _first_failure(
+    ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
+) -> _Candidate | None:
+    ahead_seconds = _server_ahead_seconds(paths)
+    found = [
+        _candidate(rank, paths.rank(attempt, rank.rank).error, ahead_seconds)
+        for rank in ranks
+        if rank.returncode
+    ]
+    candidates = [candidate for candidate in found if candidate is not None]
+    # An echo of another rank's end is the cause only if all of them are echoes.
+    return min(candidates, key=lambda a: (a.is_consequence, a.time), default=None)
+
+
+def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]:
+    rank = first.rank
+    log = paths.rank(attempt, rank.rank).stderr
+    if first.error is not None:
+        cause = _exception_cause(first.error, rank, log)
+        return cause | {"traceback": _with_cells(cause["traceback"], paths)}
+    code = rank.returncode or 0
+    if code > 0 and (message := _disk_is_full(paths)):
+        return make_cause("store", rank.rank, message, log)
+    if code < 0:
+        cause = _signal_cause(rank, signal_name(-code), log)
+        return cause | {"traceback": _with_cells(_fatal_stack(log), paths)}
+    tail = _tail(log)
+    message = f"exit code {code} without a Python exception"
+    return make_cause(
+        "exit", rank.rank, f"{message}: {tail[-1]}" if tail else message, log
+    )
+
+
+def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
+    """Return the main thread's stack from what a rank's log holds after an offset.
+
+    Those of its loading processes follow, each once. Empty if none answered. All
+    threads are in the log; a record may hold the stacks of many ranks.
+    """
+    try:
+        with open_regular(log) as file:
+            file.seek(offset)
+            text = file.read(_MOST_STACKS_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    own, *loading = _current_threads(text) or [""]
+    told = [own]
+    # Below the line that has the thread's number.
+    alike = Counter(one.partition("\n")[2].strip() for one in loading)
+    for stack, count in alike.items():
+        who = "A loading process" if count == 1 else f"{count} loading processes"
+        told.append(f"{who} (most recent call first):\n  {stack}")
+    return "\n".join(_with_cells(one, paths) or "" for one in told)
+
+
+def _current_threads(stacks: str) -> list[str]:
+    """Return the stacks of the threads that faulthandler calls the current ones."""
+    _, *found = stacks.split(_CURRENT_THREAD)
+    # Another thread's may follow, of this process or of the next one.
+    own = (_CURRENT_THREAD + _NEXT_THREAD.split(one, 1)[0] for one in found)
+    return [one[:_STACK_CHARACTERS] for one in own]
+
+
+def early_exit_cause(
+    rank: WatchedRank, paths: RunPaths, attempt: int
+) -> dict[str, Any]:
+    """Return the cause of an attempt of which a rank left with exit code 0."""
+    message = (
+        "ended with exit code 0 before the end (os._exit, or a library that calls it)"
+    )
+    return make_cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
+
+
+def stop_cause(
+    ranks: Sequence[WatchedRank],
+    request: dict[str, Any],
+    paths: RunPaths,
+    attempt: int,
+    *,
+    ready: bool,
+) -> dict[str, Any]:
+    """Return why and how an attempt was stopped."""
+    # A rank that is not ready yet ends by the signal that asks it to stop, as does a
+    # function that never asks; what waits for it can only be killed: nothing is lost.
+    early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
+    forced = not early and any(rank.killed_by_us for rank in ranks)
+    how = "immediately" if early else "at a step boundary"
+    if not ready:
+        how = f"before its ranks were {'ready' if ranks else 'started'}"
+    if forced:
+        how = "by force: its ranks had not ended when the grace period was over"
+    message = stopped_by(request, how)
+    own = [
+        rank
+        for rank in ranks
+        if rank.returncode not in (0, None, -signal.SIGTERM) and not rank.killed_by_us
+    ]
+    if own:
+        failure = failure_cause(own, paths, attempt)["message"]
+        message += f" (meanwhile: {failure})"
+    return simple_cause("stopped", message) | {
+        "by": request["by"],
+        "forced": forced,
+    }
+
+
+def stopped_by(request: dict[str, Any], how: str) -> str:
+    """Return in words who has stopped a run, and how."""
+    return f"stopped by {_WHO.get(request['by'], request['by'])}, {how}"
+
+
+def simple_cause(kind: str, message: str) -> dict[str, Any]:
+    """Return a cause that does not belong to a single rank."""
+    return make_cause(kind, None, message, None)
+
+
+def _server_ahead_seconds(paths: RunPaths) -> float:
+    """Return how far the clock that stamps files is ahead of this host's.
+
+    The times of files are a file server's; those of ranks' ends are the supervisor's.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=paths.root) as file:
+            return os.fstat(file.fileno()).st_mtime - time.time()
+    except OSError:
+        return 0.0  # the disk is full, or the folder is gone: both clocks may agree
+
+
+def _candidate(
+    rank: WatchedRank, file: Path, ahead_seconds: float
+) -> _Candidate | None:
+    try:
+        error = read_json(file)
+    except StoreError:
+        error = None  # The disk was full, or the rank was killed, as it was written.
+    if error is not None:
+        moment = file.stat().st_mtime - ahead_seconds
+        return _Candidate(moment, rank, RankError.from_dict(error))
+    if rank.killed_by_us or rank.ended_at is None:
+        return None
+    return _Candidate(rank.ended_at, rank, None)
+
+
+def _exception_cause(error: RankError, rank: WatchedRank, log: Path) -> dict[str, Any]:
+    kind, message = error.kind, error.said
+    if rank.kernel_ran_out_of_memory and error.has_lost_a_process:
+        kind = "out_of_memory"
+        message += f" (killed while {_OUT_OF_MEMORY})"
+    cause = make_cause(kind, rank.rank, message, log)
+    return cause | {"traceback": error.traceback}
+
+
+def _signal_cause(rank: WatchedRank, name: str, log: Path) -> dict[str, Any]:
+    if name == "SIGKILL" and rank.kernel_ran_out_of_memory:
+        message = f"killed by SIGKILL while {_OUT_OF_MEMORY}"
+        return make_cause("out_of_memory", rank.rank, message, log) | {"signal": name}
+    message = f"killed by signal {name} (not sent by nbkit)"
+    return make_cause("signal", rank.rank, message, log) | {"signal": name}
+
+
+def _fatal_stack(log: Path) -> str | None:
+    """Return the stack that Python prints when a signal ends it; None for SIGKILL."""
+    try:
+        text = read_end(log, _MOST_STACKS_BYTES)[0].decode(errors="replace")
+    except OSError:
+        return None
+    _, found, rest = text.rpartition("Fatal Python error: ")
+    if not found:
+        return None
+    first, _, _ = rest.partition("\n")
+    *_, last = _current_threads(rest) or [""]
+    return f"{found}{first}\n\n{last}\n"
+
+
+def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
+    """Return a traceback in which cells have their numbers, not made-up file names."""
+    if traceback is None:
+        return None
+    try:
+        entry = read_json(paths.entry) or {}
+    except StoreError:
+        return traceback  # with made-up names is better than none
+    for name, source in entry.get("sources", {}).items():
+        if source["shown_as"] != name:
+            traceback = traceback.replace(f'File "{name}"', source["shown_as"])
+    return traceback
+
+
+def make_cause(
+    kind: str, rank: int | None, message: str, log: Path | None
+) -> dict[str, Any]:
+    """Return a cause as the record has it: a rank's, or no single one's."""
+    return {
+        "kind": kind,
+        "rank": rank,
+        "message": message,
+        "traceback": None,
+        "signal": None,
+        "log": None if log is None else str(log),
+    }
+
+
+def _disk_is_full(paths: RunPaths) -> str | None:
+    """Return what to say if not even a rank's last words found room."""
+    free = shutil.disk_usage(paths.root).free
+    if free >= _LAST_WORDS_BYTES:
+        return None
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return str(store_error(paths.root, full))
+
+
+def _tail(log: Path, lines: int = 5) -> list[str]:
+    try:
+        text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
+    except OSError:
+        return []
+    found = [line for line in text.splitlines() if line.strip()][-lines:]
+    return [
+        line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
+        for line in found
+    ]

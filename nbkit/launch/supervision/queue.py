@@ -1,0 +1,219 @@
+"""A supervisor's wait for its devices; it loads little, since many wait together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import DeviceError, NvmlUnavailableError, StoreError
+from nbkit.launch.devices.pool import Claim, Lease, Look, Waiting
+from nbkit.launch.supervision.journal import Journal
+from nbkit.launch.supervision.requests import StopRequests
+from nbkit.reading import is_gone
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState, read_json
+
+_POLL_SECONDS = 0.1
+_LONGEST_POLL_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
+_LONGEST_LOOK_SECONDS = 8.0
+"""Between two questions to the driver, which take up to a second each: often at first,
+since a rank that just ended may hold its memory for a moment."""
+_STARTING = "a driver that has not answered yet (nvidia-smi -pm 1 keeps it ready)"
+
+
+class Place:
+    """The devices of a run, and its place in the queue before it had them."""
+
+    def __init__(self, claim: Claim, lease: Lease) -> None:
+        self._claim = claim
+        self._lease = lease
+        self.gpus = lease.devices if claim.kind == "cuda" else ()
+        """UUIDs of GPUs or MIG instances to compute on, by local rank."""
+        self.replayed = lease.devices if claim.kind == "replay" else ()
+        """UUIDs of replayed GPUs, of which the ranks know nothing."""
+        self.descriptors = lease.descriptors
+        """Files that keep the devices held, for the ranks."""
+        self.shared = lease.shared
+        """Whether ranks share a device with each other or with another run."""
+
+    def leave(self) -> None:
+        """Let the devices go; a second call does nothing."""
+        self._lease.release()
+        self._claim.close()
+
+
+def wait_for_devices(
+    root: Path,
+    journal: Journal,
+    claim: Claim,
+    owner: ProcessIdentity,
+    requests: StopRequests,
+) -> Place | dict[str, Any]:
+    """Return the devices of a run, or the request to stop that came before them."""
+    claim.call(journal.record["name"])
+    strangers = _Strangers(owner) if claim.kind == "cuda" else None
+    look = _replayed(RunPaths(root), claim) if strangers is None else strangers.look
+    try:
+        return _wait(root, journal, claim, look, strangers, requests)
+    finally:
+        if strangers is not None:
+            strangers.close()
+
+
+def _wait(
+    root: Path,
+    journal: Journal,
+    claim: Claim,
+    look: Look | None,
+    strangers: _Strangers | None,
+    requests: StopRequests,
+) -> Place | dict[str, Any]:
+    position = 1
+    while True:
+        if standing := requests.look():
+            return standing[0]
+        answer = claim.attempt(look)
+        if isinstance(answer, Waiting) and strangers is not None and strangers.in_doubt:
+            # Else a kernel in a container would wait for itself, for ever.
+            answer = claim.attempt(strangers.look_at_certain)
+        if isinstance(answer, Lease):
+            if strangers is not None:
+                _tell_doubts(journal, answer, strangers.in_doubt)
+            journal.record["queue"] = None
+            return Place(claim, answer)
+        journal.give_sign()
+        if is_gone(root):
+            message = f"{root} was removed."
+            raise StoreError(message)
+        if answer is not None:
+            position = answer.position
+            _tell(journal, answer, claim.since)
+        if journal.error is not None:
+            raise journal.error
+        # The next claim looks often; a long queue must not keep a processor busy.
+        time.sleep(min(_POLL_SECONDS * position, _LONGEST_POLL_SECONDS))
+
+
+def _tell(journal: Journal, answer: Waiting, since: str) -> None:
+    """Write the place in the queue; as an event only where the position is new."""
+    before = journal.record["queue"]
+    queue = {
+        "position": answer.position,
+        "length": answer.length,
+        "reason": answer.reason,
+        "since": since,
+    }
+    journal.record["queue"] = queue
+    if before is None or before["position"] != answer.position:
+        journal.set_state(RunState.QUEUED, **queue)
+    elif before != queue:
+        journal.write_record()
+
+
+def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) -> None:
+    """Write which devices a process uses that may be the launching kernel."""
+    taken = {name: who for name, who in in_doubt.items() if name in lease.devices}
+    if taken:
+        journal.record["launch"]["in_doubt"] = taken
+        journal.event("devices_in_doubt", devices=taken)
+
+
+def _replayed(paths: RunPaths, claim: Claim) -> Look | None:
+    """Return what tells which replayed devices are used; None asks no one.
+
+    The holders of a trace never leave. So they count only if the run names devices:
+    a run that takes any replayed GPUs starts even if a trace shows all as held.
+    """
+    if claim.kind == "replay":
+        config, submission = read_json(paths.config), read_json(paths.submission)
+        source = (submission or {}).get("gpu_source")
+        if source and (config or {}).get("devices") is not None:
+            return _Replayed(source).look
+    return None
+
+
+class _Replayed:
+    """Processes that use GPUs in a trace, which is played again."""
+
+    def __init__(self, source: str) -> None:
+        from nbkit.telemetry.replay import open_replay
+
+        try:
+            self._trace = open_replay(source.partition(":")[2])
+        except NvmlUnavailableError as error:
+            message = f"device='replay': {error}"
+            raise DeviceError(message) from error
+
+    def look(self, names: Sequence[str]) -> dict[str, str]:
+        """Return what to say of each device that one of them uses."""
+        from nbkit.telemetry.occupants import occupants
+
+        samples = self._trace.read()
+        used: dict[str, str] = {}
+        for name, words in occupants(samples, names, ()).items():
+            pids = [
+                process.pid
+                for sample in samples
+                for process in sample.processes or ()
+                if process.pid is not None and name == (process.mig_uuid or sample.uuid)
+            ]
+            used[name] = " and ".join(map(self._told, pids)) or words
+        return used
+
+    def _told(self, pid: int) -> str:
+        # The pid means nothing here: only the trace knows who it was.
+        told = self._trace.told_holders.get(pid, {})
+        what = told.get("path") or told.get("command") or f"process {pid}"
+        user = f" of {told['user']}" if told.get("user") else ""
+        return f"replayed {what}{user}"
+
+
+class _Strangers:
+    """Processes that use GPUs and know nothing of the pool."""
+
+    def __init__(self, owner: ProcessIdentity) -> None:
+        from nbkit.telemetry.occupants import Occupants
+
+        self._owner = owner
+        self._occupants = Occupants()
+        self._known: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._asked_at = float("-inf")
+        self._patience_seconds = _LOOK_SECONDS
+
+    @property
+    def in_doubt(self) -> Mapping[str, str]:
+        """Who uses devices and is maybe the run's own kernel, by device."""
+        doubts = self._occupants.in_doubt
+        return {name: who for name, who in self._known.items() if name in doubts}
+
+    def look(self, names: Sequence[str]) -> dict[str, str]:
+        """Return what to say of each device that one of them uses."""
+        is_old = time.monotonic() - self._asked_at > self._patience_seconds
+        is_new = self._asked != set(names)
+        if not (is_old or is_new):
+            return self._known
+        # Another process may have its number by now.
+        own = self._owner.pid if self._owner.is_alive() else None
+        answer = self._occupants.ask(names, own)
+        if answer is None:
+            return dict.fromkeys(names, _STARTING) if is_new else self._known
+        longer = min(2 * self._patience_seconds, _LONGEST_LOOK_SECONDS)
+        self._patience_seconds = _LOOK_SECONDS if is_new else longer
+        self._known = answer
+        self._asked = set(names)
+        self._asked_at = time.monotonic()
+        return self._known
+
+    def look_at_certain(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the same without devices in doubt."""
+        busy = self.look(names)
+        return {name: who for name, who in busy.items() if name not in self.in_doubt}
+
+    def close(self) -> None:
+        """End the process that asks the driver."""
+        self._occupants.close()

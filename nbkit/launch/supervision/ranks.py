@@ -1,0 +1,228 @@
+"""One rank of an attempt: a child of its watcher, or one that others report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nbkit.config import ExperimentConfig
+from nbkit.launch.code.command import RankPlan, rank_environment
+from nbkit.launch.code.variables import rank_variables
+from nbkit.store.heartbeat import Phase
+from nbkit.store.ownership import make_folder, open_to_append
+from nbkit.store.paths import RunPaths
+from nbkit.store.processes import ProcessIdentity, kill_session
+
+_LONGEST_LOOK_SECONDS = 1.0
+
+
+class LookClock:
+    """Measures silence in looks, each of which counts as a second at most.
+
+    While this process is suspended, or waits for a file server, no rank is silent.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at = time.monotonic()
+
+    def look(self) -> float:
+        """Return how many seconds count since the last call."""
+        now = time.monotonic()
+        seconds, self._looked_at = now - self._looked_at, now
+        return min(seconds, _LONGEST_LOOK_SECONDS)
+
+
+class WatchedRank(Protocol):
+    """What is known of a rank, wherever it runs."""
+
+    @property
+    def rank(self) -> int:
+        """Among all ranks of the run."""
+        ...
+
+    @property
+    def node(self) -> str | None:
+        """Where it runs; None if the run is on one machine."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, or minus the signal; None while it runs, or if unknown."""
+        ...
+
+    @property
+    def ended_at(self) -> float | None:
+        """Unix time when its end was noticed."""
+        ...
+
+    killed_by_us: bool
+    """Whether it was ended by force, or because of another, and not by itself."""
+    phase: Phase | None
+    """What it was doing when it ended, as far as its heartbeat tells."""
+
+    @property
+    def kernel_ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed a process out of memory since its start."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        ...
+
+
+@dataclass
+class RankProcess:
+    """One rank: a child that leads its own session."""
+
+    rank: int
+    """Among all ranks of the run."""
+    identity: ProcessIdentity
+    popen: subprocess.Popen[bytes]
+    pidfd: int
+    node: str | None = None
+    """Where it runs; None if the run is on one machine."""
+    ended_at: float | None = None
+    """Unix time when its end was noticed."""
+    killed_by_us: bool = field(default=False)
+    phase: Phase | None = field(default=None)
+    kernel_ran_out_of_memory: bool = field(default=False)
+    """Whether the kernel has killed a process out of memory since its start."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, or minus the signal; None while it runs."""
+        return self.popen.returncode
+
+    def reap(self) -> bool:
+        """Collect the exit code if there is one; return whether the rank has ended."""
+        if self.ended_at is None and self.popen.poll() is not None:
+            self.ended_at = time.time()
+            os.close(self.pidfd)
+        return self.ended_at is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the rank; to its whole session if it is SIGKILL."""
+        if self.ended_at is not None:
+            return
+        if number == signal.SIGKILL:
+            self.killed_by_us = True
+            kill_session(self.identity.pid)  # loading processes go with it
+        else:
+            self.popen.send_signal(number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        return {
+            "rank": self.rank,
+            "pid": self.identity.pid,
+            "start_ticks": self.identity.start_ticks,
+            "node": self.node,
+            **_how_ended(self.returncode),
+        }
+
+
+@dataclass
+class RemoteRank:
+    """One rank on some node, as a process there reports."""
+
+    rank: int
+    node: str | None
+    pid: int | None = None
+    start_ticks: int | None = None
+    returncode: int | None = None
+    ended_at: float | None = None
+    """Unix time when the supervisor got the message."""
+    killed_by_us: bool = False
+    phase: Phase | None = None
+    kernel_ran_out_of_memory: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the record keeps."""
+        return {
+            "rank": self.rank,
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+            "node": self.node,
+            **_how_ended(self.returncode),
+        }
+
+
+def _how_ended(code: int | None) -> dict[str, Any]:
+    return {
+        "exit_code": code if code is not None and code >= 0 else None,
+        "signal": signal_name(-code) if code and code < 0 else None,
+    }
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called; its number, if it has no name, as 40."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def signal_number(name: str) -> int:
+    """Return the number of a signal, from what `signal_name` returned."""
+    return int(name) if name.isdecimal() else signal.Signals[name].value
+
+
+def collect_orphans() -> None:
+    """Collect every child of this process that has ended, adopted ones included."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def start_ranks(
+    config: ExperimentConfig, paths: RunPaths, plan: RankPlan, argv: Sequence[str]
+) -> list[RankProcess]:
+    """Start every rank of one attempt on this node."""
+    variables = rank_variables(config, paths)
+    # A rank takes a request to stop once it can answer it: until then the signal
+    # waits, instead of ending this rank and leaving the others to wait for it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return [
+            _start_rank(config, paths, plan, argv, local_rank, variables)
+            for local_rank in range(config.gpus)
+        ]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_rank(
+    config: ExperimentConfig,
+    paths: RunPaths,
+    plan: RankPlan,
+    argv: Sequence[str],
+    local_rank: int,
+    variables: Mapping[str, str],
+) -> RankProcess:
+    rank = plan.node_rank * config.gpus + local_rank
+    files = paths.rank(plan.attempt, rank)
+    make_folder(files.root)
+    inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
+    if rank == 0 and plan.listen_fd is not None:
+        inherited.append(plan.listen_fd)
+    with open_to_append(files.stdout) as out, open_to_append(files.stderr) as err:
+        popen = subprocess.Popen(
+            argv,
+            env=rank_environment(config, paths, plan, local_rank, variables),
+            cwd=plan.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=inherited,
+            start_new_session=True,
+        )
+    pidfd = os.pidfd_open(popen.pid)
+    identity = ProcessIdentity.of(popen.pid)
+    return RankProcess(rank, identity, popen, pidfd, plan.node)

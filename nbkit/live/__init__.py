@@ -1,0 +1,1 @@
+"""A run as it is now, for every viewer."""

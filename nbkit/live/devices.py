@@ -1,0 +1,209 @@
+"""`LiveDevices`: the GPUs of a run, from the samples that were taken beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nbkit.live.series import Series
+from nbkit.reading import LINE_BYTES, open_regular, parse_object, regular_files
+
+_WHOLE_BYTES = 4 << 20
+"""So much of a file's end is read when it is first seen: about a quarter of an hour of
+eight GPUs. A file of a day has hundreds of MB."""
+_EARLIER_SAMPLES = 500
+"""Of what is before, so many samples are read, evenly spread."""
+_LEAST_BYTES = 1 << 16
+_LEAST_SAMPLES = 4
+"""Many hosts share both, but each has this much read of its end, and of what is
+before."""
+_FEW_FILES = 25
+_FILES_PER_SECOND = 50
+"""Of more files than a few, so many are opened a second: a file server has to tell of
+each whether it has grown."""
+_BLOCK_BYTES = 1 << 20
+_GIB = 1 << 30
+_SILENT_SECONDS = 10.0
+"""Lines do not wait for a host that tells nothing for longer than others do."""
+
+Row = dict[str, Any]
+Value = Callable[[Row], float | None]
+
+
+def _gibibytes(row: Row) -> float | None:
+    used = row["memory_used_bytes"]
+    return None if used is None else used / _GIB
+
+
+_CHARTS: dict[str, Value] = {
+    "gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
+    "memory_used_gibibytes": _gibibytes,
+    "power_watts": lambda row: row["power_watts"],
+}
+
+
+class LiveDevices:
+    """The newest sample of every GPU of a run, and lines over time.
+
+    A line has the mean over the run's GPUs, and the lowest and highest of them.
+
+    Parameters
+    ----------
+    folder
+        Where each host's sampler writes a file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._offsets: dict[Path, int] = {}
+        self._newest: dict[str, list[Row]] = {}
+        self._heard_at: dict[str, float] = {}
+        self._waiting: dict[float, list[Row]] = {}
+        self._drawn_until = -math.inf
+        self._rests_until = -math.inf
+        self.series: dict[str, Series] = {}
+        """Lines by name, over Unix time in seconds; none without GPUs."""
+
+    def rows(self) -> list[Row]:
+        """Return the newest values of each GPU, by host."""
+        return [row for host in sorted(self._newest) for row in self._newest[host]]
+
+    def read(self, uuids: Sequence[str], *, is_over: bool = False) -> None:
+        """Read what is new.
+
+        Parameters
+        ----------
+        uuids
+            GPUs and MIG instances of the run; all that the files have if empty.
+        is_over
+            Nothing more will come: the lines wait for no host any longer.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read.
+        """
+        if time.monotonic() < self._rests_until and not is_over:
+            return
+        own = frozenset(uuids)
+        paths = regular_files(self._folder, ".jsonl")
+        if len(paths) > _FEW_FILES:
+            self._rests_until = time.monotonic() + len(paths) / _FILES_PER_SECOND
+        for path in paths:
+            for sample in self._new_samples(path, len(paths)):
+                rows = list(own_rows(sample, own, path.stem))
+                if rows:
+                    t = self._heard_at[path.stem] = sample["t"]
+                    self._newest[path.stem] = rows
+                    # One host's samples are separate points; of several hosts,
+                    # those of a second are one.
+                    moment = t if len(paths) == 1 else float(math.floor(t))
+                    self._waiting.setdefault(moment, []).extend(rows)
+        self._draw(math.inf if is_over or len(paths) < 2 else self._told_by_all())
+
+    def _told_by_all(self) -> float:
+        """Return the time up to which all hosts that still write have written."""
+        newest = max(self._heard_at.values(), default=0.0)
+        times = (t for t in self._heard_at.values() if t > newest - _SILENT_SECONDS)
+        return float(math.floor(min(times, default=0.0)))
+
+    def _draw(self, end: float) -> None:
+        """Add what waits to the lines, of moments before `end`."""
+        for moment in sorted(t for t in self._waiting if t < end):
+            rows = self._waiting.pop(moment)
+            # A line never runs back: who tells this late is in the table only.
+            if moment > self._drawn_until:
+                self._drawn_until = moment
+                self._add(moment, rows)
+
+    def _add(self, t: float, rows: list[Row]) -> None:
+        for name, value in _CHARTS.items():
+            values = [known for row in rows if (known := value(row)) is not None]
+            if values:
+                series = self.series.setdefault(name, Series())
+                mean = sum(values) / len(values)
+                series.add_band(t, min(values), max(values), mean)
+
+    def _new_samples(self, path: Path, num_files: int) -> Iterator[Row]:
+        with open_regular(path) as file:
+            offset = self._offsets.get(path)
+            if offset is None:
+                size = file.seek(0, os.SEEK_END)
+                whole_bytes = max(_LEAST_BYTES, _WHOLE_BYTES // num_files)
+                offset = max(0, size - whole_bytes)
+                earlier = max(_LEAST_SAMPLES, _EARLIER_SAMPLES // num_files)
+                yield from _spread_samples(file, offset, earlier)
+                file.seek(offset)
+                if offset:
+                    offset += len(file.readline(LINE_BYTES))  # it may be half a line
+            file.seek(offset)
+            while True:
+                data = file.read(_BLOCK_BYTES)
+                end = data.rfind(b"\n") + 1
+                offset += end
+                self._offsets[path] = offset
+                for line in data[:end].splitlines():
+                    yield from sample_of(line)
+                if len(data) < _BLOCK_BYTES or not end:
+                    return
+                file.seek(offset)
+
+
+def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
+    """Yield samples of a file's beginning, evenly spread over its bytes."""
+    last = -1
+    for number in range(most if end else 0):
+        file.seek(number * end // most)
+        if number:
+            file.readline(LINE_BYTES)
+        begin = file.tell()
+        line = file.readline(LINE_BYTES)
+        if begin > last and begin < end and line.endswith(b"\n"):
+            last = begin
+            yield from sample_of(line)
+
+
+def sample_of(line: bytes) -> Iterator[Row]:
+    """Yield the sample in a line, if it is one."""
+    try:
+        row = parse_object(line)
+    except json.JSONDecodeError:
+        return  # the host went down while it was written
+    if row.get("kind") == "sample":
+        yield row
+
+
+def own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
+    """Yield the values of a run's GPUs and MIG instances in a host's sample."""
+    for gpu in sample.get("gpus") or ():
+        label = {"host": host, "index": gpu["index"], "name": gpu.get("name")}
+        if not own or gpu.get("uuid") in own:
+            yield {
+                **label,
+                "uuid": gpu.get("uuid"),
+                "gpu_utilization_percent": gpu.get("gpu_utilization_percent"),
+                "memory_used_bytes": gpu.get("memory_used_bytes"),
+                "memory_total_bytes": gpu.get("memory_total_bytes"),
+                "memory_unified": gpu.get("memory_unified", False),
+                "power_watts": gpu.get("power_watts"),
+                "power_limit_watts": gpu.get("power_limit_watts"),
+            }
+        for instance in gpu.get("mig_instances") or ():
+            if instance["uuid"] in own:
+                # Utilization and power are those of the whole board, others' work too.
+                yield {
+                    **label,
+                    "name": instance.get("name"),
+                    "uuid": instance["uuid"],
+                    "gpu_utilization_percent": None,
+                    "memory_used_bytes": instance.get("memory_used_bytes"),
+                    "memory_total_bytes": instance.get("memory_total_bytes"),
+                    "memory_unified": False,
+                    "power_watts": None,
+                    "power_limit_watts": None,
+                }

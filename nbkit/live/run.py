@@ -1,0 +1,348 @@
+"""`LiveRun`: all that is shown of one run, as a whole and then in changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from nbkit import clock, statistics
+from nbkit.live.devices import LiveDevices
+from nbkit.live.log_tail import LogTail
+from nbkit.live.metrics import LiveMetrics
+from nbkit.live.running_time import running_time
+from nbkit.live.series import Series
+from nbkit.review.diagnosis import diagnosis_of
+from nbkit.review.facts import put_together
+from nbkit.store.progress import (
+    RATE_STEPS,
+    WITH_STEPS,
+    progress,
+    rank_words,
+    total_steps,
+)
+from nbkit.store.record import RunState, damage_told, read_json
+from nbkit.store.runs import StoredRun
+
+_MOST_TRACEBACK_CHARACTERS = 20_000
+_MOST_DEVICES = 64
+
+Values = dict[str, Any]
+
+
+class LiveRun:
+    """Follows the files of one run; used by one thread at a time.
+
+    Parameters
+    ----------
+    run
+        Any run of the store, under way or ended.
+    """
+
+    def __init__(self, run: StoredRun) -> None:
+        self.run = run
+        self.state = RunState.STARTING
+        """As of the last `read`."""
+        self.metrics = LiveMetrics(run.paths.metrics)
+        self.devices = LiveDevices(run.paths.system_folder)
+        self._record: Values = {}
+        self._record_stamp: tuple[int, ...] = ()
+        self._worker: Values = {}
+        self._worker_stamp: tuple[int, ...] = ()
+        self._config = read_json(run.paths.config) or {}
+        self._parts: Values = {}
+        self._sent: Values = {}
+        self._sent_series: dict[str, Series] = {}
+
+    @property
+    def attempt(self) -> int:
+        """The newest one's number as of the last `read`, counted from 0."""
+        return self._parts["head"]["attempt"]
+
+    def read(self, limit_seconds: float = float("inf")) -> bool:
+        """Read what is new in all files.
+
+        Parameters
+        ----------
+        limit_seconds
+            Of metrics, read no more after that time.
+
+        Returns
+        -------
+        bool
+            Whether nothing is left to read, now or ever: the run has ended.
+
+        Raises
+        ------
+        StoreError
+            If a file is there and cannot be read, or is damaged.
+        """
+        with damage_told(self.run.paths.root):
+            return self._read(limit_seconds)
+
+    def _read(self, limit_seconds: float) -> bool:
+        # First: what a run writes before its end is read after its end was seen.
+        self.state = self.run.state
+        self._read_record()
+        self._read_worker()
+        has_all = self.metrics.read(limit_seconds)
+        self.devices.read(self._device_uuids(), is_over=self.state.is_final)
+        self._parts = {
+            "head": self._head(),
+            "numbers": self._numbers(has_all=has_all),
+            "devices": self.devices.rows()[:_MOST_DEVICES],
+            "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
+        }
+        return has_all and self.state.is_final
+
+    def snapshot(self) -> Values:
+        """Return everything that is shown, as of the last `read`."""
+        series = {name: line.points() for name, line in self._series().items()}
+        return {**self._parts, "series": series}
+
+    def take_changes(self) -> Values:
+        """Return what has changed since the last call, in the form of `snapshot`.
+
+        ``series`` has for each line what `Series.take_changes` says; lines that are
+        shown no more are None.
+        """
+        changed = {
+            name: part
+            for name, part in self._parts.items()
+            if self._sent.get(name) != part
+        }
+        self._sent = dict(self._parts)
+        series: Values = {}
+        now = self._series()
+        for name, line in now.items():
+            if (change := line.take_changes()) is not None:
+                series[name] = change
+        series.update(dict.fromkeys(self._sent_series.keys() - now.keys()))
+        self._sent_series = now
+        return {**changed, "series": series} if series else changed
+
+    def log(self, rank: int, stream: str, text: str = "") -> LogTail:
+        """Return the end of what a rank printed in the newest attempt.
+
+        Parameters
+        ----------
+        rank
+            Global rank; -1 is the supervisor, whose log is one for both streams.
+        stream
+            ``stdout`` or ``stderr``.
+        text
+            Only lines with this text.
+        """
+        attempt = self.run.attempt
+        if rank < 0:
+            return LogTail(self.run.paths.supervisor_log(attempt), text)
+        files = self.run.paths.rank(attempt, rank)
+        return LogTail(files.stdout if stream == "stdout" else files.stderr, text)
+
+    def _series(self) -> dict[str, Series]:
+        return dict(chain(self.metrics.series.items(), self.devices.series.items()))
+
+    def _read_record(self) -> None:
+        stamp = _stamp(self.run.paths.record)
+        if stamp != self._record_stamp:
+            self._record = self.run.record
+            self._record_stamp = stamp
+
+    def _read_worker(self) -> None:
+        stamp = _stamp(self.run.paths.worker)
+        if stamp != self._worker_stamp:
+            self._worker = self.run.worker
+            self._worker_stamp = stamp
+
+    def _device_uuids(self) -> list[str]:
+        launch: Mapping[str, Any] = self._record.get("launch") or {}
+        return [str(uuid) for uuid in launch.get("devices") or []]
+
+    def _head(self) -> Values:
+        record, state = self._record, self.state
+        ran = running_time(record, self.run.submission, state)
+        is_told = state.is_final or state is RunState.UNKNOWN
+        cause = self.run.cause if is_told else None
+        is_resumable = state.is_final and state is not RunState.FINISHED
+        # The button does not ask whether an imported run is trusted.
+        is_resumable = is_resumable and self.run.imported_from is None
+        return {
+            "run_id": self.run.run_id,
+            "name": record.get("name") or self._config.get("name"),
+            "state": str(state),
+            "is_final": state.is_final,
+            "attempt": self.run.attempt,
+            # The number of an attempt that was not submitted is not used.
+            "num_attempts": len(record.get("attempts") or ()),
+            "queue": self.run.queue if state is RunState.QUEUED else None,
+            "nonfinite": self._nonfinite(),
+            "imported_from": self.run.imported_from,
+            "cause": _cause(cause),
+            "ran_seconds": ran.ended_seconds,
+            # A page compares it with its own time.
+            "runs_since": ran.since and ran.since + self._clock_was_set_by(),
+            "task": self._config.get("task", "train"),
+            "num_nodes": int(self._config.get("nnodes") or 1),
+            "num_ranks": self._num_ranks(),
+            "num_devices": len(self._device_uuids()),
+            "device_type": (record.get("launch") or {}).get("device_type"),
+            "folder": str(self.run.paths.root),
+            "log": (cause or {}).get("log")
+            or str(self.run.paths.attempt(self.run.attempt)),
+            "can_resume": is_resumable and self.run.paths.has_checkpoint,
+            "has_curves": self.run.paths.tensorboard.is_dir(),
+        }
+
+    def _clock_was_set_by(self) -> int:
+        """Return seconds by which this machine's clock was set since the run began."""
+        return round(clock.now() - clock.now(self._record.get("clock")))
+
+    def _nonfinite(self) -> str | None:
+        """Return where it stopped being finite, in words, as far as it was read."""
+        # Before the ranks have met, only the configuration tells what it is.
+        worker = {"task": self._config.get("task"), **self._worker}
+        found = self.metrics.finite.found(worker)
+        return None if found is None else str(found)
+
+    def _numbers(self, *, has_all: bool) -> Values:
+        metrics = self.metrics
+        total = self._total_steps()
+        name, value = metrics.accuracy or (None, None)
+        newest = self._newest(has_all=has_all)
+        is_running = self.state is RunState.RUNNING and has_all
+        ended = self.state.is_final and has_all
+        return {
+            "step": newest["step"],
+            "total_steps": total,
+            "seconds_left": metrics.seconds_left(total) if is_running else None,
+            "loss": newest["loss"],
+            "images_per_second": newest["images_per_second"],
+            "rate_steps": newest["rate_steps"],
+            "updates_skipped": metrics.updates_skipped,
+            "measured": metrics.measured() if ended else None,
+            "data_wait_share": self._data_wait_share(),
+            **self._bound_by(newest["images_per_second"]),
+            "accuracy_name": name,
+            "accuracy": value,
+            "accuracy_step": metrics.evaluation.get("step"),
+            "checkpoint_step": metrics.checkpoint_step,
+            "logged": metrics.logged.copy(),
+            "is_complete": has_all,
+            "read_step": metrics.step,
+            "damaged_lines": metrics.damaged_lines,
+        }
+
+    def _newest(self, *, has_all: bool) -> Values:
+        """Return step, loss and rate now, also while the lines before are read."""
+        metrics = self.metrics
+        values = {
+            "step": metrics.step,
+            "loss": metrics.loss,
+            "images_per_second": metrics.images_per_second,
+            "rate_steps": metrics.rate_steps,
+        }
+        # A newest line that is damaged tells nothing.
+        with suppress(ValueError, LookupError, TypeError):
+            if not has_all:
+                values.update(progress(self.run.paths.metrics))
+                # What is left to read is more than that.
+                values["rate_steps"] = RATE_STEPS if metrics.rate_steps else 0
+        return values
+
+    def _data_wait_share(self) -> float | None:
+        """Return the share over all ranks once they have written it, else of rank 0."""
+        ranks = (self._worker.get("ranks") if self.state.is_final else None) or []
+        if not ranks:
+            return self.metrics.data_wait_share
+        return statistics.share(
+            [rank["data_wait_seconds"] for rank in ranks],
+            [rank["step_time_seconds"] for rank in ranks],
+        )
+
+    def _bound_by(self, images_per_second: float | None) -> Values:
+        """Return what bounds the run as far as the times of its steps say.
+
+        Those are sums that are kept anyway: to read the samples would take longer.
+        """
+        metrics = self.metrics
+        if metrics.num_measured < (1 if self.state.is_final else RATE_STEPS):
+            return {"bound_by": None, "try_first": None}
+        facts = put_together(
+            self._config,
+            # Till the end, the newest attempt's ranks have written nothing.
+            self._worker,
+            self._record,
+            steps=metrics.num_measured,
+            images_per_second=images_per_second,
+            rank_0=metrics.rank_0,
+            update_share=metrics.update_share,
+        )
+        found = diagnosis_of(facts, self.run.run_id)
+        return {
+            "bound_by": found.bound_by or "nothing in its steps stands out",
+            "try_first": found[0].change if found else None,
+        }
+
+    def _num_ranks(self) -> int:
+        gpus, nodes = self._config.get("gpus"), self._config.get("nnodes")
+        return int(gpus or 1) * int(nodes or 1)
+
+    def _total_steps(self) -> int | None:
+        total = total_steps(self._config)
+        epochs = self._config.get("epochs")
+        if total is None and epochs and self._config.get("task", "train") in WITH_STEPS:
+            per_epoch = self._worker.get("steps_per_epoch")
+            return epochs * per_epoch if per_epoch else None
+        return total
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file that is replaced as a whole; empty without it."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _cause(cause: Values | None) -> Values | None:
+    if cause is None:
+        return None
+    trace = None if _is_refusal(cause) else cause.get("traceback")
+    if trace and len(trace) > _MOST_TRACEBACK_CHARACTERS:
+        # The exception itself is at the end.
+        trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
+    stacks = cause.get("stacks") or {}
+    return {
+        "rank": cause.get("rank"),
+        "where": rank_words(cause),
+        "message": cause.get("message"),
+        "traceback": trace,
+        "log": cause.get("log"),
+        "stacks": {
+            rank: str(stack)[-_MOST_TRACEBACK_CHARACTERS:]
+            for rank, stack in list(stacks.items())[:_MOST_DEVICES]
+        },
+    }
+
+
+def _is_refusal(cause: Values) -> bool:
+    """Return whether the traceback of a refused value tells no more than the message.
+
+    Then all of it is nbkit's own code, without a line of the user's, another exception
+    or a note. The log has it anyway.
+    """
+    trace, message = cause.get("traceback") or "", cause.get("message") or ""
+    frames = re.findall(r"^  (\S.*)", trace, re.MULTILINE)
+    first = re.match(r'(File ".*/)worker/__main__\.py"', frames[0]) if frames else None
+    return (
+        cause.get("kind") == "config"
+        and bool(message and first)
+        and all(frame.startswith(first[1]) for frame in frames if first)
+        and trace.count("Traceback (most recent call last)") == 1
+        and "characters left out" not in trace
+        and trace.rstrip().endswith(message)
+    )

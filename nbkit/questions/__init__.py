@@ -1,0 +1,1 @@
+"""The questions that the canonical notebooks answer, a folder each."""

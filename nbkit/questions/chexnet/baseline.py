@@ -1,0 +1,137 @@
+"""The baseline of global statistics, fitted before anything is trained."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.errors import ConfigError
+from nbkit.questions.chexnet import sentences as words
+from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labels
+from nbkit.questions.chexnet.planning import ChexnetPlan
+from nbkit.questions.chexnet.regression import Baseline, statistics_baseline
+from nbkit.questions.chexnet.tables import interval_text
+from nbkit.reports.parts import Table
+from nbkit.studies.quiet import wait_before
+
+_IMAGES_WORTH_A_WORD = 5_000
+
+
+@dataclass(frozen=True)
+class ChexnetBaseline:
+    """The baseline of global statistics, fitted before anything is trained."""
+
+    fitted: Baseline
+    findings: Sequence[LabelFinding]
+    """Of the baseline alone, in the place of a network."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know of it, as JSON values."""
+        fitted = self.fitted
+        return {
+            "baseline": {
+                "files": list(fitted.files),
+                "scores": {
+                    label: None if scores is None else [*map(_rounded, scores)]
+                    for label, scores in fitted.scores.items()
+                },
+                "train_images": fitted.train_images,
+                "unreadable": len(fitted.unreadable),
+            }
+        }
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        table = Table(
+            f"AUROC of 12 global statistics, fitted to {self.fitted.train_images:,} "
+            "training images",
+            ["label", "AUROC", "95 % interval"],
+            [
+                [
+                    one.label,
+                    None if one.single is None else f"{one.single.value:.3f}",
+                    interval_text(one.single),
+                ]
+                for one in self.findings
+            ],
+            [*words.unreadable(self.facts), *words.left_out(self.findings)],
+        )
+        return {"text/html": table.to_html(), "text/plain": table.to_text()}
+
+
+def baseline(planned: ChexnetPlan, *, wait_for_quiet: float = 0.0) -> ChexnetBaseline:
+    """Fit the baseline of global statistics to the training images of a plan.
+
+    Parameters
+    ----------
+    planned
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+    Raises
+    ------
+    ConfigError
+        If scikit-learn is not installed, no training image can be read, or one cannot
+        and runs are to stop then.
+    """
+    wait_before(planned.arms.values(), wait_for_quiet)
+    listing = planned.listing
+    fitted = statistics_baseline(listing, on_progress=_Progress())
+    config = next(iter(planned.arms.values()))
+    if fitted.unreadable and config.unreadable_images == "stop":
+        message = (
+            f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
+            f"decoded ({fitted.unreadable[0]}), and unreadable_images='stop' takes 0; "
+            "fix or remove them, or use unreadable_images='skip'."
+        )
+        raise ConfigError(message)
+    by_name = {sample.name: sample.label for sample in listing.evaluation}
+    given = [by_name[name] for name in fitted.files]
+    images = ScoredImages(
+        {
+            label: [
+                of_image[place] for of_image in given if isinstance(of_image, tuple)
+            ]
+            for place, label in enumerate(listing.classes)
+        },
+        [listing.patients[name] for name in fitted.files] if listing.patients else None,
+        [fitted.scores],
+        [],
+        None,
+    )
+    return ChexnetBaseline(fitted, judge_labels(images))
+
+
+def _rounded(score: float) -> float:
+    """Return it with as many digits as a run's predictions have."""
+    return float(f"{score:.9g}")
+
+
+class _Progress:
+    """Says every tenth of the images that it was read."""
+
+    def __init__(self) -> None:
+        self._said = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // total
+        # A small set is done before anybody could wonder.
+        if tenth > self._said and total > _IMAGES_WORTH_A_WORD:
+            sys.stdout.write(f"statistics of {done:,} of {total:,} images\n")
+        self._said = tenth
+
+
+def aligned(
+    kept: Mapping[str, Any] | None, files: Sequence[str]
+) -> dict[str, list[float] | None] | None:
+    """Return the baseline's scores of these files."""
+    if kept is None:
+        return None
+    place = {file: number for number, file in enumerate(kept["files"])}
+    return {
+        label: None if scores is None else [scores[place[file]] for file in files]
+        for label, scores in kept["scores"].items()
+    }

@@ -1,0 +1,391 @@
+"""What the chexnet notebook shows: AUROC of every label, and whether to believe it."""
+
+from __future__ import annotations
+
+import statistics as python_statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.questions.chexnet import sentences as words
+from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labels
+from nbkit.questions.chexnet.baseline import aligned
+from nbkit.questions.chexnet.chart import areas_chart, epochs_chart
+from nbkit.questions.chexnet.literature import PublishedAreas, published_areas
+from nbkit.questions.chexnet.planning import MADE
+from nbkit.questions.chexnet.tables import (
+    areas_table,
+    published_table,
+    rates_table,
+    same_table,
+    trainings_table,
+)
+from nbkit.questions.chexnet.trainings import (
+    Training,
+    by_seed,
+    check_planned_images,
+    check_same_images,
+)
+from nbkit.reports.conditions import WELCH, conditions, where_and_when
+from nbkit.reports.doubts import lead_of, lead_of_untimed
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.lost_baseline import BaselineLost
+from nbkit.reports.parts import Lead
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
+from nbkit.statistics import MINIMUM_RUNS, Ratio
+from nbkit.statistics.auroc import area_under_roc
+from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.studies.study import Study
+
+_QUESTION = "What AUROC does a chest X-ray model reach, and does it mean anything?"
+_CONDITIONS = ("epochs", "learning_rate", "label_weighting", "weights", "precision")
+_SIZES = (*SIZES_OF_A_CPU, "model", "global_batch_size", "epochs", "repeats")
+
+
+@dataclass(frozen=True)
+class ChexnetResult:
+    """What a study says of every label."""
+
+    plan: Mapping[str, Any]
+    """`ChexnetPlan.facts` and `ChexnetBaseline.facts`."""
+    single: Sequence[Training]
+    """On one device; those with a partner first."""
+    parallel: Sequence[Training]
+    """On several devices, in the order of their partners."""
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+    lost: Sequence[Training] = ()
+    """Trainings that were not finite: no AUROC is of them."""
+    is_judged: bool = True
+    """Whether there may be a verdict: every training was finite."""
+    is_single_finite: bool = True
+    """Whether every training on one device was."""
+    lead: Lead | None = None
+    """What takes the AUROCs back, above the headline."""
+    lead_of_rates: Lead | None = None
+    """What takes the rates back, above their table."""
+
+    @property
+    def gpus(self) -> int:
+        """Devices of the data-parallel trainings."""
+        return self.plan["gpus"]
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether CPU processes were used instead of GPUs."""
+        return {one.run.device_type for one in self.single} == {"cpu"}
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the images were drawn by a program."""
+        return self.conditions.get("data") == MADE
+
+    @cached_property
+    def images(self) -> ScoredImages:
+        """The evaluation images and what every model said of them."""
+        first = self.single[0].predictions
+        patients: Mapping[str, Any] = self.plan.get("patients") or {}
+        return ScoredImages(
+            first.labels,
+            [patients[file] for file in first.files] if patients else None,
+            [one.predictions.scores for one in self.single],
+            [one.predictions.scores for one in self.parallel],
+            aligned(self.plan.get("baseline"), first.files),
+        )
+
+    @cached_property
+    def findings(self) -> list[LabelFinding]:
+        """Of every label, and last of their mean."""
+        return judge_labels(self.images)
+
+    @property
+    def judged(self) -> list[str]:
+        """Labels that the mean is of."""
+        return [one.label for one in self.findings[:-1] if one.doubt is None]
+
+    @property
+    def table(self) -> Table:
+        """The headline: every label's AUROC beside that of global statistics."""
+        mean = self.findings[-1]
+        made = areas_table(
+            self.findings,
+            len(self.single),
+            [
+                words.shortcut_sentence(mean, is_made=self.is_made),
+                *words.left_out(self.findings),
+            ],
+        )
+        return replace(made, lead=self.lead)
+
+    @property
+    def same(self) -> Table | Note:
+        """Whether several devices arrive where one does."""
+        if not self.parallel:
+            return Note([words.nothing_to_pair(self.gpus)])
+        pairs = len(self.parallel)
+        return same_table(self.findings, self.gpus, self.plan["margin"], pairs)
+
+    @cached_property
+    def rates(self) -> dict[str, list[float]]:
+        """Images per second of each training by arm."""
+        arms = {"1 device": self.single, f"{self.gpus} devices": self.parallel}
+        return {arm: _rates(those) for arm, those in arms.items() if those}
+
+    @cached_property
+    def speed_up(self) -> Ratio | None:
+        """Rate on several devices over that on one."""
+        several, one = _rates(self.parallel), _rates(self.single)
+        has_both = bool(several and one and self.is_judged)
+        return statistics.ratio(several, one) if has_both else None
+
+    @property
+    def speed(self) -> Table:
+        """The side note: rates and speed-up."""
+        made = rates_table(self.rates, self.speed_up, self.is_cpu)
+        return replace(made, lead=self.lead_of_rates)
+
+    @cached_property
+    def trainings(self) -> Table:
+        """Every training by itself."""
+        return trainings_table(
+            [
+                (one.name, self._mean_area(one), one.run.images_per_second)
+                for one in (*self.single, *self.parallel)
+            ]
+            + [
+                (f"{one.name} (not finite)", None, one.run.images_per_second)
+                for one in self.lost
+            ],
+            self._baseline_mean,
+        )
+
+    @property
+    def _baseline_mean(self) -> float | None:
+        found = self.findings[-1].baseline
+        return None if found is None else found.value
+
+    @cached_property
+    def published(self) -> list[PublishedAreas]:
+        """Published results of these labels."""
+        return published_areas([*self.images.labels])
+
+    @property
+    def published_table(self) -> Table | Note:
+        """The same as a table, or why there is none."""
+        if not self.published:
+            return Note(["There are no published results for these labels."])
+        return published_table(self.findings, self.published)
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        pairs = len(self.parallel)
+        counted = f"{len(self.single)} trainings on 1 device, {pairs} on {self.gpus}"
+        whose = "images" if self.images.patients is None else "patients"
+        chart = areas_chart(
+            self.findings,
+            self.published,
+            gpus=self.gpus,
+            subtitle=f"{counted}; bars: 95 % interval over {whose} and trainings",
+        )
+        return Figure("AUROC by label, network and baseline", chart)
+
+    @cached_property
+    def curves(self) -> Figure:
+        """How the AUROC rose over the epochs."""
+        rows = [
+            {"arm": arm, "training": one.name, "epoch": epoch, "mean_auroc": mean}
+            for arm, trainings in (
+                ("1 device", self.single),
+                (f"{self.gpus} devices", self.parallel),
+            )
+            for one in trainings
+            for epoch, areas in one.epochs
+            if (mean := _mean(areas, self.judged)) is not None
+        ]
+        subtitle = f"mean over {len(self.judged)} labels; one line a training"
+        chart = epochs_chart(rows, subtitle, self._baseline_mean)
+        return Figure("AUROC over the epochs", chart)
+
+    @property
+    def answer(self) -> str:
+        """The result in a few words, computed from the data."""
+        if not self.is_single_finite:
+            return NOTHING_COMPARED
+        margin = self.plan["margin"] if self.is_judged else None
+        text = words.answer(self.findings, self.gpus, margin, is_made=self.is_made)
+        return f"Made images: {text}" if self.is_made else text
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        labels = [*self.images.labels]
+        parts = [self.table, self.same, self.trainings, self.speed]
+        parts += [self.published_table] if self.published else []
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            untimed=self.answer,
+            notes=[
+                words.no_claim(is_made=self.is_made),
+                *self.plan.get("notes", []),
+                *words.unreadable(self.plan),
+                *words.left_out(self.findings),
+                *(
+                    s
+                    for part in parts
+                    if isinstance(part, Note)
+                    for s in part.sentences
+                ),
+            ],
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=[self.figure, self.curves],
+            method=[
+                *words.method(
+                    patients=self.images.patients is not None,
+                    trainings=len(self.single),
+                ),
+                words.data_source(self.plan, str(self.conditions.get("data")), labels),
+                where_and_when(self.conditions),
+            ],
+            sources=[*words.sources(self.plan, labels), WELCH, *self._papers],
+            result={
+                "schema": 1,
+                "quantity": "auroc",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                "margin": self.plan["margin"],
+                "labels": [asdict(one) for one in self.findings],
+                "verdict": self.findings[-1].same_within(self.plan["margin"])
+                if self.is_judged
+                else None,
+                "trainings": [
+                    {"name": one.name, "seed": one.seed, **asdict(one.run)}
+                    for one in (*self.single, *self.parallel)
+                ],
+                "speed_up": None if self.speed_up is None else asdict(self.speed_up),
+                "published": [asdict(one) for one in self.published],
+            },
+            next_step=self._next_step,
+        )
+
+    @property
+    def _papers(self) -> list[Source]:
+        return [Source(one.source, one.url) for one in self.published]
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan.get("chosen", {}))
+        if self.is_made:
+            chosen["data"] = "/path/to/Data_Entry_2017.csv"
+        if self.is_cpu:
+            # A short training on a CPU is not worth a verdict.
+            chosen = {n: v for n, v in chosen.items() if n not in _SIZES}
+        elif len(self.single) < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        command = papermill_command("chexnet", chosen)
+        return f"on a machine with GPUs: {command}" if self.is_cpu else command
+
+    def _mean_area(self, one: Training) -> float | None:
+        said = one.predictions
+        areas = {
+            label: area_under_roc(said.scores[label], said.labels[label])
+            for label in self.judged
+        }
+        found = {label: area and area.value for label, area in areas.items()}
+        return _mean(found, self.judged)
+
+
+def result(study: Study) -> ChexnetResult | BaselineLost:
+    """Return what a study says, from the store alone.
+
+    `BaselineLost` if every training on one device was ended as not finite.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no training on one device has finished, or one kept no predictions.
+    """
+    facts, finished = study.plan, study.runs_by_arm()
+    one, *several = facts["arms"]
+    arms = [one, *several[:1]]
+    trained = {arm: by_seed(arm, finished) for arm in arms}
+    lost = [
+        trained[arm].pop(run.config.seed)
+        for arm in arms
+        for run in finished.get(arm, [])
+        if run.nonfinite is not None
+    ]
+    single, parallel = trained[one], trained[several[0]] if several else {}
+    lost_arms = not_finite(study)
+    missing = {slot.arm for slot in study.missing}
+    if not single and one in lost_arms and one not in missing:
+        said = f"No AUROC: no training on 1 device stayed finite ({lost_arms[one]})"
+        return BaselineLost(study, said)
+    if not single:
+        message = (
+            f"study {study.study_id} has 0 finished trainings on 1 device, 1 is "
+            "needed; run() it first."
+        )
+        raise NotEnoughDataError(message)
+    paired = [seed for seed in single if seed in parallel]
+    order = [*paired, *(seed for seed in single if seed not in parallel)]
+    found = ChexnetResult(
+        facts,
+        [single[seed] for seed in order],
+        [parallel[seed] for seed in paired],
+        {
+            **_conditions([run for runs in finished.values() for run in runs]),
+            "study_id": study.study_id,
+        },
+        lost,
+        usable_arms(arms, lost_arms) == arms,
+        one not in lost_arms,
+        partial(lead_of_untimed, study),
+        partial(lead_of, study, ()),
+    )
+    check_same_images([*found.single, *found.parallel])
+    check_planned_images(facts, found.single[0])
+    return found
+
+
+def report(study: Study) -> Report:
+    """Return the report of a chexnet study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no training on one device has finished, or one kept no predictions.
+    """
+    return result(study).report()
+
+
+def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what all runs have in common: the share of a device is not."""
+    found, config = conditions(runs), runs[0].config
+    del found["batch_size_per_gpu"], found["seed"]
+    return {
+        **found,
+        "global_batch_size": config.batch_size_per_gpu * config.world_size,
+        **{name: getattr(config, name) for name in _CONDITIONS},
+        "seeds": sorted({run.config.seed for run in runs}),
+    }
+
+
+def _rates(trainings: Sequence[Training]) -> list[float]:
+    rates = [one.run.images_per_second for one in trainings]
+    known = [rate for rate in rates if rate is not None]
+    return known if len(known) == len(rates) else []
+
+
+def _mean(areas: Mapping[str, float | None], labels: Sequence[str]) -> float | None:
+    found = [areas.get(label) for label in labels]
+    known = [area for area in found if area is not None]
+    return (
+        python_statistics.fmean(known) if known and len(known) == len(found) else None
+    )

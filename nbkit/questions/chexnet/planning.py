@@ -1,0 +1,378 @@
+"""What the chexnet notebook will train, decided beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.cache import NAMED
+from nbkit.datasets.find import find
+from nbkit.datasets.listing import Listing, alike_classes
+from nbkit.errors import ConfigError
+from nbkit.launch.submit import existing_data
+from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
+from nbkit.reports.parts import Note, Table
+from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.studies.parameters import Parameters
+
+MADE = "made-labels"
+"""The built-in set, whose images show nothing."""
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "model": "densenet121",
+    "global_batch_size": 64,
+    "image_size": 224,
+    "epochs": 10,
+    "repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "model": "resnet18",
+    "global_batch_size": 32,
+    "image_size": 64,
+    "epochs": 3,
+    "repeats": 2,
+}
+_GPUS = 2
+"""Devices of the data-parallel trainings, where there are so many."""
+_WARMUP_STEPS = 10
+_CONFIG_FIELDS = (
+    *("model", "weights", "precision", "image_size", "crop_area_min", "epochs"),
+    *("learning_rate", "label_weighting", "data", "loader", "unreadable_images"),
+    *("missing_labels", "uncertain_labels", "seed", "engine"),
+)
+
+
+@dataclass(frozen=True)
+class ChexnetPlan:
+    """What will be trained; a notebook shows its notes and its labels."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm: one device, then several."""
+    repeats: int
+    """Trainings of each arm, each with its own seed."""
+    gpus: int
+    """Of the data-parallel trainings."""
+    margin: float
+    listing: Listing
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that the user set."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "seed_per_repeat": True,
+            "arms": list(self.arms),
+            "gpus": self.gpus,
+            "margin": self.margin,
+            "data_kind": self.listing.kind,
+            "train_images": len(self.listing.train),
+            "train_positives": dict(_positives(self.listing, self.listing.train)),
+            "patients": _numbered(self.listing),
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    @property
+    def labels(self) -> Table:
+        """How many images have each label, on both sides of the split."""
+        listing = self.listing
+        train, evaluation = (
+            dict(_positives(listing, samples))
+            for samples in (listing.train, listing.evaluation)
+        )
+        return Table(
+            f"Labels: {len(listing.train):,} images for training, "
+            f"{len(listing.evaluation):,} for evaluation",
+            ["label", "training images with it", "evaluation images with it"],
+            [
+                [label, f"{train[label]:,}", f"{evaluation[label]:,}"]
+                for label in listing.classes
+            ],
+            [*_lacking(listing, train, evaluation)],
+            {
+                "train_positives": [train[label] for label in listing.classes],
+                "evaluation_positives": [
+                    evaluation[label] for label in listing.classes
+                ],
+            },
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note, labels = Note(self.notes), self.labels
+        return {
+            "text/html": f"{note.to_html()}{labels.to_html()}",
+            "text/plain": f"{note.to_text()}\n\n{labels.to_text()}",
+        }
+
+
+def plan(parameters: Parameters) -> ChexnetPlan:
+    """Return what to train for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, or the data have no labels to be judged.
+    DeviceError
+        If devices are missing.
+    """
+    p = parameters
+    devices = find_devices(p.device, p.engine, p.gpus or _GPUS)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    if p.gpus is None:
+        values["gpus"] = 1 if not devices.is_cpu and devices.count == 1 else _GPUS
+    _check_numbers(values)
+    values["data"] = existing_data(values["data"])
+    if values["data"] == "synthetic":
+        message = (
+            "data='synthetic' has one class an image and no labels; use "
+            f"data={MADE!r}, or the path of a labels CSV."
+        )
+        raise ConfigError(message)
+    listing = find(
+        values["data"],
+        missing_labels=values["missing_labels"],
+        uncertain_labels=values["uncertain_labels"],
+    )
+    _check_listing(values, listing)
+    arms = {
+        _devices(gpus): _config(values, devices, listing, gpus)
+        for gpus in dict.fromkeys([1, values["gpus"]])
+    }
+    largest = max(arms.values(), key=lambda config: config.gpus)
+    registry.resolve("engines", largest.engine)().check(largest)
+    return ChexnetPlan(
+        arms=arms,
+        repeats=values["repeats"],
+        gpus=values["gpus"],
+        margin=p.auroc_margin,
+        listing=listing,
+        notes=(
+            *_stand_in(p, devices),
+            *_images(values, listing),
+            _what(values),
+            _conditions(values, largest),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    lines = [
+        f"{name}={values[name]} is below 1; use 1 or more."
+        for name in ("gpus", "repeats", "epochs", "global_batch_size")
+        if values[name] < 1
+    ]
+    if not 0 < values["auroc_margin"] < 0.5:
+        lines.append(
+            f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5; use the "
+            "largest difference that still counts as the same, such as 0.02."
+        )
+    batch, gpus = values["global_batch_size"], max(1, values["gpus"])
+    if values["loader"] == "tfrecord" and gpus > 1:
+        lines.append(
+            f"loader='tfrecord' orders the images of each of {gpus} devices by itself, "
+            "so 1 device would get other global batches; use another loader, or "
+            "gpus=1."
+        )
+    if batch % gpus:
+        fitting = [batch - batch % gpus, batch - batch % gpus + gpus]
+        lines.append(
+            f"global_batch_size={batch} is not divisible by {gpus} GPUs; use "
+            f"{' or '.join(str(size) for size in fitting if size)}."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
+    data = values["data"]
+    if not listing.is_multi_label:
+        message = (
+            f"data={data!r} is of kind {listing.kind} with one class an image, but "
+            "labels are needed; use a labels CSV, the folder or table of NIH "
+            f"ChestX-ray14, or data={MADE!r}."
+        )
+        raise ConfigError(message)
+    if not listing.evaluation:
+        message = (
+            f"data={data!r} has 0 evaluation images, but an AUROC needs some; add a "
+            "column 'split' of train and val, or a column 'patient_id' of two or more "
+            "patients, which is then split by patient."
+        )
+        raise ConfigError(message)
+    if len(listing.train) < values["global_batch_size"]:
+        message = (
+            f"data={data!r} has {len(listing.train)} training images, fewer than "
+            f"global_batch_size={values['global_batch_size']}; use "
+            f"global_batch_size={len(listing.train)} or less."
+        )
+        raise ConfigError(message)
+
+
+def _config(
+    values: Mapping[str, Any],
+    devices: Devices,
+    listing: Listing,
+    gpus: int,
+) -> ExperimentConfig:
+    # The configuration itself checks what a notebook's parameters say.
+    batch = values["global_batch_size"]
+    steps = values["epochs"] * (len(listing.train) // batch)
+    return ExperimentConfig(
+        **{name: values[name] for name in _CONFIG_FIELDS},
+        name=f"chexnet {_devices(gpus)}",
+        batch_size_per_gpu=batch // gpus,
+        gpus=gpus,
+        optimizer="adamw",
+        # A short training still has something to measure.
+        warmup_steps=min(_WARMUP_STEPS, steps // 4),
+        evaluation_period_epochs=1,
+        device=devices.device_type,
+        # Without GPUs there may be fewer CPUs than requested devices.
+        oversubscribe=devices.is_cpu,
+        tensorboard=values["tensorboard"],
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
+    )
+
+
+def _devices(gpus: int) -> str:
+    return f"{gpus} device{'' if gpus == 1 else 's'}"
+
+
+def _positives(listing: Listing, samples: Sequence[Any]) -> Iterable[tuple[str, int]]:
+    for number, label in enumerate(listing.classes):
+        yield label, sum(sample.label[number] for sample in samples)
+
+
+def _numbered(listing: Listing) -> dict[str, int]:
+    """Return a number for the patient of every evaluation image.
+
+    Studies are passed on to others, and must not say whose images they are.
+    """
+    if not listing.patients:
+        return {}
+    numbers: dict[str, int] = {}
+    return {
+        sample.name: numbers.setdefault(listing.patients[sample.name], len(numbers) + 1)
+        for sample in listing.evaluation
+    }
+
+
+def _lacking(
+    listing: Listing, train: Mapping[str, int], evaluation: Mapping[str, int]
+) -> Iterable[str]:
+    """Yield what the images lack to learn a label, or to judge it."""
+    patients = _patients_with(listing)
+    for label in listing.classes:
+        if train[label] in (0, len(listing.train)):
+            which = (
+                "all training images have" if train[label] else "no training image has"
+            )
+            yield f"{label}: {which} it, so it cannot be learned."
+        if not evaluation[label]:
+            yield (
+                f"{label}: no evaluation image has it, so it has no AUROC; it is "
+                "trained anyway."
+            )
+        elif patients and patients[label] < FEWEST_PATIENTS:
+            several = "" if patients[label] == 1 else "s"
+            yield (
+                f"{label}: {patients[label]} evaluation patient{several} with it; the "
+                f"mean excludes labels of fewer than {FEWEST_PATIENTS}."
+            )
+
+
+def _patients_with(listing: Listing) -> dict[str, int]:
+    """Return by label how many evaluation patients have it, if they are known."""
+    if not listing.patients:
+        return {}
+    return {
+        label: len(
+            {
+                listing.patients[sample.name]
+                for sample in listing.evaluation
+                if not isinstance(sample.label, int) and sample.label[number]
+            }
+        )
+        for number, label in enumerate(listing.classes)
+    }
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+    if not devices.is_cpu:
+        return
+    yield (
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. AUROCs are valid; rates and speed-ups say nothing about GPUs."
+    )
+
+
+def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
+    """Yield what the images are, and of how many patients."""
+    if values["data"] == MADE:
+        yield (
+            "Made images: grey patterns drawn by a program, not X-rays. The label "
+            "'bright' is a planted shortcut that global statistics show, 'upper' "
+            "depends on the position of a square, 'coin' cannot be learned, and 'rare' "
+            "is in no evaluation image."
+        )
+    elif values["data"] in NAMED:
+        yield f"Images: the built-in set {values['data']}."
+    else:
+        yield f"Images: {values['data']}, read as {listing.kind}."
+    if listing.split_by:
+        yield f"Split into training and evaluation by: {listing.split_by}."
+    notes = (*listing.notes, *alike_classes(listing.classes))
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
+    if not listing.patients:
+        yield (
+            "The data have no patient_id: images are taken as independent, and "
+            "intervals are too narrow if several are of one patient."
+        )
+        return
+    train = {listing.patients[sample.name] for sample in listing.train}
+    evaluation = {listing.patients[sample.name] for sample in listing.evaluation}
+    yield (
+        f"Patients: {len(train):,} for training, {len(evaluation):,} for evaluation, "
+        "none in both."
+    )
+
+
+def _what(values: Mapping[str, Any]) -> str:
+    repeats, gpus = values["repeats"], values["gpus"]
+    seeds = f"seed {values['seed']}"
+    if repeats > 1:
+        seeds = f"seeds {values['seed']} to {values['seed'] + repeats - 1}"
+    if gpus == 1:
+        return (
+            f"{repeats} trainings on 1 device ({seeds}); nothing is compared with it."
+        )
+    return (
+        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, with "
+        f"{seeds} on both sides. A pair starts with the same weights and gets the same "
+        "images in the same order, in the same global batches."
+    )
+
+
+def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
+    batch, gpus = values["global_batch_size"], values["gpus"]
+    split = f", {batch // gpus} on each of {gpus} devices" if gpus > 1 else ""
+    return (
+        f"Conditions: {config.model}, {values['weights']} weights, {config.precision}, "
+        f"images of {config.image_size} x {config.image_size} pixels, global batch "
+        f"{batch}{split}, {config.epochs} epochs of AdamW at a learning rate of "
+        f"{config.learning_rate:.3g} that falls to 0, label weighting "
+        f"{config.label_weighting}. Batch normalisation uses the images of one device "
+        "only."
+    )

@@ -1,0 +1,197 @@
+"""Sentences of the chexnet report: what was found, what it means, what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbkit.datasets.nih import NIH_KIND, NIH_LABELS
+from nbkit.questions.chexnet.areas import FEWEST_PATIENTS, MEAN, LabelFinding
+from nbkit.questions.chexnet.planning import MADE
+from nbkit.questions.chexnet.tables import difference_text, interval_text
+from nbkit.reports.parts import Source
+from nbkit.statistics import MINIMUM_RUNS
+
+_DELONG = Source(
+    "E. R. DeLong et al., Comparing the areas under two or more correlated receiver "
+    "operating characteristic curves, Biometrics 44 (1988)",
+    "https://doi.org/10.2307/2531595",
+)
+_CLUSTERED = Source(
+    "N. A. Obuchowski, Nonparametric analysis of clustered ROC curve data, Biometrics "
+    "53 (1997)",
+    "https://doi.org/10.2307/2533958",
+)
+_READERS = Source(
+    "N. A. Obuchowski and H. E. Rockette, Hypothesis testing of diagnostic accuracy "
+    "for multiple readers and multiple tests, Communications in Statistics 24 (1995)",
+    "https://doi.org/10.1080/03610919508813243",
+)
+_NIH = Source(
+    "X. Wang, Y. Peng, L. Lu, Z. Lu, M. Bagheri, R. Summers, ChestX-ray8: "
+    "Hospital-scale chest X-ray database and benchmarks on weakly-supervised "
+    "classification and localization of common thorax diseases, CVPR 2017, "
+    "pp. 3462-3471",
+    "https://arxiv.org/abs/1705.02315",
+)
+_NIH_IMAGES = Source(
+    "NIH Clinical Center, provider of the ChestX-ray14 images",
+    "https://nihcc.app.box.com/v/ChestXray-NIHCC",
+)
+
+
+def answer(
+    findings: Sequence[LabelFinding], gpus: int, margin: float | None, *, is_made: bool
+) -> str:
+    """Return the result in a few words; without a margin, of one device alone."""
+    mean = findings[-1]
+    if mean.single is None:
+        return f"No mean AUROC can be given: {mean.doubt}."
+    judged = sum(1 for one in findings if one.label != MEAN and one.doubt is None)
+    interval = interval_text(mean.single)
+    spread = f"95 % {interval}" if interval else "no interval"
+    count = mean.single.trainings
+    trained = "1 training" if count == 1 else f"{count} trainings"
+    text = f"Mean AUROC {mean.single.value:.3f} ({spread}; {judged} labels, {trained})"
+    if mean.difference is not None and margin is not None:
+        text += f"; {same_clause(mean, gpus, margin)}"
+    return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
+
+
+def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
+    """Return what it means that global statistics do as well, or do not."""
+    what = "anything in the images" if is_made else "disease"
+    if mean.baseline is None or mean.gain is None:
+        return (
+            "The baseline of global statistics is unknown, so this AUROC is not "
+            f"evidence that the network recognises {what}."
+        )
+    start = (
+        f"Twelve global statistics reach {mean.baseline.value:.3f}, the network minus "
+        f"these is {difference_text(mean.gain)}:"
+    )
+    verdict = mean.above_baseline
+    if verdict == "above the statistics":
+        return (
+            f"{start} it does better than a linear model of twelve global statistics, "
+            f"which does not say that it recognises {what}."
+        )
+    worse = verdict == "below the statistics"
+    why = "it does worse here" if worse else "it is not shown to do better"
+    if verdict == "not enough runs":
+        why += f" (not enough runs: {mean.gain.trainings} of {MINIMUM_RUNS})"
+    return f"{start} {why}, so its AUROC is not evidence that it recognises {what}."
+
+
+def nothing_to_pair(gpus: int) -> str:
+    """Return why several devices are not compared with one."""
+    if gpus == 1:
+        return "Nothing was trained on several devices; use gpus=2 or more."
+    return (
+        f"0 pairs of trainings have finished on 1 and on {gpus} devices, so they are "
+        "not compared; lower learning_rate if one of each pair was not finite."
+    )
+
+
+def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
+    """Return whether several devices reach the same AUROC as one."""
+    difference = found.difference
+    if difference is None:
+        return ""
+    start = (
+        f"{gpus} devices minus 1 at the same global batch: "
+        f"{difference_text(difference)},"
+    )
+    verdict = found.same_within(margin)
+    if verdict == "same":
+        return f"{start} the same within {margin:g}"
+    if verdict == "differs":
+        return f"{start} a difference"
+    why = ""
+    if verdict == "not enough runs":
+        why = f" ({difference.trainings} pairs of {MINIMUM_RUNS})"
+    return f"{start} not resolved{why}"
+
+
+def left_out(findings: Sequence[LabelFinding]) -> list[str]:
+    """Return which labels the mean excludes, and why."""
+    return [
+        f"{one.label} is left out of the mean: {one.doubt}."
+        for one in findings
+        if one.doubt and one.label != MEAN
+    ]
+
+
+def unreadable(plan: Mapping[str, Any]) -> list[str]:
+    """Return how many images the baseline excludes."""
+    count = (plan.get("baseline") or {}).get("unreadable")
+    if not count:
+        return []
+    return [f"{count:,} images cannot be decoded and are left out."]
+
+
+def no_claim(*, is_made: bool) -> str:
+    """Return what no number of the report says."""
+    if is_made:
+        return "The images are made by a program; no number here is about X-rays."
+    return (
+        "No number here is a medical claim: labels of chest X-rays are often read from "
+        "reports by a program, and a model may use who was photographed where and "
+        "how. For research and benchmarks only, not for diagnosis."
+    )
+
+
+def data_source(plan: Mapping[str, Any], data: str, labels: Sequence[str]) -> str:
+    """Return whose the images are, and on which terms."""
+    if data == MADE:
+        return "Images: drawn by nbkit (built-in set made-labels), under its licence."
+    terms = (
+        "NIH puts no restrictions on their use, and asks to link the source, to cite "
+        "the paper and to acknowledge the NIH Clinical Center as the provider"
+    )
+    if plan.get("data_kind") == NIH_KIND:
+        return f"Images: NIH ChestX-ray14, {data}. {terms}."
+    if set(labels) >= set(NIH_LABELS):
+        return (
+            f"Images: {data}, with the 14 labels of NIH ChestX-ray14. If they are from "
+            f"there: {terms}."
+        )
+    return (
+        f"Images: {data}. Their source and licence are unknown; name them when you "
+        "publish these numbers."
+    )
+
+
+def sources(plan: Mapping[str, Any], labels: Sequence[str]) -> list[Source]:
+    """Return the sources of methods and data."""
+    is_nih = plan.get("data_kind") == NIH_KIND or set(labels) >= set(NIH_LABELS)
+    return [_DELONG, _CLUSTERED, _READERS, *([_NIH, _NIH_IMAGES] if is_nih else [])]
+
+
+def method(*, patients: bool, trainings: int) -> list[str]:
+    """Return how AUROCs and their intervals come about."""
+    whose = "patients" if patients else "images"
+    who = (
+        "of whole patients, whose images are alike (Obuchowski's variance for "
+        "clustered data)"
+        if patients
+        else "of single images, since there is no patient_id (DeLong's variance)"
+    )
+    spread = (
+        "The variance of the mean over trainings is added to it (readers and cases)."
+        if trainings > 1
+        else "There is one training, so differences between trainings are not in it."
+    )
+    return [
+        "AUROC: how often an image with the label scores higher than one without, ties "
+        "half; from each run's predictions.csv, at its last evaluation.",
+        f"Intervals: 95 %, for another sample {who}; Student's t with the {whose} of "
+        f"the smaller class minus one. {spread}",
+        f"The mean covers labels that {FEWEST_PATIENTS} {whose} or more have and as "
+        "many do not have, whose order is not perfect, and that occur in training.",
+        "Differences are between models on the same images, pair by pair.",
+        "12 statistics: a logistic regression for each label (scikit-learn) on mean, "
+        "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "
+        "a pixel of whole images; fitted to the training images, and applied once to "
+        "the evaluation images. It uses no position in the image except the border.",
+    ]

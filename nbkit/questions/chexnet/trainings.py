@@ -1,0 +1,79 @@
+"""The trainings of a chexnet study, each with what it said of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.reports.arm_rows import ArmRun, arm_run
+from nbkit.store.predictions import LabelPredictions, read_predictions
+
+
+@dataclass(frozen=True)
+class Training:
+    """One finished run."""
+
+    name: str
+    seed: int
+    predictions: LabelPredictions
+    """At its last evaluation."""
+    epochs: Sequence[tuple[int, Mapping[str, float | None]]]
+    """Every evaluation: the epochs before it, and the AUROC by label."""
+    run: ArmRun
+
+
+def training(arm: str, run: Run) -> Training:
+    """Return a finished training."""
+    predictions = read_predictions(run.paths.predictions)
+    if not isinstance(predictions, LabelPredictions):
+        message = (
+            f"run {run.run_id} has 0 predictions of labels, but its report is computed "
+            "from them; train it again with evaluation_period_epochs=1."
+        )
+        raise NotEnoughDataError(message)
+    evaluations = run.metrics("evaluation")
+    return Training(
+        f"{arm}, seed {run.config.seed}",
+        run.config.seed,
+        predictions,
+        [(one["epoch"], one.get("auroc") or {}) for one in evaluations],
+        arm_run(run),
+    )
+
+
+def by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Training]:
+    """Return an arm's finished trainings by their seeds, as `training`."""
+    return {run.config.seed: training(arm, run) for run in finished.get(arm, [])}
+
+
+def check_same_images(trainings: Sequence[Training]) -> None:
+    """Refuse trainings that were not evaluated with the same images."""
+    first = trainings[0].predictions
+    for one in trainings[1:]:
+        said = one.predictions
+        if list(said.files) != list(first.files) or said.labels != first.labels:
+            message = (
+                f"{one.name} was evaluated with {len(said.files)} images and "
+                f"{trainings[0].name} with {len(first.files)} others: the data have "
+                "changed in between; make a new study."
+            )
+            raise NotEnoughDataError(message)
+
+
+def check_planned_images(plan: Mapping[str, Any], one: Training) -> None:
+    """Refuse a training that was evaluated with images that the plan does not know."""
+    files = one.predictions.files
+    known = [plan.get("patients") or None]
+    known += [(plan.get("baseline") or {}).get("files")]
+    for names in known:
+        missing = 0 if names is None else len({*files}.difference(names))
+        if missing:
+            message = (
+                f"{one.name} was evaluated with {len(files)} images, of which the plan "
+                f"knows {len(files) - missing}: the data have changed since the plan "
+                "was made; make a new study."
+            )
+            raise NotEnoughDataError(message)

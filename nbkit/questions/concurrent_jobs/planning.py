@@ -1,0 +1,355 @@
+"""What the notebook of concurrent jobs will measure, decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig, LoaderConfig
+from nbkit.datasets.enough import check_enough_images
+from nbkit.errors import ConfigError, DeviceError
+from nbkit.launch.devices.choice import visible_gpus
+from nbkit.launch.submit import existing_data
+from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
+from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
+from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
+from nbkit.reports.parts import Note
+from nbkit.statistics.quantities import counted
+from nbkit.studies.devices import Devices, find_devices
+from nbkit.studies.parameters import Parameters
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.topology import Cpu, read_cpus
+
+_FEWEST_DEVICES = 2
+_MOST_JOBS = 8
+"""By default: the GPUs of a large server."""
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "pinned": [False],
+    "model": "resnet50",
+    "precision": "fp16",
+    "batch_size_per_gpu": 256,
+    "image_size": 224,
+    # Jobs do not start at the same moment: some seconds of difference have to be small
+    # against the time that they are measured.
+    "steps": 300,
+    "warmup_steps": 20,
+    "repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "pinned": [False, True],
+    "model": "resnet18",
+    "precision": "fp32",
+    "batch_size_per_gpu": 8,
+    "image_size": 64,
+    "steps": 20,
+    "warmup_steps": 4,
+    "repeats": 2,
+}
+_CONFIG_FIELDS = (
+    *("model", "precision", "batch_size_per_gpu", "image_size", "loader", "steps"),
+    "warmup_steps",
+)
+_STORAGE = ("shared", "separate")
+
+
+@dataclass(frozen=True)
+class ConcurrentPlan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm: jobs alone, and each job among others."""
+    planned: tuple[Planned, ...]
+    control: str | None
+    """The arm that is measured a second time: the first job alone, or none."""
+    devices: Devices
+    repeats: int
+    environment: Mapping[str, str]
+    """Environment variables that every run gets."""
+    data: str
+    copies: tuple[Path, ...]
+    """Of the data, one a job; empty where storage is shared."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that the user set."""
+
+    @property
+    def together(self) -> list[list[str]]:
+        """Arms that are started together, group by group."""
+        return [one.jobs for one in self.planned if len(one.sizes) > 1]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "planned": [asdict(one) for one in self.planned],
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def copy_data(self) -> Note:
+        """Make the copies of the data that jobs will read; say which there are.
+
+        Raises
+        ------
+        StoreError
+            If a copy cannot be written.
+        """
+        return Note(copy_data(self.data, self.copies))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> ConcurrentPlan:
+    """Return what to measure for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used; the text names every bad one.
+    DeviceError
+        If the jobs do not fit on this machine together.
+    """
+    p = parameters
+    _check_values(p)
+    devices = _devices(p)
+    layouts = _layouts(p, devices)
+    jobs = layouts[0]
+    values = _with_defaults(p, devices)
+    cpus = read_cpus()
+    shares: list[CpuShare] = []
+    if True in values["pinned"]:
+        gpus = [] if devices.is_cpu else visible_gpus(p.device)
+        shares = cpu_shares(cpus, jobs, gpus)
+    separate = "separate" in p.storage
+    copies = copies_of(values["data"], p.copies or [], len(jobs)) if separate else ()
+    threads = max(1, int(usable_cpus()) // sum(jobs))
+    planned = tuple(
+        Planned(sizes, Setting(storage, pinned))
+        for storage in dict.fromkeys(p.storage)
+        for pinned in dict.fromkeys(values["pinned"])
+        for sizes in layouts
+    )
+    arms: dict[str, ExperimentConfig] = {}
+    for one in planned:
+        for names in (one.alone, one.jobs):
+            for place, name in enumerate(names):
+                if name not in arms:
+                    arms[name] = _config(
+                        one, place, name, values, devices, shares, copies, threads
+                    )
+    for config in arms.values():
+        registry.resolve("engines", config.engine)().check(config)
+    # Copies for jobs may not be there yet.
+    check_enough_images(one.replace(data=values["data"]) for one in arms.values())
+    return ConcurrentPlan(
+        arms=arms,
+        planned=planned,
+        control=planned[0].alone[0] if p.control else None,
+        devices=devices,
+        repeats=values["repeats"],
+        environment={"OMP_NUM_THREADS": str(threads)},
+        data=values["data"],
+        copies=copies,
+        notes=(
+            *_stand_in(p, devices),
+            _what(planned, devices, values["repeats"], control=p.control),
+            *_pinning(shares, cpus),
+            *_storage(p.storage, copies),
+            _conditions(next(iter(arms.values())), p.seed, threads),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_values(p: Parameters) -> None:
+    lines = []
+    if p.layout is not None and (not p.layout or min(p.layout) < 1):
+        lines.append(
+            f"layout={_listed(p.layout)} has a job without a device; use 1 or more for "
+            "each job, such as 1,1."
+        )
+    if p.layout == [1]:
+        lines.append(
+            "layout=1 is one job on one device, with nothing to compare; use 1,1."
+        )
+    if p.repeats is not None and p.repeats < 1:
+        lines.append(f"repeats={p.repeats} is below 1; use 1 or more.")
+    lines += [
+        f"storage={name!r} is not one of {' and '.join(_STORAGE)}; use one or both."
+        for name in p.storage
+        if name not in _STORAGE
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _devices(p: Parameters) -> Devices:
+    """Return what there is; of a divided GPU, jobs of one device take its instances."""
+    found = find_devices(p.device, "local", sum(p.layout or [1]))
+    if found.is_cpu or any(size > 1 for size in p.layout or [1]):
+        return found
+    return Devices("cuda", len(visible_gpus(p.device)), found.name)
+
+
+def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
+    """Return the sizes of the concurrent jobs, then of the one job on all devices."""
+    default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
+    asked: list[int] = p.layout or [1] * default
+    # One job has nothing beside it: its devices are compared as jobs of one each.
+    jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
+    total = sum(jobs)
+    if total > devices.count:
+        have = counted(devices.count, "usable CPU" if devices.is_cpu else "GPU")
+        verb = "is" if devices.count == 1 else "are"
+        use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
+        message = (
+            f"layout={_listed(jobs)} needs {total} devices, and there {verb} "
+            f"{have}; {use} a machine with {total}."
+        )
+        raise DeviceError(message)
+    # A run of several ranks takes no MIG instances: they cannot reach each other.
+    fits = devices.is_cpu or total <= find_devices(p.device, "local", total).count
+    # On CPUs, where it says little, half a minute matters more.
+    by_default = not devices.is_cpu if p.one_job is None else p.one_job
+    is_wanted = by_default or len(asked) == 1
+    return [jobs, (total,)] if is_wanted and fits else [jobs]
+
+
+def _with_defaults(p: Parameters, devices: Devices) -> dict[str, Any]:
+    """Return the parameters, those left open chosen for the device."""
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    if p.warmup_steps is None:
+        # A short run still has something to measure.
+        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
+    values["data"] = existing_data(values["data"])
+    return values
+
+
+def _config(
+    one: Planned,
+    place: int,
+    name: str,
+    values: Mapping[str, Any],
+    devices: Devices,
+    shares: Sequence[CpuShare],
+    copies: Sequence[Path],
+    threads: int,
+) -> ExperimentConfig:
+    """Return the configuration of one job of a layout, by its place in it."""
+    # The configuration itself checks what a notebook's parameters say.
+    given: dict[str, Any] = {field: values[field] for field in _CONFIG_FIELDS}
+    data = values["data"]
+    if one.setting.storage == "separate":
+        data = str(copies[place])
+    if data != "synthetic":
+        # As many for a job alone as for one among others.
+        given["loader_config"] = LoaderConfig(num_workers=max(1, threads - 1))
+    if one.setting.pinned:
+        own = shares[place : place + 1] if len(one.sizes) > 1 else shares
+        given["cpus"] = tuple(chain(*(share.cpus for share in own)))
+        given["cpu_binding"] = "cores"
+        given["devices"] = tuple(chain(*(share.devices for share in own))) or None
+    return ExperimentConfig(
+        **given,
+        name=f"concurrent {name}",
+        gpus=one.sizes[place],
+        data=data,
+        # Each job trains on its own images and weights.
+        seed=values["seed"] + place,
+        device=devices.device_type,
+        # No one needs the curves of some hundred steps; they take CPU time.
+        tensorboard=False,
+    )
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
+    if devices.is_cpu:
+        why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU"
+        yield (
+            f"CPU, functional: {why}, so CPU processes are used instead. The numbers "
+            "show what concurrent jobs cost on the CPUs of this machine and what "
+            "pinning gives there, and say nothing about jobs on GPUs."
+        )
+
+
+def _what(
+    planned: Sequence[Planned], devices: Devices, repeats: int, *, control: bool
+) -> str:
+    """Return how much is measured."""
+    jobs = planned[0].sizes
+    one_job = any(len(one.sizes) == 1 for one in planned)
+    groups = sum(len(one.sizes) > 1 for one in planned)
+    alone = len({name for one in planned for name in one.alone})
+    starts = (groups + alone + control) * repeats
+    runs = (groups * len(jobs) + alone + control) * repeats
+    beside = f", and 1 job on all {sum(jobs)} devices" if one_job else ""
+    twice = f"; {planned[0].alone[0]} twice (A/A control)" if control else ""
+    what = "CPU slots" if devices.is_cpu else "GPUs"
+    return (
+        f"{len(jobs)} concurrent jobs on separate {what} ({_listed(jobs)}), against "
+        f"the same job alone{beside}{twice}. Repeats of each, in balanced order: "
+        f"{repeats}; {starts} starts, {runs} runs in all."
+    )
+
+
+def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
+    if not shares:
+        return
+    each = ", ".join(
+        f"job {number} CPU {_listed(share.cpus)}"
+        for number, share in enumerate(shares, start=1)
+    )
+    yield (
+        f"Pinned: every job and its loading processes stay on separate CPUs ({each}), "
+        "a job alone on those of its place; not pinned, the kernel moves them freely."
+    )
+    if shares[0].devices:
+        yield (
+            "Pinned jobs name their GPUs, and their CPUs are on the same NUMA nodes; "
+            "the others take any free GPUs."
+        )
+    if shares[0].why_not_near:
+        yield f"A rank of a pinned job has {shares[0].why_not_near}."
+    if shared_cores([share.cpus for share in shares], cpus):
+        yield "Some of these CPUs are threads of one core, which jobs then share."
+
+
+def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
+    if copies:
+        yield (
+            f"Storage {' and '.join(dict.fromkeys(storage))}: separate means a copy "
+            f"for each job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
+            "Whether images come from a disk or from the page cache is not controlled."
+        )
+
+
+def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
+    """Return what all arms have in common."""
+    size = config.image_size
+    source = (
+        "synthetic data"
+        if config.data == "synthetic"
+        else f"images of {config.data} through the {config.loader} loader"
+    )
+    return (
+        f"Conditions: {config.model}, {config.precision}, {config.batch_size_per_gpu} "
+        f"images of {size} x {size} pixels per device and step, {source}, seed {seed} "
+        f"for the first job and one more for each next; threads of a rank: {threads}; "
+        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

@@ -1,0 +1,241 @@
+"""The runs of a study of concurrent jobs, read from the store: alone, and in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from nbkit import statistics
+from nbkit.launch.run import Run
+from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
+from nbkit.questions.concurrent_jobs.slowdown import (
+    AloneRuns,
+    Effect,
+    Job,
+    Round,
+    Together,
+    overlap,
+)
+from nbkit.reports.finite_arms import not_finite
+from nbkit.review.usable_arms import usable_arms
+from nbkit.statistics import NoiseFloor, measured_steps
+from nbkit.statistics.quantities import UNKNOWN
+from nbkit.studies.study import Study
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of concurrent jobs and of jobs alone."""
+
+    planned: Sequence[Planned]
+    together: Sequence[Together]
+    """Concurrent jobs, in the plan's order."""
+    alone: Mapping[str, AloneRuns]
+    """Jobs alone, by arm; one job on all devices among them."""
+    control: NoiseFloor | None
+    """Of the first job alone; None without one."""
+    places: Mapping[str, str]
+    """GPUs or CPUs by run id."""
+    comparisons: int = 1
+    """How many verdicts share the error rate."""
+
+    def among(self, comparisons: int) -> Measured:
+        """Return it with verdicts that share the error rate among so many."""
+        together = [
+            replace(
+                one,
+                jobs=tuple(replace(job, comparisons=comparisons) for job in one.jobs),
+                comparisons=comparisons,
+            )
+            for one in self.together
+        ]
+        return replace(self, together=together, comparisons=comparisons)
+
+    @property
+    def verdicts(self) -> list[statistics.Ratio]:
+        """On every job, on all together and on every setting."""
+        found = [job.kept for one in self.together for job in one.jobs]
+        found += [one.total_kept for one in self.together]
+        found += [
+            one.against_one_job(self.one_jobs[one.name])
+            for one in self.together
+            if one.name in self.one_jobs
+        ]
+        found += [effect.ratio for effect in self.effects]
+        return [one for one in found if one is not None]
+
+    @property
+    def controls(self) -> list[NoiseFloor]:
+        """The control, in a list; empty without one."""
+        return [] if self.control is None else [self.control]
+
+    @property
+    def one_jobs(self) -> dict[str, AloneRuns]:
+        """By name of concurrent jobs, one job on as many devices."""
+        return {
+            one.name: self.alone[whole.alone[0]]
+            for one in self.planned
+            for whole in self.planned
+            if len(one.sizes) > 1 and whole == replace(one, sizes=(sum(one.sizes),))
+        }
+
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """Images/s with pinning, or storage of one's own, over images/s without."""
+        at_once = {one.name: one for one in self.together}
+        found: dict[tuple[str, str], Effect] = {}
+        for one in self.planned:
+            for what, other in _without(one, self.planned):
+                if one.name in at_once:
+                    total = at_once[one.name].against(at_once[other.name])
+                    if total is not None:
+                        measured = f"{other.name} together"
+                        found[one.name, what] = Effect(measured, what, total, True)
+                for arm, plain in zip(one.alone, other.alone, strict=True):
+                    ratio = self._ratio(self.alone[arm], self.alone[plain])
+                    if ratio is not None:
+                        found[arm, what] = Effect(plain, what, ratio, False)
+        return list(found.values())
+
+    def _ratio(self, one: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
+        if not (one.rates and other.rates and one.counts and other.counts):
+            return None
+        return statistics.ratio(
+            list(one.rates.values()),
+            list(other.rates.values()),
+            a_name=one.arm,
+            b_name=other.arm,
+            noise_floor=self.control,
+            comparisons=self.comparisons,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "together": [one.to_dict() for one in self.together],
+            "alone": {arm: list(one.rates.values()) for arm, one in self.alone.items()},
+            "noise_floor": None if self.control is None else asdict(self.control),
+            "effects": [asdict(one) for one in self.effects],
+        }
+
+
+def measured(study: Study) -> Measured:
+    """Return what the finished runs of a study measured."""
+    finished = {
+        present_name(arm): {int(run.record["tags"]["repeat"]): run for run in runs}
+        for arm, runs in study.runs_by_arm().items()
+    }
+    planned = [Planned.of(one) for one in study.plan["planned"]]
+    names = dict.fromkeys(arm for one in planned for arm in one.alone)
+    lost = {present_name(arm): one for arm, one in not_finite(study).items()}
+    control_arms = tuple(map(present_name, study.control or ()))
+    # Slowdowns of every job are against jobs alone, of which the control is one.
+    usable = usable_arms(finished, lost, control_arms)
+    alone = {
+        arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
+    }
+    control = _control(study, finished) if {*control_arms} <= {*usable} else None
+    found = Measured(
+        planned=planned,
+        together=[
+            _together(one, finished, alone, control, usable)
+            for one in planned
+            if len(one.sizes) > 1
+        ],
+        alone=alone,
+        control=control,
+        places={
+            run.run_id: _place(run)
+            for many in finished.values()
+            for run in many.values()
+        },
+    )
+    return found.among(
+        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
+    )
+
+
+Finished = Mapping[str, Mapping[int, Run]]
+"""Runs by arm and repeat."""
+
+
+def _alone(arm: str, runs: Mapping[int, Run]) -> AloneRuns:
+    rates = {repeat: run.summary.images_per_second for repeat, run in runs.items()}
+    return AloneRuns(arm, {repeat: rate for repeat, rate in rates.items() if rate})
+
+
+def _control(study: Study, finished: Finished) -> NoiseFloor | None:
+    if study.control is None:
+        return None
+    first, again = (
+        _alone(arm, finished[arm]) for arm in map(present_name, study.control)
+    )
+    if not first.rates or not again.rates:
+        return None
+    return statistics.noise_floor(
+        list(first.rates.values()), list(again.rates.values()), name=first.arm
+    )
+
+
+def _together(
+    one: Planned,
+    finished: Finished,
+    alone: Mapping[str, AloneRuns],
+    control: NoiseFloor | None,
+    usable: Collection[str],
+) -> Together:
+    runs_of = [finished[arm] for arm in one.jobs]
+    # A study counts the runs of a round only if all of them have finished.
+    repeats = sorted(set(runs_of[0]).intersection(*runs_of))
+    rounds = tuple(
+        _round(repeat, [runs[repeat] for runs in runs_of]) for repeat in repeats
+    )
+    counted = [each.rates for each in rounds if each.counts]
+    return Together(
+        name=one.name,
+        setting=one.setting.name,
+        jobs=tuple(
+            Job(
+                arm=arm,
+                world_size=size,
+                alone=alone[base],
+                rates=tuple(rates[place] for rates in counted),
+                noise_floor=control,
+                counts=arm in usable,
+            )
+            for place, (arm, size, base) in enumerate(
+                zip(one.jobs, one.sizes, one.alone, strict=True)
+            )
+        ),
+        rounds=rounds,
+        noise_floor=control,
+    )
+
+
+def _round(repeat: int, runs: Sequence[Run]) -> Round:
+    steps = [measured_steps(run.metrics()) for run in runs]
+    return Round(repeat, tuple(run.run_id for run in runs), overlap(steps))
+
+
+def _place(run: Run) -> str:
+    """Return on what a run was: its GPUs, or the CPUs its ranks could use."""
+    worker = run.worker
+    if worker.get("device_type") == "cuda":
+        return ", ".join(run.record.get("launch", {}).get("devices") or []) or UNKNOWN
+    cpus = [rank.get("cpus") or [] for rank in worker.get("ranks") or []]
+    used = sorted(set[int]().union(*cpus))
+    return f"CPU {','.join(map(str, used))}" if used else UNKNOWN
+
+
+def _without(one: Planned, every: Sequence[Planned]) -> Iterator[tuple[str, Planned]]:
+    """Yield the same jobs in each setting that lacks one thing, and what it lacks."""
+    less = {
+        "pinned over not pinned": replace(one.setting, pinned=False),
+        "separate over shared storage": replace(one.setting, storage="shared"),
+    }
+    for what, setting in less.items():
+        other = replace(one, setting=setting)
+        if other != one and other in every:
+            yield what, other

@@ -1,0 +1,135 @@
+"""What the inference notebook shows: latency, throughput, accuracy, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.questions.inference.latency import judge_accuracy
+from nbkit.questions.inference.page import InferenceResult
+from nbkit.reports.arm_rows import ArmRun, arm_run
+from nbkit.reports.arms import Arms, finished_arms
+from nbkit.reports.conditions import conditions
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.renderer import Report
+from nbkit.review.energy import joules_between
+from nbkit.statistics import ACCURACY_MARGIN, LatencyTiming
+from nbkit.store.predictions import read_predictions
+from nbkit.studies.study import Study
+
+
+def result(study: Study) -> InferenceResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no timed pass.
+    """
+    finished = finished_arms(study)
+    baseline, twin = study.control or (next(iter(finished)), None)
+    timings = {arm: [_timings(run) for run in runs] for arm, runs in finished.items()}
+    if baseline not in finished:
+        message = (
+            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
+            "is needed; resume() the study."
+        )
+        raise NotEnoughDataError(message)
+    lost = not_finite(study)
+    sizes = study.arms[baseline].inference.batch_sizes
+    runs = [run for many in finished.values() for run in many]
+    predictions = {
+        arm: [read_predictions(run.paths.predictions) for run in many]
+        for arm, many in finished.items()
+    }
+    found = InferenceResult(
+        by_batch_size={
+            size: Arms(
+                {
+                    arm: [
+                        _at(run, timing[size])
+                        for run, timing in zip(many, timings[arm], strict=True)
+                    ]
+                    for arm, many in finished.items()
+                },
+                baseline,
+                twin,
+                lost,
+                study,
+            )
+            for size in sizes
+        },
+        timings=timings,
+        kept=judge_accuracy(
+            predictions,
+            {arm: _score(many[0]) for arm, many in finished.items()},
+            baseline,
+            margin=study.plan.get("accuracy_margin", ACCURACY_MARGIN),
+            withheld=_why_untaught(finished[baseline][0].worker.get("weights") or {}),
+        ),
+        configs=study.arms,
+        workers={arm: many[0].worker for arm, many in finished.items()},
+        plan=study.plan,
+        repeats=study.repeats,
+        conditions={**conditions(runs), "study_id": study.study_id},
+    )
+    return found.among(
+        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
+    )
+
+
+def report(study: Study) -> Report:
+    """Return the report of an inference study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no timed pass.
+    """
+    return result(study).report()
+
+
+def _timings(run: Run) -> dict[int, LatencyTiming]:
+    found = statistics.latency_timings(run.metrics("inference"))
+    missing = set(run.config.inference.batch_sizes) - found.keys()
+    if missing:
+        message = (
+            f"run {run.run_id} has timed 0 passes of batches of {min(missing)}; remove "
+            "it, and resume() the study."
+        )
+        raise NotEnoughDataError(message)
+    return found
+
+
+def _at(run: Run, timing: LatencyTiming) -> ArmRun:
+    """Return a run in numbers at one batch size."""
+    joules = joules_between(run, timing.began, timing.ended)
+    return replace(
+        arm_run(run),
+        images_per_second=timing.images_per_second,
+        data_wait_share=None,
+        peak_memory_bytes=timing.peak_memory_bytes,
+        joules_per_image=None if joules is None else joules / timing.images,
+    )
+
+
+def _why_untaught(weights: Mapping[str, Any]) -> str | None:
+    """Return why these weights answer by chance; None if they may have learnt."""
+    if weights.get("source") == "random":
+        return "the weights are random, so every answer is by chance"
+    if weights.get("new_output_layer"):
+        return "the output layer is new and not trained on these classes"
+    return None
+
+
+def _score(run: Run) -> tuple[str, float] | None:
+    summary = run.summary
+    for name in ("top1_accuracy", "mean_auroc"):
+        value = getattr(summary, name)
+        if value is not None:
+            return name, value
+    return None

@@ -1,0 +1,396 @@
+"""What an inference study says: latency, throughput, accuracy, formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from nbkit import statistics
+from nbkit.config import ExperimentConfig
+from nbkit.questions.inference.chart import latency_chart, throughput_chart
+from nbkit.questions.inference.latency import (
+    Kept,
+    Served,
+    accuracy_in_words,
+    computed_sentence,
+)
+from nbkit.questions.inference.literature import published_here, published_of
+from nbkit.questions.inference.tables import (
+    accuracy_table,
+    formats_table,
+    latency_table,
+    published_table,
+    speed_table,
+)
+from nbkit.references.rows import PublishedRow
+from nbkit.reports.arm_rows import ArmRow
+from nbkit.reports.arm_tables import each_run, held_together
+from nbkit.reports.arms import Arms
+from nbkit.reports.conditions import WELCH, how_measured, where_and_when
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.statistics import (
+    ACCURACY_MARGIN,
+    MINIMUM_RUNS,
+    LatencyTiming,
+    NoiseFloor,
+    Ratio,
+    Summary,
+)
+from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+
+_QUESTION = "How fast, and how right, are FP32, FP16, BF16 and INT8 at inference?"
+_SOURCES = (
+    WELCH,
+    Source(
+        "Dell EMC Ready Solutions for AI: Deep Learning with NVIDIA, architecture "
+        "guide (2018), inference in FP32, FP16 and INT8"
+    ),
+    Source(
+        "B. Jacob et al., Quantization and training of neural networks for efficient "
+        "integer-arithmetic-only inference (2018)",
+        "https://arxiv.org/abs/1712.05877",
+    ),
+    Source(
+        "Q. McNemar, Note on the sampling error of the difference between correlated "
+        "proportions or percentages, Psychometrika 12 (1947)",
+        "https://doi.org/10.1007/BF02295996",
+    ),
+    Source(
+        "D. G. Bonett and R. M. Price, Adjusted Wald confidence interval for a "
+        "difference of binomial proportions based on paired data (2012)",
+        "https://doi.org/10.3102/1076998611411915",
+    ),
+)
+_SIZES = (*SIZES_OF_A_CPU, "batch_sizes", "batches", "warmup_batches", "precisions")
+"""Parameters that a next step on a GPU leaves to its defaults."""
+
+
+@dataclass(frozen=True)
+class InferenceResult:
+    """What a study says about formats at inference."""
+
+    by_batch_size: Mapping[int, Arms]
+    """The comparison of all formats at one batch size."""
+    timings: Mapping[str, Sequence[Mapping[int, LatencyTiming]]]
+    """Of every process start by format, each by batch size."""
+    kept: Mapping[str, Kept]
+    """Accuracy by format; the control among them."""
+    configs: Mapping[str, ExperimentConfig]
+    workers: Mapping[str, Mapping[str, Any]]
+    """``worker.json`` of the first process start, by format."""
+    plan: Mapping[str, Any]
+    """`Ready.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+
+    def among(self, comparisons: int) -> InferenceResult:
+        """Return it with verdicts that share the error rate among so many."""
+        arms = self.by_batch_size.items()
+        shared = {size: replace(one, comparisons=comparisons) for size, one in arms}
+        return replace(self, by_batch_size=shared)
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every format at every batch size."""
+        return [one for arms in self.by_batch_size.values() for one in arms.verdicts]
+
+    @property
+    def _any(self) -> Arms:
+        return next(iter(self.by_batch_size.values()))
+
+    @property
+    def baseline(self) -> str:
+        """The format that the others are compared with."""
+        return self._any.baseline
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether everything was measured on a CPU."""
+        return self._any.is_functional
+
+    @property
+    def device_type(self) -> Literal["cuda", "cpu"]:
+        """On what the runs computed."""
+        return "cpu" if self.is_cpu else "cuda"
+
+    @cached_property
+    def served(self) -> list[Served]:
+        """Every format at every batch size, formats in the plan's order."""
+        return [
+            self._served(row, size)
+            for row_arm in self._any.runs
+            for size, arms in self.by_batch_size.items()
+            for row in [arms.row(row_arm)]
+        ]
+
+    def _served(self, row: ArmRow, size: int) -> Served:
+        timings = [one[size] for one in self.timings[row.arm]]
+        assert row.images_per_second is not None
+        p50 = _over_runs([one.p50_seconds for one in timings])
+        assert p50 is not None
+        return Served(
+            arm=row.arm,
+            precision=self.configs[row.arm].precision,
+            batch_size=size,
+            passes=min(one.passes for one in timings),
+            p50_seconds=p50,
+            p95_seconds=_over_runs([one.p95_seconds for one in timings]),
+            p99_seconds=_over_runs([one.p99_seconds for one in timings]),
+            images_per_second=row.images_per_second,
+            against=row.ratio,
+            peak_memory_bytes=row.peak_memory_bytes,
+            joules_per_image=row.joules_per_image,
+            is_control=row.arm == self._any.control,
+        )
+
+    @property
+    def table(self) -> Table:
+        """The headline: every format at every batch size."""
+        where = "on a CPU" if self.is_cpu else "on a GPU"
+        memory = (
+            "Memory: the most that the process has had resident so far. It never "
+            "falls: loading, calibration and the conversion to a format are in it, and "
+            "the batch sizes before."
+            if self.is_cpu
+            else "Memory: the most allocated on the GPU at this batch size after its "
+            "warm-up, weights included."
+        )
+        energy = (
+            []
+            if self.is_cpu
+            else [
+                "J/image: of the GPU alone, over the passes in a row. The counter is "
+                "read once a second, so five seconds of them are needed; unknown if "
+                "other processes used the GPU."
+            ]
+        )
+        controls = [
+            f"Batches of {size}. {arms.control_sentence}"
+            for size, arms in self.by_batch_size.items()
+            if arms.control is not None
+        ]
+        largest = max(self.by_batch_size)
+        needed = self.by_batch_size[largest].needed_sentence
+        more = [f"Batches of {largest}. {needed}"] if needed else []
+        ended = self._ended_by_time
+        notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
+        notes += held_together(self.verdicts)
+        notes += each_run(
+            {
+                f"{arm}, batches of {size}": arms.rates(arm)
+                for size, arms in self.by_batch_size.items()
+                for arm in arms.runs
+            }
+        )
+        made = speed_table(self.served, self.baseline, where, notes)
+        return replace(made, lead=self._any.lead(self.controls, untimed=self.untimed))
+
+    @property
+    def controls(self) -> list[NoiseFloor]:
+        """What the control shows at every batch size."""
+        return [one for arms in self.by_batch_size.values() for one in arms.controls]
+
+    @property
+    def _how_rates(self) -> str:
+        [how, *_] = {
+            timing.throughput
+            for starts in self.timings.values()
+            for start in starts
+            for timing in start.values()
+        }
+        return f"Images per second: {how}."
+
+    @property
+    def _ended_by_time(self) -> list[str]:
+        """Say how many passes there were where time has ended them."""
+        plan = self.configs[self.baseline].inference
+        every = [start for starts in self.timings.values() for start in starts]
+        sentences: list[str] = []
+        for size in self.by_batch_size:
+            counts = [start[size].passes for start in every]
+            few, many = min(counts), max(counts)
+            if few < plan.batches:
+                found = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+                sentences.append(
+                    f"Batches of {size}: {found} timed passes a run, not "
+                    f"{plan.batches:,}, since a run times them for "
+                    f"{plan.limit_seconds:g} s at most, whatever the format."
+                )
+        return sentences
+
+    @property
+    def latency(self) -> Table:
+        """Every percentile with its interval."""
+        return latency_table([one for one in self.served if not one.is_control])
+
+    @property
+    def accuracy(self) -> Table | Note:
+        """What is left of the accuracy, or why it is unknown."""
+        kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
+        if all(one.score is None for one in kept.values()):
+            return Note(
+                [
+                    "Accuracy: there are no evaluation images, so whether it is kept "
+                    "is unknown; use -p data with train/ and val/ folders."
+                ]
+            )
+        return accuracy_table(kept, self.baseline, self._margin)
+
+    @property
+    def _margin(self) -> float:
+        return self.plan.get("accuracy_margin", ACCURACY_MARGIN)
+
+    @property
+    def formats(self) -> Table:
+        """What is computed in which format, and whose weights."""
+        numbers = {
+            arm: worker.get("numbers") or {}
+            for arm, worker in self.workers.items()
+            if arm != self._any.control
+        }
+        weights = self.workers[self.baseline].get("weights") or {}
+        return formats_table(numbers, weights, self.plan.get("unavailable", {}))
+
+    @cached_property
+    def _beside(self) -> list[PublishedRow]:
+        """Published results of this GPU, in the chart."""
+        config = self.configs[self.baseline]
+        if self.is_cpu or config.image_size != 224:
+            return []
+        return [
+            row
+            for precision in dict.fromkeys(one.precision for one in self.served)
+            for row in published_here(
+                config.model,
+                self.conditions.get("device_name"),
+                precision,
+                compiled=config.compile,
+            )
+        ]
+
+    @property
+    def published(self) -> Table | Note:
+        """Published results of this model, on any device."""
+        model = self.configs[self.baseline].model
+        return published_table(published_of(model, list(self.by_batch_size)), model)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """Throughput, which is the answer as a picture, and latency."""
+        device = self.device_type
+        throughput = throughput_chart(self.served, self._beside, device_type=device)
+        latency = latency_chart(self.served, device_type=device)
+        return [
+            Figure("Inference throughput by batch size and number format", throughput),
+            Figure("Inference latency by batch size and number format", latency),
+        ]
+
+    @property
+    def answer(self) -> str:
+        """One sentence, computed from the data."""
+        device = self.device_type
+        return computed_sentence(
+            self.served,
+            self.kept,
+            self.baseline,
+            device_type=device,
+            floors={
+                size: arms.noise_floor
+                for size, arms in self.by_batch_size.items()
+                if arms.noise_floor is not None
+            },
+        )
+
+    @property
+    def untimed(self) -> str:
+        """Accuracies: the part of the answer that no clock enters."""
+        own = (self.baseline, self._any.control)
+        said = "; ".join(
+            f"{arm}: {words}"
+            for arm, kept in self.kept.items()
+            if arm not in own and (words := accuracy_in_words(kept, self.baseline))
+        )
+        return f"{said}." if said else ""
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.latency, self.accuracy, self.formats),
+            self.published,
+        )
+        sentences = [
+            sentence
+            for part in parts
+            if isinstance(part, Note)
+            for sentence in part.sentences
+        ]
+        config = self.configs[self.baseline]
+        elsewhere = published_of(config.model, list(self.by_batch_size))
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            untimed=self.untimed,
+            notes=[*self.plan.get("notes", []), *sentences],
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=self.figures,
+            method=[
+                f"{self._how_rates} Each process start gives one number; the tables "
+                "show the median over process starts.",
+                *how_measured(self.repeats)[1:],
+                f"Images for timing: random, {config.image_size} x "
+                f"{config.image_size} pixels, on the device beforehand; layout "
+                f"{config.memory_format}, "
+                f"{'compiled' if config.compile else 'not compiled'}.",
+                where_and_when(self.conditions),
+            ],
+            sources=[*_SOURCES, *_published_sources(elsewhere)],
+            result={
+                "schema": 1,
+                "quantity": "images_per_second",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                "served": [asdict(one) for one in self.served],
+                "kept": {arm: asdict(one) for arm, one in self.kept.items()},
+                "numbers": {a: w.get("numbers") for a, w in self.workers.items()},
+                "weights": self.workers[self.baseline].get("weights"),
+                "unavailable": dict(self.plan.get("unavailable", {})),
+                "noise_floors": {
+                    str(size): arms.to_dict()["noise_floor"]
+                    for size, arms in self.by_batch_size.items()
+                },
+                "published": [asdict(row) for row in self._beside],
+            },
+            next_step=self._next_step,
+            controls=self.controls,
+        )
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan.get("chosen", {}))
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        command = papermill_command("inference", chosen)
+        if not self.is_cpu:
+            return command
+        there = {name: one for name, one in chosen.items() if name not in _SIZES}
+        return (
+            f"{command}\non a machine with a GPU: "
+            f"{papermill_command('inference', there)}"
+        )
+
+
+def _over_runs(values: Sequence[float | None]) -> Summary | None:
+    """Return what process starts show together; None if one does not know it."""
+    known = [value for value in values if value is not None]
+    return statistics.summarise(known) if len(known) == len(values) else None
+
+
+def _published_sources(rows: Sequence[PublishedRow]) -> list[Source]:
+    """Return where the published numbers are printed."""
+    return [
+        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
+    ]

@@ -1,0 +1,345 @@
+"""What the inference notebook will measure on this machine, decided beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
+from nbkit.errors import ConfigError
+from nbkit.launch.submit import existing_data
+from nbkit.reading import expanded
+from nbkit.reports.parts import Note
+from nbkit.review.row_checks import has_convolutions
+from nbkit.statistics import images_needed
+from nbkit.store.paths import is_id, runs_folder
+from nbkit.studies.devices import Devices, described_gpus, find_devices, too_old
+from nbkit.studies.parameters import Parameters
+
+BASELINE = "fp32"
+"""TF32 is off in it."""
+
+TRAIN = "train"
+"""``weights`` of a training that the notebook does first."""
+
+_NEWER = ("tf32", "bf16")
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "precisions": ["fp32", "tf32", "fp16", "bf16", "int8"],
+    "batch_sizes": [1, 8, 32, 128],
+    "batches": 1000,
+    "warmup_batches": 50,
+    "model": "resnet50",
+    "image_size": 224,
+    "training_steps": 200,
+    "repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "precisions": ["fp32", "bf16", "int8"],
+    "batch_sizes": [1, 16],
+    # The fewest that have a 99th percentile.
+    "batches": 100,
+    "warmup_batches": 5,
+    "model": "resnet18",
+    "image_size": 64,
+    "training_steps": 75,
+    "repeats": 2,
+}
+_TRAINING_BATCH = 16
+_EVALUATION_BATCH = 32
+
+
+@dataclass(frozen=True)
+class InferencePlan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by format, the baseline first. With `training`, their weights are
+    put in when it is done."""
+    training: ExperimentConfig | None
+    """Makes the weights; None where there are some."""
+    control: str | None
+    """The format that is measured a second time: the baseline, or none."""
+    devices: Devices
+    repeats: int
+    accuracy_margin: float
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that the user set."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> InferencePlan:
+    """Return what to measure for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, or nothing would be compared.
+    """
+    p = parameters
+    _check_numbers(p)
+    devices = find_devices(p.device, "local", 1)
+    gpus = [] if devices.is_cpu else described_gpus(p.device)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    values["data"] = existing_data(values["data"])
+    weights = _weights(values)
+    precisions, left_out = _precisions(p, values, devices, gpus)
+    arms = {
+        one: _config(one, values, devices, "random" if weights == TRAIN else weights)
+        for one in precisions
+    }
+    if len(arms) == 1:
+        message = (
+            f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, with "
+            "nothing to compare; add a format, such as bf16."
+        )
+        raise ConfigError(message)
+    engine = registry.resolve("engines", "local")()
+    for config in arms.values():  # before weights are trained for them
+        engine.check(config)
+    training = _training(values, devices) if weights == TRAIN else None
+    check_enough_images([*arms.values(), *([training] if training else [])])
+    return InferencePlan(
+        arms=arms,
+        training=training,
+        control=BASELINE if p.control else None,
+        devices=devices,
+        repeats=values["repeats"],
+        accuracy_margin=p.accuracy_margin,
+        notes=(
+            *_where(p, devices),
+            *left_out,
+            _what(p, arms, values, devices),
+            _whose_weights(weights, training, values["data"]),
+            *_enough_images(p, values),
+            *_unused(p, arms, weights, devices),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_numbers(p: Parameters) -> None:
+    names = ("batches", "repeats", "training_steps", "calibration_images")
+    lines = [
+        f"{name}={p[name]} is below 1; use 1 or more."
+        for name in names
+        if p[name] is not None and p[name] < 1
+    ]
+    if not 0 < p.accuracy_margin < 1:
+        lines.append(
+            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1; use a "
+            "fraction of all images, such as 0.01."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _weights(values: Mapping[str, Any]) -> str:
+    """Return ``weights`` so that it means the same in any folder."""
+    named = values["weights"]
+    if named == TRAIN and values["data"] == "synthetic":
+        message = (
+            "weights='train' needs images to learn, and data='synthetic' has none; "
+            "use data='photos', or weights='random'."
+        )
+        raise ConfigError(message)
+    if named in (TRAIN, "random", "pretrained"):
+        return named
+    if is_id(named) and (runs_folder() / named).is_dir():
+        return named
+    path = expanded(named, "weights").resolve()
+    if not path.exists():
+        message = (
+            f"weights={named!r} is not a run of the store, a file or a folder "
+            f"({path}); use 'train', 'random', 'pretrained', the id of a run, or the "
+            "path of a checkpoint."
+        )
+        raise ConfigError(message)
+    return str(path)
+
+
+def _precisions(
+    p: Parameters,
+    values: dict[str, Any],
+    devices: Devices,
+    gpus: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[str]]:
+    """Return the formats, the baseline first, and what is left out or compiled."""
+    wanted, notes = list(values["precisions"]), []
+    if "tf32" in wanted and devices.is_cpu:
+        message = "precisions has tf32, which needs a GPU, but this is a CPU; omit it."
+        raise ConfigError(message)
+    if devices.is_cpu and p.precisions is None:
+        notes.append(
+            "FP16 is skipped: few CPUs compute in it, and the others convert it back "
+            "and forth; use -p precisions fp32,fp16,bf16,int8 to measure it anyway. "
+            "TF32 needs a GPU."
+        )
+    old = too_old(gpus)
+    if old is not None and p.precisions is None:
+        wanted = [one for one in wanted if one not in _NEWER]
+        notes.append(f"TF32 and BF16 are skipped: {old}.")
+    elif old is not None and (asked := [one for one in wanted if one in _NEWER]):
+        message = f"precisions={','.join(asked)}: {old}; use fp32 and fp16."
+        raise ConfigError(message)
+    convolutions = has_convolutions(values["model"])
+    if not devices.is_cpu and p.precisions is None and convolutions:
+        wanted.remove("int8")
+        notes.append(
+            "INT8 is skipped: torch has no INT8 convolution on GPUs (TensorRT has). "
+            "Use -p device cpu or a vision transformer to measure it."
+        )
+    elif not devices.is_cpu and "int8" in wanted:
+        if p.origins["compile"] == "default":
+            values["compile"] = True
+            notes.append(
+                "Every format is compiled, since INT8 is compared with the others: "
+                "without compile it is slower than FP16 on a GPU."
+            )
+        elif p.precisions is None and not p.compile:
+            wanted.remove("int8")
+            notes.append(
+                "INT8 is skipped: without compile it is slower than FP16 on a GPU."
+            )
+    return list(dict.fromkeys([BASELINE, *wanted])), notes
+
+
+def _config(
+    precision: str, values: Mapping[str, Any], devices: Devices, weights: str
+) -> ExperimentConfig:
+    # The configuration itself checks what a notebook's parameters say.
+    names = ("model", "image_size", "data", "memory_format", "compile", "seed")
+    return ExperimentConfig(
+        task="inference",
+        name=f"inference {precision}",
+        precision=precision,  # type: ignore[arg-type]
+        weights=weights,
+        batch_size_per_gpu=_EVALUATION_BATCH,
+        device=devices.device_type,
+        # No one needs the curves of some passes.
+        tensorboard=False,
+        inference={  # type: ignore[arg-type]
+            "batch_sizes": tuple(values["batch_sizes"]),
+            "batches": values["batches"],
+            "warmup_batches": values["warmup_batches"],
+            "calibration_images": values["calibration_images"],
+        },
+        **{name: values[name] for name in names},
+    )
+
+
+def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
+    """Return a training that is long enough for accuracy to mean something."""
+    names = ("model", "image_size", "data", "memory_format", "seed")
+    return ExperimentConfig(
+        name="inference weights",
+        steps=values["training_steps"],
+        warmup_steps=0,
+        batch_size_per_gpu=_TRAINING_BATCH,
+        learning_rate=0.02,
+        device=devices.device_type,
+        tensorboard=False,
+        checkpoint_at_end=True,
+        # Weights that are not numbers say nothing about formats.
+        stop_on_nonfinite=True,
+        **{name: values[name] for name in names},
+    )
+
+
+def _where(p: Parameters, devices: Devices) -> list[str]:
+    if not devices.is_cpu:
+        return []
+    why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
+    return [
+        f"On a CPU: {why}. The numbers are valid for this CPU, and models are served "
+        "on CPUs too; they say nothing about GPUs."
+    ]
+
+
+def _what(
+    p: Parameters,
+    arms: Mapping[str, ExperimentConfig],
+    values: Mapping[str, Any],
+    devices: Devices,
+) -> str:
+    """Return how much is measured."""
+    count = len(arms) + bool(p.control)
+    again = f", {BASELINE} twice (A/A control)" if p.control else ""
+    sizes = ", ".join(map(str, values["batch_sizes"]))
+    side = values["image_size"]
+    row = "" if devices.is_cpu else ", then six seconds of passes in a row"
+    limit = arms[BASELINE].inference.limit_seconds
+    return (
+        f"{values['model']} at {side} x {side} pixels in {', '.join(arms)}{again}; "
+        f"batches of {sizes}, {values['batches']:,} timed passes each, or as "
+        f"many as {limit:g} s allow, after {values['warmup_batches']} of warm-up{row}; "
+        f"{values['repeats']} process starts of each format in balanced order, "
+        f"{count * values['repeats']} in all."
+    )
+
+
+def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -> str:
+    if training is not None:
+        return (
+            f"Weights: trained here first, {training.steps} steps on {data}; use "
+            "-p weights for those of a run or a checkpoint."
+        )
+    if weights == "random":
+        return (
+            "Weights: random, so that accuracy means nothing and is not judged; speed "
+            "is."
+        )
+    if weights == "pretrained" and data != "synthetic":
+        return (
+            f"Weights: pretrained. If {data} has another number of classes, the output "
+            "layer is new and untrained, and accuracy is not judged; use -p weights "
+            "train."
+        )
+    return f"Weights: {weights}."
+
+
+def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
+    if values["data"] == "synthetic" or values["weights"] == "random":
+        return []
+    needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
+    here = " (photos has 96)" if values["data"] == "photos" else ""
+    return [
+        f"A verdict that accuracy is kept, within {points:g} points, needs "
+        f"{needed:,} evaluation images or more{here}; with fewer, only the share of "
+        "equal answers is shown."
+    ]
+
+
+def _unused(
+    p: Parameters,
+    arms: Mapping[str, ExperimentConfig],
+    weights: str,
+    devices: Devices,
+) -> list[str]:
+    """Return which parameters that the user set have no effect here."""
+    notes: list[str] = []
+    if p.origins["calibration_images"] != "default":
+        if not devices.is_cpu:
+            notes.append(
+                "calibration_images has no effect on a GPU: INT8 takes its ranges from "
+                "each batch there."
+            )
+        elif "int8" not in arms:
+            notes.append("calibration_images has no effect without int8 in precisions.")
+    if p.origins["training_steps"] != "default" and weights != TRAIN:
+        notes.append(
+            f"training_steps has no effect with weights={weights}: nothing is trained."
+        )
+    return notes

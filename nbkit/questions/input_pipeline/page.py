@@ -1,0 +1,397 @@
+"""What a study of input pipelines says: pipelines, tuner, sizes, cores, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from nbkit import statistics
+from nbkit.config import ExperimentConfig
+from nbkit.launch.run import Run
+from nbkit.questions.input_pipeline.chart import (
+    Demand,
+    MeasuredPipeline,
+    devices_chart,
+    pipelines_chart,
+)
+from nbkit.questions.input_pipeline.idle_gpus import idle_sample_share
+from nbkit.questions.input_pipeline.planning import BASELINE, arm_name
+from nbkit.questions.input_pipeline.tables import (
+    CHEXNET,
+    GUIDE,
+    AtSize,
+    cores_table,
+    ratio_words,
+    setting_words,
+    sizes_table,
+    steps_table,
+)
+from nbkit.questions.input_pipeline.trials import Tuning
+from nbkit.questions.input_pipeline.tuner import Tuned
+from nbkit.reports.arm_tables import each_run, held_together
+from nbkit.reports.arms import ArmRow, Arms
+from nbkit.reports.conditions import (
+    WELCH,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
+from nbkit.statistics import MINIMUM_RUNS, Ratio, median_of
+from nbkit.statistics import quantities as wording
+from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.parameters import next_command
+
+_QUESTION = "Is training input-bound, and what fixes it?"
+_NEW = "chexnet_new"
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """What a study says about pipelines and loaders."""
+
+    arms: Arms
+    """At the largest number of devices."""
+    configs: Mapping[str, ExperimentConfig]
+    """By arm, at every size."""
+    runs: Mapping[str, Sequence[Run]]
+    """Finished, by arm, at every size."""
+    plan: Mapping[str, Any]
+    """`PipelinePlan.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By arm, at every size, where a run stopped being finite."""
+
+    def among(self, comparisons: int) -> PipelineResult:
+        """Return it with verdicts that share the error rate among so many."""
+        return replace(self, arms=replace(self.arms, comparisons=comparisons))
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm, and on the new pipeline at every smaller number of devices."""
+        smaller = [row.ratio for row in self.sizes if row.world_size < self._largest]
+        return [*self.arms.verdicts, *(one for one in smaller if one is not None)]
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether ranks slept in the place of GPUs."""
+        return self.plan["emulated"] is not None
+
+    @cached_property
+    def tuning(self) -> Tuning | None:
+        """What the tuner did; None if it was not asked."""
+        values = self.plan["tuning"]
+        return None if values is None else Tuning.from_dict(values)
+
+    @property
+    def table(self) -> Table:
+        """The headline: every arm at the largest number of devices."""
+        where = "input measured, GPUs emulated" if self.is_emulated else "on GPUs"
+        arms = self.arms.runs
+        more = {"GPU at 0 %": {arm: wording.percent(self._idle(arm)) for arm in arms}}
+        notes = [
+            "GPU at 0 %: share of samples in which a GPU's utilization was 0 %; "
+            "unknown without GPUs, and where they are emulated."
+        ]
+        if self.is_emulated:
+            more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
+            notes.append(
+                "AU: share of the time in which the emulated GPUs compute, by MLPerf "
+                "Storage's definition. The rest of the time they wait for data, their "
+                "own or another rank's; data wait counts only their own."
+            )
+        return self.arms.table(
+            caption=f"{where[:1].upper()}{where[1:]}; ratios against "
+            f"{self.arms.baseline}",
+            more=more,
+            notes=notes,
+        )
+
+    @property
+    def steps(self) -> Table:
+        """The steps of both pipelines."""
+        return steps_table()
+
+    @property
+    def tuning_table(self) -> Table | Note:
+        """Every trial of the tuner."""
+        return Tuned(self.tuning).table
+
+    @cached_property
+    def sizes(self) -> list[AtSize]:
+        """Both whole pipelines at every number of devices."""
+        every = sorted({config.world_size for config in self.configs.values()})
+        rows = []
+        for size in every:
+            old, new = (self._rates(name, size) for name in (BASELINE, _NEW))
+            rows.append(
+                AtSize(
+                    size,
+                    statistics.summarise(old) if old else None,
+                    statistics.summarise(new) if new else None,
+                    statistics.ratio(
+                        new,
+                        old,
+                        a_name=_NEW,
+                        b_name=BASELINE,
+                        comparisons=self.arms.comparisons or 1,
+                    )
+                    if old and new and self._are_usable(size)
+                    else None,
+                    self.demand(size),
+                )
+            )
+        return rows
+
+    @property
+    def sizes_table(self) -> Table:
+        """Throughput of both pipelines by number of devices."""
+        arms = {
+            arm_name(name, row.world_size): self._rates(name, row.world_size)
+            for row in self.sizes
+            for name in (BASELINE, _NEW)
+        }
+        notes = [*held_together(self.verdicts), *each_run(arms)]
+        return sizes_table(self.sizes, self._device, notes)
+
+    @property
+    def cores_table(self) -> Table:
+        """How many cores every arm needs to keep up with the devices."""
+        demand = self.demand(self._largest)
+        return cores_table(
+            {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
+            self._cores,
+            trains=not self.is_emulated,
+        )
+
+    @property
+    def _cores(self) -> float | None:
+        """The cores of the ranks: the plan may have seen those of a login node."""
+        if self.configs[self.arms.baseline].engine == "local":
+            return self.plan["cores"]
+        return self.conditions["usable_cpus"]
+
+    def demand(self, size: int) -> float | None:
+        """Return the images/s that the devices would compute without data wait.
+
+        Emulated ones by what was published; real ones by what the arm that waited least
+        computed in the time that it did not wait.
+        """
+        emulated = self.plan["emulated"]
+        if emulated is not None:
+            return size * emulated["images_per_second"]
+        found = [
+            (run.summary.data_wait_share, run.summary.images_per_second)
+            for arm, runs in self.runs.items()
+            for run in runs
+            if self.configs[arm].world_size == size
+        ]
+        known = [
+            (wait, rate / (1 - wait))
+            for wait, rate in found
+            if wait is not None and rate is not None and wait < 1
+        ]
+        return min(known)[1] if known else None
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The answer as a picture, and throughput over devices."""
+        demand = Demand(
+            self._demand_words,
+            self.is_emulated,
+            {
+                row.world_size: row.demand
+                for row in self.sizes
+                if row.demand is not None
+            },
+        )
+        asked = demand if demand.images_per_second else None
+        title = "What each input delivers"
+        chart = pipelines_chart(
+            [
+                self._measured(row, self.configs[row.arm].loader)
+                for row in self._own_rows
+                if row.images_per_second is not None
+            ],
+            asked,
+            title=title,
+        )
+        over = "Throughput of both pipelines by number of devices"
+        points = [
+            MeasuredPipeline(name, name, row.world_size, rate, None)
+            for row in self.sizes
+            for name, rate in ((BASELINE, row.old), (_NEW, row.new))
+            if rate is not None
+        ]
+        by_size = devices_chart(points, asked, device=self._device, title=over)
+        return [Figure(title, chart), Figure(over, by_size)]
+
+    @property
+    def answer(self) -> str:
+        """One sentence, computed from the data."""
+        size = self._largest
+        where = f"{size} {'emulated ' if self.is_emulated else ''}"
+        where += "GPU" if size == 1 else "GPUs"
+        fastest = self._fastest
+        if fastest is None:
+            return NOTHING_COMPARED
+        best = self._row("tuned") or fastest
+        text = (
+            f"On {where}, {self._words(best.arm)} delivers {_rate(best)} images/s and "
+            f"ranks wait for data {wording.percent(best.data_wait_share)} of the time"
+        )
+        demand = self.demand(size)
+        if demand is not None:
+            text += f" ({wording.rate(demand)} images/s are needed)"
+        if fastest != best:
+            text += f"; {self._words(fastest.arm)} delivers {_rate(fastest)}"
+        naive = self._row("naive")
+        if naive is not None and naive not in (best, fastest):
+            wait = wording.percent(naive.data_wait_share)
+            text += f"; naive delivers {_rate(naive)} and waits {wait}"
+        new = self._row(_NEW)
+        if new is not None and new.ratio is not None:
+            text += (
+                f"; the new pipeline of the CheXNet report ({_NEW}) "
+                f"{ratio_words(new.ratio, self.arms.noise_floor, BASELINE)}"
+            )
+        return f"{text}."
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        tuned = self.tuning_table
+        emulated = self.plan["emulated"]
+        published = (
+            [Source(emulated["title"], emulated["url"])] if emulated is not None else []
+        )
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=[
+                *self.plan["notes"],
+                *(tuned.sentences if isinstance(tuned, Note) else []),
+            ],
+            tables=[
+                self.table,
+                *([tuned] if isinstance(tuned, Table) else []),
+                self.sizes_table,
+                self.cores_table,
+                self.steps,
+                self.arms.certainty,
+            ],
+            figures=self.figures,
+            method=[
+                f"Images per second: {RATE_STATISTIC}.",
+                f"Intervals: {RATE_INTERVAL}.",
+                how_measured(self.repeats)[-1],
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=[WELCH, CHEXNET, GUIDE, *published],
+            result={
+                "schema": 1,
+                "quantity": "images_per_second",
+                "statistic": RATE_STATISTIC,
+                "origin": "measured",
+                "emulated": emulated,
+                "conditions": dict(self.conditions),
+                **self.arms.to_dict(),
+                "idle_sample_share": {arm: self._idle(arm) for arm in self.arms.runs},
+                "sizes": [asdict(row) for row in self.sizes],
+                "tuning": self.plan["tuning"],
+            },
+            next_step=self._next_step,
+            controls=self.arms.controls,
+        )
+
+    @property
+    def _largest(self) -> int:
+        return int(self.plan["gpus"])
+
+    @property
+    def _device(self) -> str:
+        return "emulated GPUs" if self.is_emulated else "GPUs"
+
+    @property
+    def _demand_words(self) -> str:
+        emulated = self.plan["emulated"]
+        if emulated is None:
+            return "these GPUs"
+        return f"{emulated['gpu_name']}, published"
+
+    @property
+    def _own_rows(self) -> list[ArmRow]:
+        """Every arm but the control, whose rate is the noise floor's business."""
+        return [row for row in self.arms.rows if row.arm != self.arms.control]
+
+    @property
+    def _fastest(self) -> ArmRow | None:
+        """The fastest arm that counts; None where none does."""
+        rates = [
+            (row.images_per_second.median, row)
+            for row in self._own_rows
+            if row.images_per_second is not None and row.arm in self.arms.usable
+        ]
+        return max(rates, key=lambda one: one[0])[1] if rates else None
+
+    def _row(self, name: str) -> ArmRow | None:
+        """Return an arm at the largest size; None where there is none that counts."""
+        arm = arm_name(name, self._largest)
+        rows = (row for row in self.arms.rows if row.arm in self.arms.usable)
+        return next((row for row in rows if row.arm == arm), None)
+
+    def _are_usable(self, size: int) -> bool:
+        """Return whether both whole pipelines count at a number of devices."""
+        both = [arm_name(name, size) for name in (BASELINE, _NEW)]
+        return usable_arms(both, self.not_finite) == both
+
+    def _rates(self, name: str, size: int) -> list[float]:
+        runs = self.runs.get(arm_name(name, size), [])
+        rates = [run.summary.images_per_second for run in runs]
+        return [rate for rate in rates if rate is not None]
+
+    def _idle(self, arm: str) -> float | None:
+        return median_of(self.runs[arm], idle_sample_share)
+
+    def _utilization(self, arm: str) -> float | None:
+        seconds = self.plan["emulated"]["seconds"]
+        return median_of(
+            self.runs[arm],
+            lambda run: statistics.accelerator_utilization(
+                [line for line in run.metrics(None) if line["kind"] == "step"], seconds
+            ),
+        )
+
+    def _measured(self, row: ArmRow, series: str) -> MeasuredPipeline:
+        assert row.images_per_second is not None
+        size = self._largest
+        return MeasuredPipeline(
+            row.arm, series, size, row.images_per_second, row.data_wait_share
+        )
+
+    def _words(self, arm: str) -> str:
+        """Return an arm's name, with what the tuner chose."""
+        name = arm.rpartition(",")[0]
+        if name == "tuned" and self.tuning is not None:
+            return f"the tuned input ({setting_words(self.tuning.chosen)})"
+        return name
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan["chosen"])
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        # Emulated GPUs that were asked for need no others.
+        is_cpu = self.is_emulated and "emulated_gpu" not in chosen
+        return next_command("input_pipeline", chosen, is_cpu=is_cpu)
+
+
+def _rate(row: ArmRow) -> str:
+    rate = row.images_per_second
+    return wording.rate(None if rate is None else rate.median)

@@ -1,0 +1,134 @@
+"""The tuner: short runs, each with another loader, number of workers or prefetch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError, RunFailedError
+from nbkit.launch.start import launch
+from nbkit.questions.input_pipeline.planning import PipelinePlan, with_setting
+from nbkit.questions.input_pipeline.tables import setting_words, tuning_table
+from nbkit.questions.input_pipeline.trials import Grid, Setting, Trial, Tuning, tune
+from nbkit.reports.parts import MimeBundle, Note, Table
+from nbkit.review.diagnosis import diagnose
+from nbkit.studies.progress import Progress
+from nbkit.studies.quiet import wait_before
+from nbkit.studies.starts import variables_set
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the tuner found; a notebook shows its table."""
+
+    tuning: Tuning | None
+    """None if nothing was tuned."""
+    waited: str = ""
+    """How long for a quiet machine, and with what result."""
+
+    @property
+    def table(self) -> Table | Note:
+        """Every trial and what was chosen."""
+        if self.tuning is None:
+            return Note(["Nothing was tuned: 'tuned' is not among the arms."])
+        table = tuning_table(self.tuning)
+        return replace(table, notes=[*filter(None, [self.waited]), *table.notes])
+
+    def _repr_mimebundle_(self, **_: object) -> MimeBundle:
+        return self.table._repr_mimebundle_()
+
+
+def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
+    """Run the trials of a plan; nothing if it has no tuned arm.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If a trial has measured no step.
+    RunFailedError
+        If every trial fails.
+    """
+    if plan.tuned is None:
+        return Tuned(None)
+    waited = wait_before([plan.tuned], wait_for_quiet)
+    tuning = tune_loading(
+        plan.tuned,
+        plan.grid,
+        plan.start,
+        most_trials=plan.most_trials,
+        environment=plan.environment,
+    )
+    return Tuned(tuning, waited)
+
+
+def tune_loading(
+    config: ExperimentConfig,
+    grid: Grid,
+    start: Setting,
+    *,
+    most_trials: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    progress: bool = True,
+) -> Tuning:
+    """Find how to load, by runs of a configuration that load in different ways.
+
+    A setting whose run fails, as with more batches than shared memory holds, is one
+    that does not do; what failed is kept with its trial.
+    """
+    shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
+    tags = {"tuner": secrets.token_hex(4)}
+    failed: list[RunFailedError] = []
+
+    def measure(setting: Setting, why: str) -> Trial:
+        shown.start(f"{setting_words(setting)} ({why})")
+        with variables_set(environment or {}):
+            named = config.replace(name=f"tuner {setting.loader}")
+            run = launch(with_setting(named, setting), on_owner_exit="stop", tags=tags)
+        try:
+            run.wait(on_poll=shown.poll)
+        except RunFailedError as error:
+            failed.append(error)
+            return Trial(setting, 0.0, run_id=run.run_id, cause=_cause(error))
+        except BaseException:
+            run.stop(by="interrupt")  # nothing else would end it while the kernel lives
+            raise
+        finally:
+            shown.end(run)
+        summary = run.summary
+        if summary.images_per_second is None:
+            message = (
+                f"run {run.run_id} has 0 measured steps; use more steps than "
+                f"warmup_steps={config.warmup_steps}."
+            )
+            raise NotEnoughDataError(message)
+        return Trial(
+            setting,
+            images_per_second=summary.images_per_second,
+            data_wait_share=summary.data_wait_share,
+            cpu_ms_per_image=summary.cpu_ms_per_image,
+            run_id=run.run_id,
+            disturbed=next((one.evidence for one in diagnose(run).disturbances), None),
+        )
+
+    try:
+        tuning = tune(grid, start, measure, most_trials=most_trials)
+    finally:
+        shown.close()
+    if len(failed) == len(tuning.trials):
+        raise failed[0]
+    return tuning
+
+
+def _cause(error: RunFailedError) -> str:
+    """Return why a run failed, in one line."""
+    lines = str(error.cause.get("message") or error).splitlines()
+    return lines[0] if lines else "unknown"

@@ -1,0 +1,350 @@
+"""Machines out of bundles, studies and runs; the user's store is only read.
+
+A bundle is unpacked into a temporary store, through the checks of an
+import, and what is needed of its runs is kept in memory. Reading it in place would have
+to repeat those checks, and importing it would fill the user's store with runs of others
+that they did not ask for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nbkit import statistics
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NbkitError, ParameterError, StoreError
+from nbkit.launch.run import Run, attach
+from nbkit.questions.machines.facts import (
+    conditions,
+    identity,
+    machine_facts,
+    not_known,
+)
+from nbkit.questions.machines.ratios import Conditions, MachineRun
+from nbkit.reading import expanded
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.reports.auditor import audit
+from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.energy_per_image import joules_per_image
+from nbkit.reports.source_statistics import SourceStatistic, source_statistics
+from nbkit.reproduction.comparison import run_facts
+from nbkit.reproduction.differences import RunFacts
+from nbkit.review.findings import Finding
+from nbkit.statistics import NoiseFloor
+from nbkit.store.bundle_import import unpack_bundle
+from nbkit.store.paths import StudyPaths, is_study, runs_folder, studies_folder
+from nbkit.store.record import RunState, read_json
+from nbkit.studies.order import twin
+from nbkit.studies.study import Study
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a record of another shape leads to: a bundle's files are whole, as its sums
+show, and may hold anything."""
+
+_EXAMPLES = ("two-cpu-vm", "one-cpu-vm")
+
+
+@dataclass(frozen=True)
+class AllReduceRun:
+    """One all-reduce measurement: bus bandwidth by message size."""
+
+    run_id: str
+    ranks: str
+    """How many on how many nodes, and through which library."""
+    bus_bandwidths_bytes_per_second: dict[int, float]
+    """nccl-tests' definition, by the size of the message in bytes."""
+
+
+@dataclass(frozen=True)
+class MeasuredKind:
+    """A kind of run, with what the ranks made of its configuration."""
+
+    config: ExperimentConfig
+    device_type: str | None
+    batch_size_per_gpu: int | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine in one state, as its runs' records tell it."""
+
+    name: str
+    runs: Sequence[MachineRun]
+    """Finished training runs."""
+    bandwidths: Sequence[AllReduceRun]
+    facts: dict[str, str | None]
+    """What is worth knowing of it, side by side with another."""
+    statistics: Mapping[Conditions, Sequence[SourceStatistic]]
+    """What other sources would have printed of the runs with these conditions."""
+    audits: Mapping[Conditions, Sequence[Finding]]
+    """What is suspicious about them."""
+    bound_by: Mapping[Conditions, ArmsBoundBy]
+    """What bounds them, under the machine's name."""
+    controls: Mapping[Conditions, Sequence[NoiseFloor]]
+    """What the controls of their studies show."""
+    records: Sequence[RunFacts]
+    """Everything recorded, to list what else is different."""
+    kinds: Sequence[MeasuredKind]
+    """One of each kind of run, to measure the same elsewhere."""
+    first: str | None
+    """When the first of its runs started (UTC)."""
+    last: str | None
+
+
+@dataclass
+class Reading:
+    """What was read so far, and what could not be."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, run: Run, source: str) -> None:
+        """Keep a run if it can be compared with any other."""
+        why = _why_not(run)
+        if why is None:
+            self.runs.setdefault(run.run_id, run)
+        else:
+            self.notes.append(f"Left out: run {run.run_id} of {source}, {why}.")
+
+
+def example_bundles() -> list[Path]:
+    """Return the bundles that come with nbkit.
+
+    They were recorded on one virtual machine (KVM, 2 CPUs of an Intel Xeon that has
+    AMX, 24 GB, no GPU), once with both CPUs and once held to one of them. So they
+    show how machines are compared, and nothing of GPUs.
+    """
+    folder = resources.files("nbkit.questions.machines") / "bundles"
+    return [Path(str(folder / f"{name}.zip")) for name in _EXAMPLES]
+
+
+def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
+    """Return the machines of some bundles, studies and runs, and what was left out."""
+    reading = Reading()
+    with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
+        for number, entry in enumerate(entries):
+            try:
+                _read(entry, Path(folder) / str(number), reading)
+            except NbkitError as error:
+                reading.errors.append(f"bundles: {error}")
+            except _UNREADABLE as error:
+                reading.errors.append(f"bundles: {_not_nbkits(entry, error)}")
+        if reading.errors:
+            raise ParameterError("\n".join(reading.errors))
+        try:
+            return _machines(list(reading.runs.values())), reading.notes
+        except _UNREADABLE as error:
+            message = f"bundles: {_not_nbkits(', '.join(entries), error)}"
+            raise ParameterError(message) from error
+
+
+def _machines(runs: Sequence[Run]) -> list[Machine]:
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(identity(run), []).append(run)
+    names = _names(list(groups.values()))
+    return [
+        machine_of(members, name)
+        for members, name in zip(groups.values(), names, strict=True)
+    ]
+
+
+def _not_nbkits(entry: str, error: BaseException) -> str:
+    return (
+        f"{entry} holds a record that cannot be read "
+        f"({type(error).__name__}: {error}); get the bundle again."
+    )
+
+
+def machine_of(runs: Sequence[Run], name: str) -> Machine:
+    """Return a machine by its runs, which are read now."""
+    training = [run for run in runs if run.config.task == "train"]
+    others = [run for run in runs if run.config.task == "allreduce"]
+    started = sorted(
+        str(run.record["time"]["started"]) for run in runs if "time" in run.record
+    )
+    alike: dict[Conditions, list[Run]] = {}
+    for run in training:
+        alike.setdefault(tuple(conditions(run).items()), []).append(run)
+    floors = _controls(training, name)
+    kinds: dict[str, MeasuredKind] = {}
+    for run in runs:
+        summary = run.summary
+        size = summary.batch_size_per_gpu
+        kinds.setdefault(
+            _kind(run), MeasuredKind(run.config, summary.device_type, size)
+        )
+    return Machine(
+        name=name,
+        runs=[_machine_run(run) for run in training],
+        bandwidths=[_allreduce_run(run) for run in others],
+        facts=machine_facts(training or others),
+        statistics={key: source_statistics(alike[key]) for key in alike},
+        audits={key: audit(alike[key]) for key in alike},
+        bound_by={key: ArmsBoundBy({name: alike[key]}) for key in alike},
+        controls={
+            key: [
+                floors[study]
+                for study in dict.fromkeys(map(_study, alike[key]))
+                if study in floors
+            ]
+            for key in alike
+        },
+        records=[run_facts(run) for run in training],
+        kinds=list(kinds.values()),
+        first=started[0] if started else None,
+        last=started[-1] if started else None,
+    )
+
+
+def _controls(training: Sequence[Run], name: str) -> dict[str, NoiseFloor]:
+    """Return what the control of each study shows, by the study's id.
+
+    By what studies have written into the runs, which come without their study, too.
+    """
+    rates: dict[tuple[str, str], list[float]] = {}
+    for run in training:
+        rate = run.summary.images_per_second
+        if rate is not None:
+            key = _study(run), str(run.record.get("tags", {}).get("arm"))
+            rates.setdefault(key, []).append(rate)
+    return {
+        study: statistics.noise_floor(first, rates[study, twin(arm)], name=name)
+        for (study, arm), first in rates.items()
+        if (study, twin(arm)) in rates
+    }
+
+
+def _study(run: Run) -> str:
+    return str(run.record.get("tags", {}).get("study"))
+
+
+def _read(entry: str, store: Path, reading: Reading) -> None:
+    path = expanded(entry, "entry")
+    if path.suffix == ".zip" or path.is_file() or "/" in entry:
+        bundle = unpack_bundle(path, store)
+        runs = {one: Run(runs_folder(store) / one) for one in bundle.run_ids}
+        try:
+            instead = _replaced(runs, bundle.study_id, store)
+            for run_id, by in instead.items():
+                what = f"which was disturbed: run {by} was made in its place"
+                reading.notes.append(f"Left out: run {run_id} of {path.name}, {what}.")
+            for run_id, run in runs.items():
+                if run_id not in instead:
+                    reading.add(run, path.name)
+        except StoreError as error:
+            # It names an unpacked folder that is gone when this is read.
+            message = _not_nbkits(path.name, error.__cause__ or error)
+            raise ParameterError(message) from error
+        return
+    if is_study(entry):
+        study = Study.open(entry)
+        for run in (run for runs in study.runs_by_arm().values() for run in runs):
+            reading.add(run, entry)
+        if study.missing:
+            count = len(study.missing)
+            reading.notes.append(f"Study {entry} is incomplete: {count} runs missing.")
+        return
+    reading.add(attach(entry), "the store")
+
+
+def _replaced(
+    runs: Mapping[str, Run], study_id: str | None, store: Path
+) -> dict[str, str]:
+    """Return which run of an unpacked study counts in the place of which others.
+
+    As `StoredStudy.replaced` does, which looks for runs in the user's store.
+    """
+    if study_id is None:
+        return {}
+    content = read_json(StudyPaths(studies_folder(store) / study_id).study) or {}
+    counted: dict[tuple[str, int], str] = {}
+    found: dict[str, str] = {}
+    for entry in content.get("runs", []):
+        run_id, slot = entry["run_id"], (entry["arm"], entry["repeat"])
+        if run_id not in runs or runs[run_id].state is not RunState.FINISHED:
+            continue
+        if entry.get("again") and slot in counted:
+            found[counted[slot]] = run_id
+        counted[slot] = run_id
+    return found
+
+
+def _why_not(run: Run) -> str | None:
+    """Return why a run cannot be compared with any other; None if it can."""
+    if run.state is not RunState.FINISHED:
+        lost = run.nonfinite
+        return f"which is {run.state}" + (f": {lost}" if lost else "")
+    if run.config.task == "allreduce":
+        return None if run.metrics("allreduce") else "which measured nothing"
+    if run.record.get("tags", {}).get("together"):
+        return "which ran beside other jobs of its study, and not alone"
+    if run.config.task != "train":
+        return f"which is a {run.config.task}: what its steps do is unknown"
+    if run.summary.images_per_second is None:
+        return "which has no measured step"
+    if run.summary.oversubscribed:
+        return "in which several ranks shared a device (oversubscribe)"
+    if missing := not_known(run):
+        return f"which does not record: {', '.join(missing)}"
+    return None
+
+
+def _machine_run(run: Run) -> MachineRun:
+    summary = run.summary
+    return MachineRun(
+        run_id=run.run_id,
+        conditions=conditions(run),
+        images_per_second=summary.images_per_second or 0.0,
+        device_type=summary.device_type,
+        data_wait_share=summary.data_wait_share,
+        peak_memory_bytes=summary.peak_memory_bytes,
+        joules_per_image=joules_per_image(run),
+        cpu_ms_per_image=summary.cpu_ms_per_image,
+        nonfinite=summary.nonfinite,
+    )
+
+
+def _allreduce_run(run: Run) -> AllReduceRun:
+    rows = [statistics.allreduce_timing(row) for row in run.metrics("allreduce")]
+    nodes = run.config.nnodes
+    across = "" if nodes == 1 else f" on {nodes} nodes"
+    shared = " sharing a device" if run.summary.oversubscribed else ""
+    backend = run.worker.get("backend") or "unknown backend"
+    return AllReduceRun(
+        run.run_id,
+        f"{run.config.world_size} ranks{across}{shared}, {backend}",
+        {row.message_bytes: row.bus_bandwidth_bytes_per_second for row in rows},
+    )
+
+
+def _kind(run: Run) -> str:
+    """Return what tells one kind of run from another, as text."""
+    config = run.config
+    if config.task == "allreduce":
+        return f"all-reduce, {config.nnodes} x {config.gpus} ranks"
+    return str(sorted(conditions(run).items()))
+
+
+def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Return a name of each machine: its host, and its GPU where there is one."""
+    names = [_name(runs[0]) for runs in groups]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
+        for place, name in enumerate(names)
+    ]
+
+
+def _name(run: Run) -> str:
+    machine: dict[str, Any] = run.record.get("machine") or {}
+    host = str(machine.get("hostname") or "unknown host")
+    device = run.summary.device_name
+    if run.summary.device_type != "cuda" or device is None:
+        return host
+    return f"{canonical_gpu_name(device) or device} of {host}"

@@ -1,0 +1,206 @@
+"""Published rates of two GPUs, like against like, and what is not alike.
+
+Only what agrees in every condition is a pair. What does not is listed with the value
+on each side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.errors import NotEnoughDataError
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.references.rows import PublishedRow, lookup
+from nbkit.review.row_checks import INPUT_BOUND_SHARE
+
+UNSTATED = "not stated"
+"""A condition that a source does not say. It is like no value, only like itself."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One condition for which something was not compared."""
+
+    what: str
+    """The arm, or the source."""
+    condition: str
+    a: str | None
+    """A's value; None if A has nothing of the kind."""
+    b: str | None
+
+
+@dataclass(frozen=True)
+class PublishedPair:
+    """Two published rates which agree in every condition; both may leave one open."""
+
+    a: PublishedRow
+    b: PublishedRow
+
+    @property
+    def ratio(self) -> float:
+        """A's throughput over B's; one number each, so that there is no interval.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If one of the rows has no rate.
+        """
+        a, b = self.a.images_per_second, self.b.images_per_second
+        if not a or not b:
+            message = f"rates {a} and {b} have no ratio, which needs two; give others."
+            raise NotEnoughDataError(message)
+        return a / b
+
+    @property
+    def label(self) -> str:
+        """What is compared, in a line."""
+        first = self.a
+        devices = f"{first.world_size} GPU{'' if first.world_size == 1 else 's'}"
+        how = (first.precision, first.memory_format, devices)
+        told = ", ".join(word for word in how if word)
+        return f"{told}: {first.publisher}, {first.software}"
+
+
+_LIKE = (
+    *("publisher", "framework", "software", "origin", "model", "phase"),
+    *("world_size", "nnodes", "data", "precision", "memory_format", "compile"),
+    *("batch_size_per_gpu", "statistic", "window"),
+)
+"""What two published rows must have in common to be compared."""
+
+_SAME_CAMPAIGN = ("publisher", "software", "origin", "world_size", "nnodes")
+"""What two rows have in common of which it is worth saying why they are not."""
+
+
+def published_pairs(
+    a_gpu: str,
+    b_gpu: str,
+    *,
+    model: str,
+    precision: Sequence[str] | None = None,
+) -> tuple[list[PublishedPair], list[LeftOut]]:
+    """Return published numbers of two GPUs that may be put side by side."""
+    rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
+    rows_b = [row for row in rows_b if row not in rows_a]
+    any_form = all(_form(canonical_gpu_name(gpu)) for gpu in (a_gpu, b_gpu))
+
+    def unlike(a: PublishedRow, b: PublishedRow) -> list[str]:
+        forms = {_form(a.gpu_name), _form(b.gpu_name)} - {None}
+        mixed = len(forms) > 1 and not any_form
+        return [*_unlike(a, b), *([_FORM] if mixed else [])]
+
+    pairs = [PublishedPair(a, b) for a in rows_a for b in rows_b if not unlike(a, b)]
+    left_out: dict[LeftOut, None] = {}
+    for a in rows_a:
+        same = [b for b in rows_b if _campaign(b) == _campaign(a)]
+        if all(unlike(a, b) for b in same):
+            nearest = min(same, key=lambda b, a=a: _distance(a, b), default=None)
+            if nearest is not None:
+                names = unlike(a, nearest)
+                found = (_published_left_out(name, a, nearest) for name in names)
+                left_out |= dict.fromkeys(found)
+    return sorted(_measured_once(pairs), key=_importance), list(left_out)
+
+
+def _measured_once(pairs: Iterable[PublishedPair]) -> list[PublishedPair]:
+    """Leave out what was printed of a measurement whose log was read again."""
+    same = [name for name in _LIKE if name not in ("origin", "statistic", "window")]
+
+    def measurement(pair: PublishedPair) -> tuple[object, ...]:
+        what = (getattr(pair.a, name) for name in same)
+        return (pair.a.gpu_name, pair.b.gpu_name, *what)
+
+    kept = list(pairs)
+    again = {measurement(pair) for pair in kept if pair.a.origin == "recomputed"}
+    return [
+        pair
+        for pair in kept
+        if pair.a.origin != "published" or measurement(pair) not in again
+    ]
+
+
+_FORM = "form"
+
+
+def _form(gpu_name: str | None) -> str | None:
+    """Return a GPU's form, SXM of any generation alike; None if it is left open."""
+    found = re.search(r"-(SXM|PCIe|NVL)", gpu_name or "")
+    return found[1] if found else None
+
+
+def _rows(gpu: str, model: str, precision: Sequence[str] | None) -> list[PublishedRow]:
+    return [
+        row
+        for row in lookup(model=model, gpu_name=gpu)
+        if row.images_per_second and (precision is None or row.precision in precision)
+    ]
+
+
+def _importance(pair: PublishedPair) -> tuple[bool, int, str, int, str]:
+    row = pair.a
+    return (
+        row.framework != "pytorch",
+        -row.year,
+        row.publisher,
+        row.world_size,
+        pair.label,
+    )
+
+
+def _campaign(row: PublishedRow) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _SAME_CAMPAIGN)
+
+
+def _unlike(a: PublishedRow, b: PublishedRow) -> list[str]:
+    return [name for name in _LIKE if getattr(a, name) != getattr(b, name)]
+
+
+def _distance(a: PublishedRow, b: PublishedRow) -> tuple[int, bool]:
+    """Return in how much two rows differ; TF32 stands for FP32, not for FP16."""
+    return len(_unlike(a, b)), {a.precision, b.precision} == {"tf32", "fp16"}
+
+
+def _published_left_out(name: str, a: PublishedRow, b: PublishedRow) -> LeftOut:
+    told = [
+        UNSTATED if value is None else str(value)
+        for value in (_value(a, name), _value(b, name))
+    ]
+    what = ", ".join(part for part in (a.publisher, a.software, a.precision) if part)
+    return LeftOut(what, name, told[0], told[1])
+
+
+def _value(row: PublishedRow, name: str) -> object:
+    return _form(row.gpu_name) if name == _FORM else getattr(row, name)
+
+
+def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -> str:
+    """Return in a sentence published results of two GPUs, like for like."""
+    if not pairs:
+        return f"Published: no two rows of {a_gpu} and {b_gpu} are like for like."
+    parts = []
+    for precision in dict.fromkeys(pair.a.precision for pair in pairs):
+        found = [pair for pair in pairs if pair.a.precision == precision]
+        ratios = [pair.ratio for pair in found]
+        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+        span = low if low == high else f"{low} to {high}"
+        told = f"{len(found)} pair{'' if len(found) == 1 else 's'}"
+        slow = sum(pair.a.memory_format == "channels_first" for pair in found)
+        if slow and precision in SIXTEEN_BIT:
+            of_them = "" if len(found) == 1 else f"{slow} of them "
+            told += f", {of_them}16-bit in channels_first"
+        waiting = sum(
+            max(row.data_wait_share or 0 for row in (pair.a, pair.b))
+            >= INPUT_BOUND_SHARE
+            for pair in found
+        )
+        told += f", {waiting} input-bound" if waiting else ""
+        unstated = sum(pair.a.batch_size_per_gpu is None for pair in found)
+        told += f", {unstated} without a stated batch" if unstated else ""
+        parts.append(f"{span} with {precision or 'a precision not stated'} ({told})")
+    return (
+        f"Published by others: {a_gpu} / {b_gpu} = {', '.join(parts)}; published, no "
+        "interval: one number each."
+    )

@@ -1,0 +1,364 @@
+"""What the machines notebook shows: two machines like for like, and published ones."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from nbkit.questions.machines import tables
+from nbkit.questions.machines.bundles import Machine
+from nbkit.questions.machines.chart import machines_chart
+from nbkit.questions.machines.literature import (
+    LeftOut,
+    PublishedPair,
+    published_pairs,
+    published_sentence,
+)
+from nbkit.questions.machines.planning import MachinesPlan, machines_of
+from nbkit.questions.machines.ratios import (
+    FINITE,
+    Conditions,
+    Floor,
+    MatchedArm,
+    compare_machines,
+    measured_sentence,
+    result_document,
+)
+from nbkit.reports.auditor import audit
+from nbkit.reports.bandwidth import NCCL_TESTS
+from nbkit.reports.conditions import WELCH
+from nbkit.reports.doubts import Doubt, doubts, told_first
+from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
+from nbkit.reports.source_statistics import SourceStatistic
+from nbkit.reports.source_tables import audit_notes, statistics_table, with_statistics
+from nbkit.review.findings import Audit
+from nbkit.review.usable_arms import no_verdict_sentence
+from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
+from nbkit.store.metrics import store_error
+from nbkit.store.paths import reports_folder
+from nbkit.store.private import make_store
+from nbkit.studies.parameters import papermill_command
+from nbkit.studies.study import Study
+
+_QUESTION = "Which machine trains faster, and is the comparison like for like?"
+
+
+@dataclass(frozen=True)
+class MachinesResult:
+    """What runs of two machines say, and published results."""
+
+    plan: MachinesPlan
+    a: Machine
+    b: Machine
+    study_id: str | None
+    """Of what was measured here; None if nothing was."""
+
+    @cached_property
+    def _compared(self) -> tuple[list[MatchedArm], list[LeftOut]]:
+        return compare_machines(self.a.runs, self.b.runs, self.a.name, self.b.name)
+
+    @property
+    def matched(self) -> list[MatchedArm]:
+        """What both machines ran under the same conditions."""
+        return self._compared[0]
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What only one of them ran so: never compared."""
+        return self._compared[1]
+
+    @cached_property
+    def _published(self) -> tuple[list[PublishedPair], list[LeftOut]]:
+        return published_pairs(
+            *self.plan.published,
+            model=self.plan.published_model,
+            precision=self.plan.precision,
+        )
+
+    @property
+    def pairs(self) -> list[PublishedPair]:
+        """Published numbers that may stand side by side."""
+        return self._published[0]
+
+    @property
+    def measured_answer(self) -> str:
+        """What the runs show, in a sentence an arm."""
+        names = self.a.name, self.b.name
+        return measured_sentence(self.matched, self.left_out, *names, self._floors)
+
+    @property
+    def _floors(self) -> dict[Conditions, list[Floor]]:
+        """What the controls of both machines show, by arm."""
+        return {
+            arm.conditions: [
+                (machine.name, floor)
+                for machine in (self.a, self.b)
+                for floor in machine.controls[arm.conditions]
+            ]
+            for arm in self.matched
+        }
+
+    @property
+    def answer(self) -> str:
+        """What was measured first, then published results."""
+        published = published_sentence(self.pairs, *self.plan.published)
+        first = no_verdict_sentence(self.not_finite)
+        return f"{first} {self.measured_answer} {published}".lstrip()
+
+    @property
+    def not_finite(self) -> dict[str, str]:
+        """What was not finite, by arm and machine."""
+        return {
+            f"{one.what} on {machine.name}": value
+            for one in self.left_out
+            if one.condition == FINITE
+            for machine, value in ((self.a, one.a), (self.b, one.b))
+            if value not in (None, "yes")
+        }
+
+    @property
+    def table(self) -> Table | Note:
+        """The headline: every arm that both machines have."""
+        if not self.matched:
+            return Note([self.measured_answer])
+        made = tables.ratio_table(self.matched, self.a, self.b)
+        return replace(made, lead=self._lead)
+
+    def _lead(self) -> str:
+        """Return what takes back what is compared; empty if it stands."""
+        if not self._doubts:
+            return ""
+        told = self._told_first(Report("", ""))
+        return " ".join([told.answer, *told.notes])
+
+    def _told_first(self, made: Report) -> Report:
+        lost = no_verdict_sentence(self.not_finite)
+        return told_first(made, {}, self._doubts, first=lost)
+
+    @property
+    def costs(self) -> Table | Note:
+        """What an image costs on each machine: waiting, memory, energy, CPU time."""
+        if not self.matched:
+            return Note(["Costs: no arm is on both machines."])
+        return tables.costs_table(self.matched, self.a, self.b)
+
+    @property
+    def not_alike(self) -> Table | Note:
+        """What was measured and not compared, with the value on each side."""
+        if not self.left_out:
+            return Note(["Everything that was measured is on both machines."])
+        caption = "Measured, not like for like, and so not compared"
+        names = self.a.name, self.b.name
+        return tables.left_out_table(caption, self.left_out, names)
+
+    @property
+    def side_by_side(self) -> Table:
+        """The machines: virtualization, GPUs, links, network, software."""
+        return tables.side_by_side_table(self.a, self.b)
+
+    @property
+    def bandwidth(self) -> Table | Note:
+        """How fast each exchanges gradients, where both have measured it."""
+        return tables.bandwidth_table(self.a, self.b)
+
+    @property
+    def differences(self) -> Table | Note:
+        """What else is different between the runs that are compared."""
+        return tables.differences_table(self.matched, self.a, self.b)
+
+    @property
+    def _by_source(self) -> dict[str, Sequence[SourceStatistic]]:
+        """Return the first arm that both machines have, by machine."""
+        if not self.matched:
+            return {}
+        key = self.matched[0].conditions
+        return {one.name: one.statistics[key] for one in (self.a, self.b)}
+
+    @property
+    def by_source(self) -> Table | Note:
+        """What the sources' own statistics make of the same runs."""
+        if not self.matched:
+            return Note(["By the statistics of others: no arm is on both machines."])
+        return statistics_table(self._by_source, self.matched[0].name)
+
+    @property
+    def published(self) -> Table | Note:
+        """Published results of two GPUs, like for like."""
+        gpus = self.plan.published
+        if not self.pairs:
+            return Note([published_sentence([], *gpus)])
+        return tables.published_table(self.pairs, gpus, self.plan.published_model)
+
+    @property
+    def published_not_alike(self) -> Table | Note:
+        """Where a publisher has both GPUs, and not under the same conditions."""
+        left_out = self._published[1]
+        if not left_out:
+            return Note(["No publisher has both GPUs under different conditions."])
+        caption = "Published, not like for like, and so not compared"
+        return tables.left_out_table(caption, left_out, self.plan.published)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The answer as a picture; none if there is nothing to draw."""
+        if not self.matched and not self.pairs:
+            return []
+        caption = "How many times as fast?"
+        chart = machines_chart(
+            self.matched,
+            self.pairs,
+            measured_names=(self.a.name, self.b.name),
+            published_names=self.plan.published,
+            title=caption,
+        )
+        return [Figure(caption, chart)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know before believing the answer."""
+        return [
+            *self.plan.notes,
+            "Runs of two machines cannot be interleaved as those of a study are: the "
+            "interval covers the scatter between process starts, not what changed "
+            "between the two studies.",
+        ]
+
+    @cached_property
+    def _audits(self) -> list[Audit]:
+        rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
+        about = f"what is published of {' and '.join(self.plan.published)}"
+        measured = [
+            Audit(
+                f"the runs of {one.name}",
+                [found for runs in one.audits.values() for found in runs],
+            )
+            for one in (self.a, self.b)
+            if one.audits
+        ]
+        return [*measured, *([Audit(about, audit(rows))] if rows else [])]
+
+    @property
+    def audit(self) -> Note:
+        """What is suspicious about each machine's runs, and about what is published."""
+        return Note([note for one in self._audits for note in audit_notes(one)])
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.costs, self.bandwidth, self.not_alike),
+            *(self.side_by_side, self.differences),
+            *(self.published, self.published_not_alike),
+        )
+        # What there is no table of; the first and the answer say the same.
+        said = [part for part in parts[1:] if isinstance(part, Note)]
+        sentences = [sentence for note in said for sentence in note.sentences]
+        exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
+        names = self.a.name, self.b.name
+        left_out = [*self.left_out, *self._published[1]]
+        made = Report(
+            title=_QUESTION,
+            answer=self.answer,
+            notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=self.figures,
+            method=[
+                f"Images per second: {RATE_STATISTIC}.",
+                f"Intervals: {RATE_INTERVAL}.",
+            ],
+            sources=[WELCH, *exchange, *_sources(self.pairs)],
+            result={
+                **result_document(self.matched, left_out, self.pairs, *names),
+                "machines": {one.name: one.facts for one in (self.a, self.b)},
+                "study_id": self.study_id,
+                "audit": [one for found in self._audits for one in found.to_dicts()],
+            },
+            next_step=_next_step(self.plan),
+        )
+        made = with_statistics(made, self.by_source)
+        if not self._doubts:
+            return made
+        told = self._told_first(made)
+        # The published numbers do not depend on these runs.
+        published = published_sentence(self.pairs, *self.plan.published)
+        return replace(told, notes=[*told.notes, published])
+
+    @cached_property
+    def _doubts(self) -> list[Doubt]:
+        """Why what is compared of the two machines cannot be believed."""
+        found = [
+            _of_machine(one, machine)
+            for arm in self.matched
+            for machine in (self.a, self.b)
+            for one in doubts(
+                machine.controls[arm.conditions], machine.bound_by[arm.conditions]
+            )
+        ]
+        # Of what disturbs runs each kind once, of controls every one that differs.
+        kinds = {
+            one.reason if one.code == "control" else one.code: one
+            for one in reversed(found)
+        }
+        once = list(kinds.values())[::-1]
+        # What a control shows comes first, of whichever machine.
+        return sorted(once, key=lambda one: one.code != "control")
+
+    def save(self) -> SavedReport:
+        """Write the report into a new folder of the store.
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be written.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        folder = reports_folder() / f"{now}-machines-{secrets.token_hex(2)}"
+        try:
+            make_store()
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise store_error(folder, error) from error
+        return self.report().save(folder)
+
+
+def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
+    """Return what the machines' runs say.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    study
+        From `measure`: what was measured here, if anything.
+    """
+    a, b = machines_of(plan, study)
+    return MachinesResult(plan, a, b, None if study is None else study.study_id)
+
+
+def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
+    """Return a doubt that names its machine; what disturbs runs does so already."""
+    if doubt.code != "control":
+        return doubt
+    return replace(doubt, reason=f"on {machine.name}, {doubt.reason}")
+
+
+def _sources(pairs: Sequence[PublishedPair]) -> list[Source]:
+    rows = [row for pair in pairs for row in (pair.a, pair.b)]
+    found = {(f"{row.source}, {row.year}", row.url): None for row in rows}
+    return [Source(text, url) for text, url in found]
+
+
+def _next_step(plan: MachinesPlan) -> str:
+    command = papermill_command("machines", {})
+    if plan.is_example:
+        return (
+            "run the same study on two machines, nbkit.export(study, 'one.zip') on "
+            f"each, and bring both files here: {command} -p bundles one.zip,other.zip"
+        )
+    if not plan.arms:
+        bundles = shlex.quote(",".join(plan.parameters["bundles"]))
+        return f"this machine as well: {command} -p bundles {bundles} -p measure true"
+    return "nbkit.export the study that was measured here, for the other machines."

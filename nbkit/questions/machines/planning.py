@@ -1,0 +1,353 @@
+"""Which machines the machines notebook compares, decided before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
+from nbkit.errors import NbkitError, ParameterError
+from nbkit.launch.submit import existing_data
+from nbkit.questions.machines.bundles import (
+    Machine,
+    MeasuredKind,
+    example_bundles,
+    load,
+    machine_of,
+)
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.reports.parts import Note
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
+
+HERE = "this machine"
+"""What is measured by the notebook itself; it is never taken for one of a bundle."""
+
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+_CONTEXT_GPUS = ("A100", "V100")
+_CONTEXT_MODEL = "resnet50"
+
+
+@dataclass(frozen=True)
+class MachinesPlan:
+    """What will be compared; a notebook shows its notes."""
+
+    machines: Mapping[str, Machine]
+    """Read from bundles, studies and runs, by name."""
+    a: str
+    """The machine that is put over the other."""
+    b: str
+    published: tuple[str, str]
+    """GPUs of the published table, the first over the second."""
+    published_model: str
+    precision: Sequence[str] | None
+    arms: Mapping[str, ExperimentConfig]
+    """What is measured here; empty if nothing is."""
+    once: Mapping[str, ExperimentConfig]
+    """All-reduces that are measured here."""
+    repeats: int
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    is_example: bool
+    """Whether no bundle was named."""
+    parameters: Parameters
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> MachinesPlan:
+    """Return which machines are compared; bundles are read, nothing is started.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter cannot be used or a bundle not be read; the text names every
+        one.
+    """
+    p = parameters
+    errors = _errors(p)
+    entries = p.bundles or [str(path) for path in example_bundles()]
+    machines: dict[str, Machine] = {}
+    notes: list[str] = []
+    try:
+        found, notes = load(entries)
+        machines = {one.name: _only(one, p.model, p.precision) for one in found}
+        if not any(one.runs for one in machines.values()):
+            errors.append(_nothing_left(found, p))
+        else:
+            errors += _errors_of_names(p, list(machines))
+    except ParameterError as error:
+        errors.append(str(error))
+    if errors:
+        raise ParameterError("\n".join(errors))
+    a, b = _chosen(p, list(machines))
+    arms, once, left_out = _to_measure(p, machines[b if a == HERE else a])
+    if p.measure and not arms:
+        what = f"measure=True: no training run of {b if a == HERE else a} can run here"
+        remedy = "compare bundles without measure, or measure on another machine."
+        raise ParameterError("\n".join([f"{what}; {remedy}", *left_out]))
+    is_example = p.bundles is None
+    return MachinesPlan(
+        machines=machines,
+        a=a,
+        b=b,
+        published=_published_gpus(
+            p, [machines[name] for name in (a, b) if name in machines]
+        ),
+        published_model=p.model or _model(list(machines.values())),
+        precision=p.precision,
+        arms=arms,
+        once=once,
+        repeats=p.repeats,
+        notes=(*_notes(machines, a, b, is_example), *notes, *left_out),
+        is_example=is_example,
+        parameters=p,
+    )
+
+
+def measure(
+    plan: MachinesPlan, *, trust: bool = False, wait_for_quiet: float = 0.0
+) -> Study | None:
+    """Run here what was measured on the other machine; None if nothing was asked for.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    trust
+        Also execute what runs of others request of Slurm, such as shell lines; it is
+        printed first.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+    Raises
+    ------
+    RunError
+        If the runs need ``trust``; nothing is started then.
+    RunFailedError
+        If a run fails.
+    """
+    if not plan.arms:
+        return None
+    study = Study.create(
+        "machines",
+        plan.arms,
+        repeats=plan.repeats,
+        parameters=plan.parameters,
+        once=plan.once,
+        trust=trust,
+    )
+    return study.run(wait_for_quiet=wait_for_quiet)
+
+
+def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machine]:
+    """Return the two machines that are compared."""
+    machines = dict(plan.machines)
+    if study is not None:
+        runs = [run for runs in study.runs_by_arm().values() for run in runs]
+        machines[HERE] = machine_of(runs, HERE)
+    return machines[plan.a], machines[plan.b]
+
+
+def _errors(p: Parameters) -> list[str]:
+    """Return what is wrong with parameters by themselves."""
+    errors = []
+    if p.repeats < 1:
+        errors.append(f"repeats={p.repeats} is below 1; use 1 or more.")
+    errors += [
+        f"precision={name!r} is not one of {', '.join(_PRECISIONS)}; use these."
+        for name in p.precision or ()
+        if name not in _PRECISIONS
+    ]
+    errors += [
+        f"published={name!r} is not a GPU of the published table; use one such as "
+        "V100-SXM2-32GB, A100-PCIe or H100."
+        for name in p.published or ()
+        if canonical_gpu_name(name) is None
+    ]
+    named = p.published or ()
+    # A name too many, or the same name twice.
+    count = len(named) if len(named) != 2 else len({*named})
+    if p.published is not None and count != 2:
+        errors.append(
+            f"published={','.join(named)} names {count} GPUs, but two are compared; "
+            "name two."
+        )
+    return errors
+
+
+def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
+    """Return what is wrong with the choice of two machines."""
+    known = [*names, *([HERE] if p.measure else [])]
+    listed = ", ".join(known)
+    errors = [
+        f"{which}={name!r} is not one of the machines here ({listed}); use one of them."
+        for which, name in (("a", p.a), ("b", p.b))
+        if name is not None and name not in known
+    ]
+    if len(known) < 2:
+        errors.append(
+            f"bundles: all runs are of one machine ({listed}), a comparison needs 2; "
+            "name a bundle of another, or use measure=True for this machine."
+        )
+    if p.a is not None and p.a == p.b:
+        errors.append(f"a and b are both {p.a!r}; name two machines of {listed}.")
+    if not errors and p.measure and HERE not in _chosen(p, names):
+        errors.append(
+            f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles; "
+            f"leave one of them out, or name {HERE!r}."
+        )
+    return errors
+
+
+def _chosen(p: Parameters, names: Sequence[str]) -> tuple[str, str]:
+    """Return the two machines: those that are named, else the first two.
+
+    What is measured here is the second one unless it is named.
+    """
+    known = [*names, *([HERE] if p.measure else [])]
+    a = p.a or next(name for name in known if name != p.b)
+    if p.b is None and p.measure and a != HERE:
+        return a, HERE
+    return a, p.b or next(name for name in known if name != a)
+
+
+def _only(
+    machine: Machine, model: str | None, precision: Sequence[str] | None
+) -> Machine:
+    """Return a machine with the runs that are asked for."""
+    kept = [
+        place
+        for place, run in enumerate(machine.runs)
+        if model in (None, run.conditions["model"])
+        and (precision is None or run.conditions["precision"] in precision)
+    ]
+    kinds = [
+        kind
+        for kind in machine.kinds
+        if kind.config.task == "allreduce"
+        or (
+            model in (None, kind.config.model)
+            and (precision is None or kind.config.precision in precision)
+        )
+    ]
+    return replace(
+        machine,
+        runs=[machine.runs[place] for place in kept],
+        records=[machine.records[place] for place in kept],
+        kinds=kinds,
+    )
+
+
+def _nothing_left(machines: Sequence[Machine], p: Parameters) -> str:
+    there = {
+        f"{run.conditions['model']} in {run.conditions['precision']}"
+        for machine in machines
+        for run in machine.runs
+    }
+    asked = ", ".join(
+        f"{name}={value}"
+        for name, value in (("model", p.model), ("precision", p.precision))
+        if value is not None
+    )
+    return (
+        f"bundles: 0 training runs can be compared{f' with {asked}' if asked else ''}; "
+        f"there are runs of {', '.join(sorted(there)) or 'nothing'}."
+    )
+
+
+def _to_measure(
+    p: Parameters, other: Machine
+) -> tuple[dict[str, ExperimentConfig], dict[str, ExperimentConfig], list[str]]:
+    """Return what of another machine's runs can be run here, and why not the rest."""
+    arms: dict[str, ExperimentConfig] = {}
+    once: dict[str, ExperimentConfig] = {}
+    left_out: list[str] = []
+    for kind in other.kinds if p.measure else ():
+        config = kind.config
+        is_train = config.task == "train"
+        name = (
+            f"{config.model}, {config.precision}, {config.memory_format}"
+            if is_train
+            else f"all-reduce, {config.world_size} ranks"
+        )
+        target = arms if is_train else once
+        if name in target:
+            name = f"{name} ({len(target) + 1})"
+        try:
+            target[name] = _here(kind, name)
+        except NbkitError as error:
+            left_out.append(f"Not measured here: {name}: {error}")
+    return arms, once, left_out
+
+
+def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:
+    """Return the same configuration for this machine."""
+    changes: dict[str, Any] = {
+        "name": f"machines {name}",
+        # Never on CPUs what was measured on GPUs, nor the other way round.
+        "device": kind.device_type or "auto",
+        "devices": None,
+        "cpus": None,
+        "data": existing_data(kind.config.data),
+        "tensorboard": False,
+    }
+    if kind.batch_size_per_gpu is not None:
+        changes["batch_size_per_gpu"] = kind.batch_size_per_gpu
+    config = kind.config.replace(**changes)
+    registry.resolve("engines", config.engine)().check(config)
+    check_enough_images([config])
+    return config
+
+
+def _published_gpus(p: Parameters, machines: Sequence[Machine]) -> tuple[str, str]:
+    """Return the GPUs that are asked for, else those that are compared."""
+    if p.published is not None:
+        first, second = p.published
+        return first, second
+    names = [_gpu(machine) for machine in machines]
+    if len(names) == 2 and names[0] and names[1] and names[0] != names[1]:
+        return names[0], names[1]
+    return _CONTEXT_GPUS
+
+
+def _gpu(machine: Machine) -> str | None:
+    used = (machine.facts.get("devices used") or "").partition(" | ")[0]
+    return canonical_gpu_name(used.rpartition(" x ")[2])
+
+
+def _model(machines: Sequence[Machine]) -> str:
+    """Return the model to look up: the one on GPUs, if there is one and no other."""
+    models = {
+        run.conditions["model"]
+        for machine in machines
+        for run in machine.runs
+        if run.device_type == "cuda"
+    }
+    return models.pop() if len(models) == 1 else _CONTEXT_MODEL
+
+
+def _notes(
+    machines: Mapping[str, Machine], a: str, b: str, is_example: bool
+) -> list[str]:
+    notes = []
+    if is_example:
+        notes.append(
+            "No bundle was named, so the two that come with nbkit are used. They were "
+            "recorded on one virtual machine, with two CPUs and limited to one of "
+            "them; they show how machines are compared, and say nothing about a GPU."
+        )
+    for name, machine in machines.items():
+        what = "" if name in (a, b) else ", which is not compared"
+        notes.append(
+            f"{name}{what}: {len(machine.runs)} training runs and "
+            f"{len(machine.bandwidths)} all-reduce runs, started from {machine.first} "
+            f"to {machine.last}."
+        )
+    notes.append(f"To be compared: {a} over {b}, where they ran like for like.")
+    return notes

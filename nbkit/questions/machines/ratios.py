@@ -1,0 +1,250 @@
+"""Two machines, like against like: measured runs.
+
+Only what agrees in every condition is compared. What does not is listed with the value
+on each side: a faster layout, another batch or another number format on one side is
+what makes most published comparisons of two GPUs wrong.
+
+Runs on two machines cannot be interleaved as the arms of a study are. The interval
+covers the scatter between process starts, not a drift of one of the machines between
+its own study and the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from nbkit.questions.machines.literature import LeftOut, PublishedPair
+from nbkit.review.usable_arms import earliest, usable_arms
+from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
+from nbkit.store.nonfinite import NonFinite
+
+Conditions: TypeAlias = tuple[tuple[str, str], ...]
+"""Name and value of each."""
+
+Floor: TypeAlias = tuple[str, NoiseFloor]
+"""The name of a machine, and what one of its controls shows."""
+
+
+@dataclass(frozen=True)
+class MachineRun:
+    """One finished run in numbers; None is unknown."""
+
+    run_id: str
+    conditions: Mapping[str, str]
+    """What a run of another machine must have in common with it, by name."""
+    images_per_second: float
+    """Images over the time of the measured steps, all devices together."""
+    device_type: str | None = None
+    data_wait_share: float | None = None
+    peak_memory_bytes: float | None = None
+    joules_per_image: float | None = None
+    cpu_ms_per_image: float | None = None
+    nonfinite: NonFinite | None = None
+    """Where its training stopped being finite."""
+
+
+@dataclass(frozen=True)
+class MatchedArm:
+    """Runs of two machines that agree in every condition."""
+
+    name: str
+    """What tells it from the other arms, such as ``fp16, channels_last``."""
+    conditions: Conditions
+    """In which they agree."""
+    a: Sequence[MachineRun]
+    b: Sequence[MachineRun]
+    ratio: Ratio
+    """A's throughput over B's, with interval and verdict."""
+
+
+FINITE = "finite"
+"""The condition that a run must meet by itself."""
+
+
+def compare_machines(
+    a: Iterable[MachineRun], b: Iterable[MachineRun], a_name: str, b_name: str
+) -> tuple[list[MatchedArm], list[LeftOut]]:
+    """Compare what two machines have in common."""
+    arms_a, arms_b = _arms(a), _arms(b)
+    telling = _telling([*arms_a, *arms_b])
+    alike: list[tuple[str, Conditions]] = []
+    lost: list[LeftOut] = []
+    for conditions, runs in arms_a.items():
+        if conditions in arms_b:
+            name = _name(conditions, telling)
+            of = {a_name: runs, b_name: arms_b[conditions]}
+            seen = {who: earliest(run.nonfinite for run in of[who]) for who in of}
+            not_finite = {who: one for who, one in seen.items() if one is not None}
+            if not usable_arms([a_name], not_finite, (b_name,)):
+                told = ["yes" if one is None else str(one) for one in seen.values()]
+                lost.append(LeftOut(name, FINITE, *told))
+                continue
+            alike.append((name, conditions))
+    ratios = holm(
+        [
+            partial(
+                ratio,
+                [run.images_per_second for run in arms_a[conditions]],
+                [run.images_per_second for run in arms_b[conditions]],
+                a_name=a_name,
+                b_name=b_name,
+            )
+            for _, conditions in alike
+        ]
+    )
+    matched = [
+        MatchedArm(name, one, arms_a[one], arms_b[one], found)
+        for (name, one), found in zip(alike, ratios, strict=True)
+    ]
+    return matched, lost + _left_out(list(arms_a), list(arms_b), telling)
+
+
+def _arms(runs: Iterable[MachineRun]) -> dict[Conditions, list[MachineRun]]:
+    arms: dict[Conditions, list[MachineRun]] = {}
+    for run in runs:
+        arms.setdefault(tuple(run.conditions.items()), []).append(run)
+    return arms
+
+
+def _telling(arms: Sequence[Conditions]) -> list[str]:
+    """Return the conditions that tell arms apart, precision first."""
+    values: dict[str, set[str]] = {}
+    for arm in arms:
+        for name, value in arm:
+            values.setdefault(name, set()).add(value)
+    several = [name for name, found in values.items() if len(found) > 1]
+    return list(dict.fromkeys(["precision", *several]))
+
+
+_BARE = ("precision", "memory_format", "model", "data", "device_type")
+"""Conditions whose value says by itself what it is of."""
+
+
+def _name(arm: Conditions, telling: Sequence[str]) -> str:
+    values = dict(arm)
+    return ", ".join(
+        values[name]
+        if name in _BARE
+        else name
+        if values[name] == "True"
+        else f"{name} {values[name]}"
+        for name in telling
+        if name in values and values[name] not in ("False", "none")
+    )
+
+
+def _left_out(
+    a: Sequence[Conditions], b: Sequence[Conditions], telling: Sequence[str]
+) -> list[LeftOut]:
+    lonely_a = [arm for arm in a if arm not in b]
+    lonely_b = [arm for arm in b if arm not in a]
+    found: dict[LeftOut, None] = {}
+    for arm in lonely_a:
+        nearest = _nearest(arm, lonely_b or b)
+        found |= dict.fromkeys(_between(_name(arm, telling), arm, nearest))
+    for arm in lonely_b:
+        nearest = _nearest(arm, lonely_a or a)
+        # A pair of lonely ones that is each other's nearest is listed already.
+        if not lonely_a or nearest is None or _nearest(nearest, lonely_b) != arm:
+            listed = _between(_name(arm, telling), nearest, arm)
+            found |= dict.fromkeys(listed)
+    return list(found)
+
+
+_ANY_RUN = "any run"
+"""What is missing where a machine has no run at all."""
+
+
+def _between(what: str, a: Conditions | None, b: Conditions | None) -> list[LeftOut]:
+    of_a, of_b = dict(a or ()), dict(b or ())
+    if not of_a or not of_b:
+        # The other machine has no run at all.
+        there = "there"
+        runs = (there if of_a else None, there if of_b else None)
+        return [LeftOut(what, _ANY_RUN, *runs)]
+    return [
+        LeftOut(what, name, of_a.get(name), of_b.get(name))
+        for name in dict.fromkeys([*of_a, *of_b])
+        if of_a.get(name) != of_b.get(name)
+    ]
+
+
+def _nearest(arm: Conditions, others: Sequence[Conditions]) -> Conditions | None:
+    return min(others, key=lambda other: len(set(arm) ^ set(other)), default=None)
+
+
+def measured_sentence(
+    matched: Sequence[MatchedArm],
+    left_out: Sequence[LeftOut],
+    a_name: str,
+    b_name: str,
+    floors: Mapping[Conditions, Sequence[Floor]] | None = None,
+) -> str:
+    """Return in a sentence an arm what was measured, or that nothing is alike."""
+    if not matched:
+        causes = dict.fromkeys(one.condition for one in left_out)
+        why = f"they differ in {', '.join(causes)}"
+        if not causes or _ANY_RUN in causes:
+            why = "one of them has no such run"
+        return f"No verdict: no run of {a_name} is like one of {b_name} ({why})."
+    text = "; ".join(
+        f"{arm.name}: {_shown(arm.ratio, (floors or {}).get(arm.conditions, ()))}"
+        for arm in matched
+    )
+    on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
+    return f"CPU, functional: {text}." if on_cpu else f"{text}."
+
+
+def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
+    """Return a ratio in words, unless a machine alone differs by as much."""
+    covering = [(name, floor) for name, floor in floors if floor.covers(found)]
+    if covering:
+        name, floor = covering[0]
+        return (
+            "the machines differ by no more than one configuration twice on "
+            f"{name} ({floor.difference})"
+        )
+    control = "" if floors else ", no control"
+    return f"{found.sentence.removesuffix('.')} (not interleaved{control})"
+
+
+_RATIO_FIELDS = (
+    *("estimate", "ci_low", "ci_high", "bootstrap_low", "bootstrap_high"),
+    *("verdict", "n_a", "n_b", "confidence", "margin"),
+)
+
+
+def result_document(
+    matched: Sequence[MatchedArm],
+    left_out: Sequence[LeftOut],
+    pairs: Sequence[PublishedPair],
+    a_name: str,
+    b_name: str,
+) -> dict[str, Any]:
+    """Return the result for programs; measured and published stay apart."""
+    return {
+        "schema": 1,
+        "quantity": "images_per_second",
+        "functional_only": bool(matched)
+        and all(run.device_type == "cpu" for arm in matched for run in arm.a),
+        "a": a_name,
+        "b": b_name,
+        "measured": [
+            {
+                "arm": arm.name,
+                "conditions": dict(arm.a[0].conditions),
+                "ratio": {name: getattr(arm.ratio, name) for name in _RATIO_FIELDS},
+                "a": [asdict(run) for run in arm.a],
+                "b": [asdict(run) for run in arm.b],
+            }
+            for arm in matched
+        ],
+        "left_out": [asdict(one) for one in left_out],
+        "published": [
+            {"ratio": pair.ratio, "a": asdict(pair.a), "b": asdict(pair.b)}
+            for pair in pairs
+        ],
+    }

@@ -1,0 +1,158 @@
+"""What the layout of images in memory does to 16-bit training.
+
+Tensor cores take channels_last (NHWC). In channels_first (NCHW) the library has to turn
+images and gradients around, or falls back to slower kernels, and much of what 16 bits
+gain is lost. Several published tables of "FP16 against FP32" were measured so.
+
+References
+----------
+https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
+(section "Tensor Layouts In Memory: NCHW vs NHWC")
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.references.rows import PublishedRow, lookup
+from nbkit.statistics import NoiseFloor, Ratio, ratio
+
+
+@dataclass(frozen=True)
+class Format:
+    """What tells one arm from another: how numbers are held and kernels are made."""
+
+    precision: str
+    memory_format: str
+    compile: bool = False
+    """A compiled ``channels_first`` stays so: see `nbkit.worker.precision`."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``bf16, channels_first, compiled``."""
+        compiled = ", compiled" if self.compile else ""
+        return f"{self.precision}, {self.memory_format}{compiled}"
+
+
+@dataclass(frozen=True)
+class LayoutEffect:
+    """What the layout does to one precision; all else is the same."""
+
+    precision: str
+    compile: bool
+    last: Ratio | None
+    """``channels_last`` over the baseline; None where it is the baseline."""
+    first: Ratio
+    """``channels_first`` over the baseline."""
+    effect: Ratio
+    """``channels_last`` over ``channels_first``."""
+
+
+def layout_effects(
+    rates: Mapping[Format, Sequence[float]],
+    baseline: Format,
+    noise_floor: NoiseFloor | None = None,
+    suspect: Collection[Format] = (),
+    comparisons: int = 1,
+) -> list[LayoutEffect]:
+    """Return what the layout does to every precision that was measured in both."""
+    against = functools.partial(ratio, noise_floor=noise_floor, comparisons=comparisons)
+    effects = []
+    for last, first in _in_both(rates):
+        if not {last, first, baseline}.isdisjoint(suspect):
+            continue
+        runs = rates[last]
+        base = rates[baseline]
+        gain = functools.partial(against, b_runs=base, b_name=baseline.name)
+        effect = against(
+            runs,
+            rates[first],
+            a_name=f"{last.precision} in channels_last",
+            b_name="in channels_first",
+        )
+        effects.append(
+            LayoutEffect(
+                precision=last.precision,
+                compile=last.compile,
+                last=None if last == baseline else gain(runs, a_name=last.name),
+                first=gain(rates[first], a_name=first.name),
+                effect=effect,
+            )
+        )
+    return effects
+
+
+def left_out_sentences(
+    formats: Collection[Format],
+    baseline: Format,
+    suspect: Collection[Format],
+    unjudged: Collection[Format] = (),
+) -> list[str]:
+    """Return which layouts are left out because an answer is doubtful, in words."""
+    pairs = _in_both(formats)
+    if pairs and baseline in suspect:
+        return [
+            f"The effect of the layout is omitted: the answer of {baseline.name}, the "
+            "baseline of all gains, is suspect."
+        ]
+    return [
+        f"The effect of the layout on {one.name} is omitted: its answer is "
+        f"{'suspect' if one in suspect else 'not judged'}."
+        for pair in pairs
+        for one in pair
+        if one in suspect or one in unjudged
+    ]
+
+
+def _in_both(formats: Collection[Format]) -> list[tuple[Format, Format]]:
+    """Return the pairs ``channels_last``, ``channels_first`` of one precision."""
+    pairs = [
+        (one, Format(one.precision, "channels_first", one.compile))
+        for one in formats
+        if one.memory_format == "channels_last"
+    ]
+    return [(last, first) for last, first in pairs if first in formats]
+
+
+def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
+    """Return what the layout does to 16 bits, in words; None if that was not measured.
+
+    Without compilation, if there is such a pair: so are most published pairs.
+    """
+    pairs = [one for one in effects if one.precision in SIXTEEN_BIT]
+    if not pairs:
+        return None
+    pair = min(pairs, key=lambda one: one.compile)
+    gains = [one.sentence for one in (pair.last, pair.first) if one is not None]
+    return " ".join([*gains, f"The layout alone: {pair.effect.sentence}"])
+
+
+def like_for_like(
+    arm: Format, *, model: str, gpu_name: str | None
+) -> list[PublishedRow]:
+    """Return published results of one GPU in the same format, the best first.
+
+    Rows that do not state their layout are left out; those that do not state whether
+    they were compiled count as not compiled.
+    """
+    if gpu_name is None:
+        return []
+    rows = lookup(
+        model=model,
+        gpu_name=gpu_name,
+        precision=arm.precision,
+        memory_format=arm.memory_format,
+        world_size=1,
+    )
+    found = [
+        row
+        for row in rows
+        if bool(row.compile) == arm.compile
+        and row.framework == "pytorch"
+        and row.origin == "published"
+        and row.images_per_second
+    ]
+    return sorted(found, key=lambda row: -(row.images_per_second or 0))

@@ -1,0 +1,433 @@
+"""What the precision notebook shows: speed beside the answer, layout, bound, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError
+from nbkit.questions.precision.answers import (
+    LOSS_TOLERANCE,
+    ROUNDING,
+    Answer,
+    judge_answers,
+)
+from nbkit.questions.precision.chart import arms_chart
+from nbkit.questions.precision.layouts import (
+    Format,
+    LayoutEffect,
+    layout_effects,
+    layout_sentence,
+    left_out_sentences,
+    like_for_like,
+)
+from nbkit.questions.precision.sentence import (
+    MeasuredArm,
+    computed_sentence,
+    fastest_sound,
+)
+from nbkit.questions.precision.tables import (
+    answers_table,
+    bounds_table,
+    doubt_notes,
+    gradient_cell,
+    layout_table,
+    loss_cell,
+    pairs_table,
+)
+from nbkit.references.rows import PublishedRow, published_pairs
+from nbkit.reports import source_tables
+from nbkit.reports.arm_tables import held_together
+from nbkit.reports.arms import Arms, arms_of, finished_arms
+from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
+from nbkit.reports.conditions import (
+    WELCH,
+    conditions,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.reports.source_tables import with_statistics
+from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
+from nbkit.store.summary import RunSummary
+from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.studies.study import Study
+
+_QUESTION = (
+    "What do 16 bits, TF32, the layout and compilation give, and is the answer right?"
+)
+_LOSS_SCALING = Source(
+    "P. Micikevicius et al., Mixed precision training (2018)",
+    "https://arxiv.org/abs/1710.03740",
+)
+_LAYOUTS = Source(
+    "NVIDIA, Convolutional layers user's guide: NCHW and NHWC",
+    "https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/",
+)
+
+
+@dataclass(frozen=True)
+class PrecisionResult:
+    """What a study says about formats, layouts and compilation."""
+
+    arms: Arms
+    configs: Mapping[str, ExperimentConfig]
+    """By arm; the control among them."""
+    answers: Mapping[str, Answer]
+    """By arm that has a finished run."""
+    plan: Mapping[str, Any]
+    """`PrecisionPlan.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+    batch_norms: Mapping[str, str | None] = field(default_factory=dict)
+    """Whose kernels normalised batches, by arm."""
+
+    @property
+    def device_type(self) -> Literal["cuda", "cpu"]:
+        """On what the runs computed."""
+        return "cpu" if self.is_cpu else "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether CPU processes were used instead of GPUs."""
+        return self.arms.is_functional
+
+    @cached_property
+    def measured(self) -> list[MeasuredArm]:
+        """Every arm that has a rate, in the plan's order."""
+        return [
+            MeasuredArm(
+                arm=row.arm,
+                format=self.format(row.arm),
+                images_per_second=row.images_per_second,
+                against=row.ratio,
+                answer=self.answers[row.arm],
+                is_control=row.arm == self.arms.control,
+            )
+            for row in self.arms.rows
+            if row.images_per_second is not None
+        ]
+
+    def format(self, arm: str) -> Format:
+        """Return what an arm is measured in."""
+        config = self.configs[arm]
+        return Format(config.precision, config.memory_format, config.compile)
+
+    @property
+    def table(self) -> Table:
+        """The headline: every arm's speed, cost and answer."""
+        made = self.arms.table(
+            more={
+                "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
+                "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
+            },
+            notes=doubt_notes(self.answers)
+            + ([said] if (said := batch_norm_sentence(self.batch_norms)) else []),
+        )
+        lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
+        return replace(made, lead=lead)
+
+    @property
+    def answer_table(self) -> Table:
+        """Where every arm's training arrived after equally many steps."""
+        return answers_table(
+            self.answers,
+            self._steps,
+            self.plan.get("loss_tolerance", LOSS_TOLERANCE),
+        )
+
+    @cached_property
+    def layouts(self) -> list[LayoutEffect]:
+        """What the layout does to each precision whose answer is right in both."""
+        return layout_effects(
+            self._rates,
+            self.format(self.arms.baseline),
+            self.arms.noise_floor,
+            {*self._suspect, *self._unjudged},
+            self.arms.comparisons or 1,
+        )
+
+    def among(self, comparisons: int) -> PrecisionResult:
+        """Return it with verdicts that share the error rate among so many."""
+        return replace(self, arms=replace(self.arms, comparisons=comparisons))
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm, and on the layout of every precision but the baseline's."""
+        base = self.format(self.arms.baseline)
+        others = [
+            one.effect
+            for one in self.layouts
+            if (one.precision, one.compile) != (base.precision, base.compile)
+        ]
+        return [*self.arms.verdicts, *others]
+
+    @property
+    def _rates(self) -> dict[Format, list[float]]:
+        return {
+            self.format(arm): rates
+            for arm in self.arms.runs
+            if arm != self.arms.control and (rates := self.arms.rates(arm))
+        }
+
+    @property
+    def _suspect(self) -> set[Format]:
+        return self._doubted("wrong answer?")
+
+    @property
+    def _unjudged(self) -> set[Format]:
+        return self._doubted("not judged")
+
+    def _doubted(self, doubt: str) -> set[Format]:
+        return {
+            self.format(arm)
+            for arm, answer in self.answers.items()
+            if answer.doubt == doubt and arm != self.arms.control
+        }
+
+    @property
+    def _left_out(self) -> list[str]:
+        baseline = self.format(self.arms.baseline)
+        return left_out_sentences(self._rates, baseline, self._suspect, self._unjudged)
+
+    @property
+    def layout(self) -> Table | Note:
+        """What the layout does to 16 bits here, or why nothing can be said."""
+        if not self.layouts:
+            unmeasured = (
+                "No precision was measured in both layouts; do not set memory_format."
+            )
+            return Note(self._left_out or [unmeasured])
+        return layout_table(self.layouts, self._layout_notes)
+
+    @property
+    def _layout_notes(self) -> list[str]:
+        if not self.layouts:
+            return []  # `layout` is a note then, and says what is left out
+        sentence = layout_sentence(self.layouts)
+        if sentence and self.is_cpu:
+            sentence = f"CPU, functional, which says nothing about GPUs: {sentence}"
+        together = held_together(self.verdicts)
+        return [*([sentence] if sentence else []), *self._left_out, *together]
+
+    @property
+    def published_layouts(self) -> Table:
+        """The same in tables that others have published."""
+        return pairs_table(published_pairs())
+
+    @cached_property
+    def published(self) -> dict[str, list[PublishedRow]]:
+        """Published results of this GPU in the same format, by arm."""
+        # What is published is of one GPU, and of ImageNet's usual size.
+        config = self.configs[self.arms.baseline]
+        if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
+            return {}
+        found = {
+            one.arm: like_for_like(
+                one.format,
+                model=self.conditions["model"],
+                gpu_name=self.conditions.get("device_name"),
+            )
+            for one in self.measured
+            if not one.is_control
+        }
+        return {arm: rows for arm, rows in found.items() if rows}
+
+    @property
+    def bounds(self) -> Table | Note:
+        """How much of what the GPU allows every arm reaches, or why that is unknown."""
+        return bounds_table(
+            self.measured,
+            self.configs,
+            None if self.is_cpu else self.conditions.get("device_name"),
+        )
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        chart = arms_chart(self.measured, self.published, device_type=self.device_type)
+        return Figure("Training throughput by number format and layout", chart)
+
+    @property
+    def answer(self) -> str:
+        """One sentence, computed from the data."""
+        floor = self.arms.noise_floor
+        sentence = computed_sentence(
+            self.measured,
+            self.arms.baseline,
+            steps=self._steps,
+            device_type=self.device_type,
+            floor=floor,
+        )
+        if floor is None or f"({floor.difference})" in sentence:
+            return sentence
+        return f"{sentence} {floor.in_brief}"
+
+    @property
+    def untimed(self) -> str:
+        """Losses and gradients: the part of the answer that no clock enters."""
+        own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
+        said = "; ".join(
+            f"{arm}: {answer.doubt or 'nothing suspicious'}"
+            for arm, answer in self.answers.items()
+            if arm not in own
+        )
+        return f"losses and gradients after {self._steps} steps ({said})." * bool(said)
+
+    @property
+    def _steps(self) -> int:
+        return int(self.conditions["steps"])
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        parts = (
+            *(self.table, self.answer_table, self.layout, self.published_layouts),
+            *(self.bounds, self.arms.certainty),
+        )
+        notes = [
+            *self.plan.get("notes", []),
+            *(
+                sentence
+                for part in parts
+                if isinstance(part, Note)
+                for sentence in part.sentences
+            ),
+        ]
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            untimed=self.untimed,
+            notes=notes,
+            tables=[part for part in parts if isinstance(part, Table)],
+            figures=[self.figure],
+            method=[
+                *how_measured(self.repeats),
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=[WELCH, _LOSS_SCALING, _LAYOUTS, *_sources(self.published)],
+            result={
+                "schema": 1,
+                "quantity": "images_per_second",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                "batch_norms": dict(self.batch_norms),
+                "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
+                **self.arms.to_dict(),
+                "answers": {arm: a.to_dict() for arm, a in self.answers.items()},
+                "layouts": [asdict(effect) for effect in self.layouts],
+                "published_layouts": [asdict(pair) for pair in published_pairs()],
+                "published": {
+                    arm: [asdict(row) for row in rows]
+                    for arm, rows in self.published.items()
+                },
+            },
+            next_step=self._next_step,
+            controls=self.arms.controls,
+        )
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan.get("chosen", {}))
+        if self.is_cpu:
+            # A short run on a CPU is not a measurement of a GPU.
+            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        command = papermill_command("precision", chosen)
+        return f"on a machine with a GPU: {command}" if self.is_cpu else command
+
+
+def result(study: Study) -> PrecisionResult | BaselineLost:
+    """Return what a study says, from the store alone.
+
+    `BaselineLost` if every run of the baseline was ended as not finite.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    if lost := baseline_lost(study):
+        return lost
+    finished = finished_arms(study)
+    arms = arms_of(study)
+    if arms.row(arms.baseline).images_per_second is None:
+        message = (
+            f"arm {arms.baseline!r}, with which all others are compared, has a run of "
+            "0 measured steps; use more steps, or a smaller batch if the data are few."
+        )
+        raise NotEnoughDataError(message)
+    facts = conditions([run for many in finished.values() for run in many])
+    facts.pop("memory_format", None)  # it differs from arm to arm
+    found = PrecisionResult(
+        arms=arms,
+        configs=study.arms,
+        answers=judge_answers(
+            {
+                arm: {int(run.record["tags"]["repeat"]): run.summary for run in many}
+                for arm, many in finished.items()
+            },
+            arms.baseline,
+            control=arms.control,
+            tolerance=study.plan.get("loss_tolerance", LOSS_TOLERANCE),
+            perturbed=_perturbed(study),
+        ),
+        plan=study.plan,
+        repeats=study.repeats,
+        conditions={**facts, "study_id": study.study_id},
+        batch_norms={
+            arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
+        },
+    )
+    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
+
+
+def by_source(study: Study) -> Table | Note:
+    """Return the fastest arm with a sound answer by the statistics of others.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    found = result(study)
+    if isinstance(found, BaselineLost):
+        return found.table
+    best = fastest_sound(found.measured)
+    return source_tables.by_source(study, best.arm if best else found.arms.baseline)
+
+
+def report(study: Study) -> Report:
+    """Return the report of a precision study; it raises what `result` does."""
+    return with_statistics(result(study).report(), by_source(study))
+
+
+def _perturbed(study: Study) -> dict[str, RunSummary | None]:
+    """Return by arm the run whose weights were changed by what its format rounds."""
+    runs = study.runs_by_arm()
+    by_size = {
+        study.arms[name].weight_perturbation: run.summary
+        for name in study.once
+        for run in runs.get(name, [])
+    }
+    return {
+        arm: by_size.get(ROUNDING.get(config.precision, 0.0))
+        for arm, config in study.arms.items()
+    }
+
+
+def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
+    """Return where the published numbers of tables and chart are printed."""
+    rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
+    rows += [row for many in published.values() for row in many]
+    return [
+        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
+    ]

@@ -1,0 +1,313 @@
+"""What the precision notebook will measure on this machine, decided beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.datasets.enough import check_enough_images
+from nbkit.errors import ConfigError
+from nbkit.estimates.memory import estimate_memory
+from nbkit.launch.submit import existing_data
+from nbkit.questions.precision.answers import ROUNDING
+from nbkit.questions.precision.layouts import Format
+from nbkit.reports.parts import Note
+from nbkit.studies.devices import (
+    Devices,
+    described_gpus,
+    find_devices,
+    too_old,
+    why_cpus,
+)
+from nbkit.studies.parameters import Parameters
+
+BASELINE = Format("fp32", "channels_last")
+"""Neither 16 bits nor TF32 nor compilation, in the layout that tensor cores want."""
+
+_NEWER = ("tf32", "bf16")
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "precision": ["fp32", "tf32", "fp16", "bf16"],
+    "memory_format": ["channels_last", "channels_first"],
+    "compile": [False, True],
+    "model": "resnet50",
+    "image_size": 224,
+    # Six seconds of the fastest arm that anybody has published: energy is read from a
+    # counter once a second.
+    "steps": 200,
+    "warmup_steps": 20,
+    "repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "precision": ["fp32", "bf16"],
+    "memory_format": ["channels_last", "channels_first"],
+    "compile": [False],
+    "model": "resnet18",
+    "batch_size_per_gpu": 8,
+    "image_size": 64,
+    "steps": 12,
+    "warmup_steps": 3,
+    "repeats": 2,
+}
+_GPU_BATCHES = (256, 128, 64, 32)
+"""The first is that of the published PyTorch and Paddle tables, so that they compare;
+the next ones are for GPUs with less memory."""
+
+_BESIDE_THE_ESTIMATE_BYTES = 2 * 2**30
+"""CUDA's own share, workspaces of cuDNN and fragmentation."""
+
+_LEARNING_RATE_OF_256 = 0.1
+"""For a batch of 256, in proportion for others (P. Goyal et al., Accurate, Large
+Minibatch SGD, https://arxiv.org/abs/1706.02677). A rate too large for its batch makes
+training chaotic, and the least rounding then changes where it arrives."""
+
+_CONFIG_FIELDS = (
+    *("model", "batch_size_per_gpu", "image_size", "data", "loader", "steps"),
+    *("warmup_steps", "seed", "gpus", "engine"),
+)
+
+
+@dataclass(frozen=True)
+class PrecisionPlan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm, the baseline first."""
+    control: str | None
+    """The arm that is measured a second time: the baseline, or none."""
+    perturbed: Mapping[str, ExperimentConfig]
+    """The baseline with weights changed by as little as each precision rounds: how far
+    that takes the loss is not a fault of a format. Each is started once."""
+    devices: Devices
+    repeats: int
+    loss_tolerance: float
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that the user set."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "loss_tolerance": self.loss_tolerance,
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> PrecisionPlan:
+    """Return what to measure for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, or nothing would be compared.
+    DeviceError
+        If devices are missing.
+    """
+    p = parameters
+    _check_numbers(p)
+    devices = find_devices(p.device, p.engine, p.gpus)
+    gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
+    values, left_out = _with_defaults(p, devices, gpus)
+    formats = _formats(p, values, devices)
+    arms = {one.name: _config(one, values, devices) for one in formats}
+    if len(arms) == 1:
+        message = (
+            f"precision={values['precision']}, memory_format="
+            f"{values['memory_format']} and compile={values['compile']} leave "
+            f"{BASELINE.name} alone, with nothing to compare; add a precision."
+        )
+        raise ConfigError(message)
+    perturbed = _perturbed(formats, arms[BASELINE.name]) if p.control else {}
+    # All arms are alike to the engine: it says before the first one if they do not fit.
+    config = arms[BASELINE.name]
+    registry.resolve("engines", config.engine)().check(config)
+    check_enough_images([config])
+    return PrecisionPlan(
+        arms=arms,
+        control=BASELINE.name if p.control else None,
+        perturbed=perturbed,
+        devices=devices,
+        repeats=values["repeats"],
+        loss_tolerance=p.loss_tolerance,
+        notes=(
+            *_stand_in(p, devices),
+            *left_out,
+            _what(p, formats, values["repeats"], len(perturbed)),
+            _conditions(config),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_numbers(p: Parameters) -> None:
+    lines = [
+        f"{name}={p[name]} is below 1; use 1 or more."
+        # The learning rate follows from the batch and would be refused too.
+        for name in ("gpus", "repeats", "batch_size_per_gpu")
+        if p[name] is not None and p[name] < 1
+    ]
+    if not 0 < p.loss_tolerance < 1:
+        lines.append(
+            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a fraction "
+            "of the first loss, such as 0.05."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _with_defaults(
+    p: Parameters, devices: Devices, gpus: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the parameters, those left open chosen for the device, and notes."""
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    if p.warmup_steps is None:
+        # A short run still has something to measure.
+        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
+    values["data"] = existing_data(values["data"])
+    notes = []
+    old = too_old(gpus)
+    if old is not None and p.precision is None:
+        values["precision"] = [
+            name for name in values["precision"] if name not in _NEWER
+        ]
+        notes.append(f"TF32 and BF16 are skipped: {old}.")
+    elif old is not None and (asked := [n for n in p.precision if n in _NEWER]):
+        message = f"precision={','.join(asked)}: {old}; use fp32 and fp16."
+        raise ConfigError(message)
+    if values["batch_size_per_gpu"] is None:
+        values["batch_size_per_gpu"], note = _batch_that_fits(values, gpus)
+        notes += note
+    return values, notes
+
+
+def _batch_that_fits(
+    values: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+) -> tuple[int, list[str]]:
+    """Return the batch for which the baseline fits the smallest GPU, and why."""
+    usual = _GPU_BATCHES[0]
+    memory = [size for gpu in gpus if (size := gpu.get("memory_total_bytes"))]
+    if not memory:
+        return usual, []
+    config = ExperimentConfig(model=values["model"], image_size=values["image_size"])
+    for batch in _GPU_BATCHES:
+        needed = estimate_memory(config.replace(batch_size_per_gpu=batch))
+        if needed is None:
+            return usual, []
+        if needed.total_bytes + _BESIDE_THE_ESTIMATE_BYTES <= min(memory):
+            return batch, [] if batch == usual else [_smaller(batch, min(memory))]
+    smallest = _GPU_BATCHES[-1]
+    return smallest, [_smaller(smallest, min(memory))]
+
+
+def _smaller(batch: int, memory_bytes: int) -> str:
+    return (
+        f"Batches of {batch} and not {_GPU_BATCHES[0]}: the memory that fp32 is "
+        f"estimated to need must fit into {memory_bytes / 2**30:.0f} GiB."
+    )
+
+
+def _formats(
+    p: Parameters, values: Mapping[str, Any], devices: Devices
+) -> list[Format]:
+    """Return every combination, the baseline first whether it was asked for or not."""
+    every = (
+        Format(precision, memory_format, compiled)
+        for compiled in values["compile"]
+        for precision in values["precision"]
+        for memory_format in values["memory_format"]
+    )
+    if devices.is_cpu and p.memory_format is None and len(values["precision"]) > 1:
+        # The layout is about 16 bits; a CPU measures no more than that.
+        every = (
+            one
+            for one in every
+            if one.memory_format == "channels_last" or one.precision in SIXTEEN_BIT
+        )
+    return list(dict.fromkeys([BASELINE, *every]))
+
+
+def _config(
+    one: Format, values: Mapping[str, Any], devices: Devices
+) -> ExperimentConfig:
+    # The configuration itself checks what a notebook's parameters say.
+    given: dict[str, Any] = {name: values[name] for name in _CONFIG_FIELDS}
+    global_batch = values["gpus"] * values["batch_size_per_gpu"]
+    return ExperimentConfig(
+        learning_rate=_LEARNING_RATE_OF_256 * global_batch / 256,
+        **{**given, **asdict(one)},
+        name=f"precision {one.name}",
+        device=devices.device_type,
+        # No one needs the curves of some hundred steps; they take CPU time.
+        tensorboard=False,
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
+    )
+
+
+def _perturbed(
+    formats: Iterable[Format], baseline: ExperimentConfig
+) -> dict[str, ExperimentConfig]:
+    made = {}
+    for size in sorted({ROUNDING[one.precision] for one in formats}):
+        name = f"weights changed by 2^{math.log2(size):.0f}"
+        made[f"{BASELINE.name}, {name}"] = baseline.replace(
+            weight_perturbation=size, name=f"precision, {name}"
+        )
+    return made
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+    if not devices.is_cpu:
+        return
+    yield (
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. The numbers show that everything works, and say nothing about "
+        "formats and layouts on a GPU."
+    )
+
+
+def _what(
+    p: Parameters, formats: Sequence[Format], repeats: int, perturbed: int
+) -> str:
+    """Return how much is measured."""
+    arms = len(formats) + bool(p.control)
+    again = f", among them {BASELINE.name} twice (A/A control)" if p.control else ""
+    first = f"; before them {perturbed} with perturbed weights" if perturbed else ""
+    return (
+        f"{arms} arms{again}; {repeats} process starts of each in balanced order, "
+        f"{arms * repeats} in all{first}. All are compared with {BASELINE.name}, not "
+        "compiled."
+    )
+
+
+def _conditions(config: ExperimentConfig) -> str:
+    """Return what all arms have in common."""
+    size = config.image_size
+    source = (
+        "synthetic data"
+        if config.data == "synthetic"
+        else f"images of {config.data} through the {config.loader} loader"
+    )
+    return (
+        f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
+        f"{size} pixels per device and step, {config.gpus} "
+        f"{'device' if config.gpus == 1 else 'devices'}, {source}, seed {config.seed} "
+        f"and learning rate {config.learning_rate:.3g} in every run; {config.steps} "
+        f"steps, of which the first {config.warmup_steps} are warm-up."
+    )

@@ -1,0 +1,131 @@
+"""Number formats, layouts and compilation: each arm's speed beside its answer.
+
+A speed-up is a headline only if the arm's answer is judged and not suspect; see
+`nbkit.questions.precision.answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.layouts import Format
+from nbkit.reports.arms import best_of, not_beyond
+from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
+
+_FEW_STEPS = 100
+"""Below, even a training that diverges may not have shown it."""
+
+
+@dataclass(frozen=True)
+class MeasuredArm:
+    """One arm's speed beside its answer."""
+
+    arm: str
+    format: Format
+    images_per_second: Summary
+    """Over runs, all devices together."""
+    against: Ratio | None
+    """Rate over the baseline's; None for the baseline."""
+    answer: Answer
+    is_control: bool = False
+    """Whether it is the baseline measured once more."""
+
+
+def computed_sentence(
+    arms: Sequence[MeasuredArm],
+    baseline: str,
+    *,
+    steps: int,
+    device_type: Literal["cuda", "cpu"],
+    floor: NoiseFloor | None = None,
+) -> str:
+    """Return one sentence that says what was shown."""
+    others = [one for one in arms if one.against and not one.is_control]
+    sound = [one for one in others if one.answer.is_sound]
+    doubtful = [one for one in others if not one.answer.is_sound]
+    base = next(one for one in arms if one.arm == baseline)
+    prefix = "CPU, functional: " if device_type == "cpu" else ""
+    if base.answer.suspicions:
+        why = " and ".join(base.answer.suspicions)
+        return (
+            f"{prefix}the answer of the baseline {baseline} itself is suspect ({why}), "
+            "so no speed-up is compared: take more images a batch, or another model."
+        )
+    best = fastest_sound(arms)
+    if best is None:
+        text = f"no arm but {baseline} has an answer that can be trusted"
+    elif floor is not None and best.against and floor.covers(best.against):
+        text = not_beyond(floor, baseline).rstrip(".")
+    else:
+        text = _clause(best, base, steps) + best_of(len(sound))
+    least = max(1.0, _estimate(best) if best else 1.0)
+    not_counted = [one for one in doubtful if _estimate(one) > least]
+    if not_counted:
+        fastest = max(not_counted, key=_estimate)
+        text += (
+            f"; not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
+            f"answer {_why_not(fastest.answer)}"
+        )
+    if not prefix and text.startswith("no arm"):
+        text = f"N{text[1:]}"
+    return f"{prefix}{text}."
+
+
+def _why_not(answer: Answer) -> str:
+    if answer.suspicions:
+        return f"may be wrong ({' and '.join(answer.suspicions)})"
+    return f"is not judged without the control ({' and '.join(answer.unjudged)})"
+
+
+def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
+    """Return the fastest arm whose answer is sound; None if there is none.
+
+    The baseline and its control do not count.
+    """
+    sound = [
+        one
+        for one in arms
+        if one.against and not one.is_control and one.answer.is_sound
+    ]
+    return max(sound, key=_estimate, default=None)
+
+
+def _estimate(arm: MeasuredArm) -> float:
+    return arm.against.estimate if arm.against else 1.0
+
+
+def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
+    against = best.against
+    assert against is not None
+    text = (
+        f"{best.arm} trains {_whole(best.images_per_second.median)} images/s, "
+        f"{against.estimate:.2f} times {base.arm}"
+    )
+    if against.ci_low is not None and against.ci_high is not None:
+        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
+        text += f" (95 % interval {ends})"
+    if against.verdict == "not enough runs":
+        runs = min(against.n_a, against.n_b)
+        text += f": not enough runs for a verdict ({runs} an arm)"
+    elif against.verdict == "withheld":
+        text += f": {against.conclusion.rstrip('.')}"
+    elif against.verdict == "faster":
+        text += ": faster"
+    else:
+        text += f": {against.verdict}"
+    apart = [best.answer.difference, best.answer.difference_on_the_way]
+    known = [abs(one) for one in apart if one is not None]
+    if not known:
+        return text
+    few = f", which shows gross errors only ({_FEW_STEPS} steps show more)"
+    return f"{text}, and its loss over {steps} steps is the baseline's within " + (
+        f"{max(*known, 0.001) * 100:.1f} % of the first loss"
+        f"{few if steps < _FEW_STEPS else ''}"
+    )
+
+
+def _whole(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

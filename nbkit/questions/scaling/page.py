@@ -1,0 +1,408 @@
+"""What the scaling notebook shows: table, projection, context, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.questions.scaling import chart as charts
+from nbkit.questions.scaling.document import result_document
+from nbkit.questions.scaling.nodes import NodeTimes
+from nbkit.questions.scaling.planning import ScalingPlan
+from nbkit.questions.scaling.projection import HELD_OUT, Outlook, project
+from nbkit.questions.scaling.ranks import (
+    ranks_part,
+    ranks_result,
+    straggler_sentences,
+    times_of,
+)
+from nbkit.questions.scaling.tables import (
+    headline_cells,
+    headline_values,
+    percent_interval,
+    published_cells,
+)
+from nbkit.questions.scaling.throughput import (
+    MeasuredRun,
+    ScalingRow,
+    compare_arms,
+    computed_sentence,
+    points,
+    scaling_table,
+)
+from nbkit.references.rows import PublishedRow, curves
+from nbkit.reports.arm_tables import each_run, input_bound
+from nbkit.reports.arms import finished_arms
+from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
+from nbkit.reports.conditions import (
+    WELCH,
+    conditions,
+    describe_images,
+    how_measured,
+    where_and_when,
+)
+from nbkit.reports.doubts import lead_of
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.parts import Lead
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.reports.source_tables import by_source, with_statistics
+from nbkit.statistics import quantities as wording
+from nbkit.statistics import runs_needed
+from nbkit.statistics.quantities import device_label
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.devices import sweep_sizes
+from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.studies.study import Study
+
+_CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
+
+_QUESTION = "How does training throughput grow with the number of GPUs?"
+_FURTHER = (2, 4)  # times the nodes that were measured
+
+_RING = Source(
+    "P. Patarasu and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)",
+    "https://doi.org/10.1016/j.jpdc.2008.09.002",
+)
+
+
+@dataclass(frozen=True)
+class ScalingResult:
+    """What measured runs say about scaling."""
+
+    plan: ScalingPlan
+    runs: Sequence[MeasuredRun]
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers, the ``model`` among it."""
+    times: Sequence[NodeTimes] = ()
+    """Of the same runs, rank by rank, as far as it is known."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By precision, where a run stopped being finite."""
+    lead: Lead | None = None
+    """What takes the answer back, above the headline."""
+
+    @cached_property
+    def rows(self) -> list[ScalingRow]:
+        """One row for each precision and size."""
+        return scaling_table(self.runs, self.not_finite)
+
+    @cached_property
+    def counted(self) -> list[ScalingRow]:
+        """The rows that the answer is of: every training of them was finite."""
+        return [row for row in self.rows if row.counts]
+
+    @cached_property
+    def outlooks(self) -> dict[str, Outlook]:
+        """By precision, what may be projected to the sizes that were asked for.
+
+        Of several nodes, also to more nodes than those.
+        """
+        targets = {
+            size for size in sweep_sizes(self.plan.asked) if size > self.plan.measured
+        }
+        if any(row.nnodes > 1 for row in self.rows):
+            targets |= {times * self.plan.measured for times in _FURTHER}
+        return {
+            arm: project(
+                points(self.rows, arm),
+                targets,
+                gpus_per_node=self.plan.gpus_per_node,
+            )
+            for arm in dict.fromkeys(row.arm for row in self.counted)
+        }
+
+    @cached_property
+    def published(self) -> dict[str, list[PublishedRow]]:
+        """Published curves, by series: of the same GPU, model and precision.
+
+        Without a GPU, those of one that many have measured.
+        """
+        found, is_cpu = {}, self.plan.devices.is_cpu
+        for limit in (4, 3, 2, 1):  # as many of each precision as there are colours for
+            found = {}
+            for precision in self.outlooks:
+                found |= curves(
+                    model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
+                    gpu_name=self._gpu_name or _CONTEXT_GPU,
+                    precision=precision,
+                    largest_world_size=max(self.plan.asked, 8),
+                    limit=limit,
+                )
+            if len(found) <= len(charts.PUBLISHED_COLOURS):
+                break
+        return found
+
+    @property
+    def _gpu_name(self) -> str | None:
+        """What the GPUs are; those of a queue are known from their runs."""
+        devices = self.plan.devices
+        name = devices.name or self.conditions.get("device_name")
+        return None if devices.is_cpu else name
+
+    @property
+    def table(self) -> Table:
+        """The headline: every measured size."""
+        is_cpu = self.plan.devices.is_cpu
+        device = "process" if is_cpu else "GPU"
+        spans_nodes = any(row.nnodes > 1 for row in self.rows)
+        return Table(
+            f"Measured {'with CPU processes (functional)' if is_cpu else 'on GPUs'}",
+            [
+                "precision",
+                "processes" if is_cpu else "GPUs",
+                "images/s",
+                "95 % interval (runs)",
+                f"per {device}",
+                "efficiency",
+                *(["against one node"] if spans_nodes else []),
+                "data wait",
+                "communication",
+                f"memory per {device}",
+                "CPU ms/image",
+            ],
+            [headline_cells(row, spans_nodes=spans_nodes) for row in self.rows],
+            [
+                *input_bound(
+                    [
+                        (f"{row.arm} on {row.devices}", row.data_wait_share)
+                        for row in self.rows
+                    ]
+                ),
+                *each_run(
+                    {f"{row.arm} on {row.devices}": row.runs for row in self.rows}
+                ),
+            ],
+            headline_values(self.rows),
+            self.lead,
+        )
+
+    @property
+    def certainty(self) -> Table:
+        """How sure the efficiencies are, by two methods, and which arm is faster.
+
+        Call it only if more than one size was measured.
+        """
+        rows = [
+            [
+                row.arm,
+                row.label,
+                wording.percent(row.efficiency),
+                percent_interval(row.efficiency_low, row.efficiency_high),
+                percent_interval(
+                    row.efficiency_bootstrap_low, row.efficiency_bootstrap_high
+                ),
+                f"{row.images_per_second.n}",
+            ]
+            for row in self.counted
+            if row.world_size != row.base_world_size
+        ]
+        device = "processes" if self.plan.devices.is_cpu else "GPUs"
+        return Table(
+            "Efficiency, 95 % intervals by two methods",
+            ["precision", device, "efficiency", "Welch's t", "bootstrap", "runs"],
+            rows,
+            [
+                "Each run is one number, images over time. Welch's t is computed on "
+                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
+                "cross-check: with a handful of runs it is too narrow.",
+                *(
+                    text
+                    for found in compare_arms(self.runs, self.not_finite)
+                    for text in (
+                        found.sentence,
+                        runs_needed(
+                            found.a_runs,
+                            found.b_runs,
+                            confidence=found.verdict_confidence,
+                        ).sentence,
+                    )
+                ),
+            ],
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know: the plan's notes, and obstacles."""
+        return [
+            *self.plan.notes,
+            *self._refusals(),
+            *straggler_sentences(self.times),
+        ]
+
+    @property
+    def ranks(self) -> Table | Note:
+        """Which ranks the others wait for: by node where there are several."""
+        return ranks_part(self.times)
+
+    @property
+    def method(self) -> list[str]:
+        """How it was measured: statistic, order, images, where and when."""
+        return [
+            *how_measured(self.plan.repeats),
+            *describe_images(self.conditions),
+            where_and_when(self.conditions),
+        ]
+
+    def _refusals(self) -> list[str]:
+        """Return why sizes above the measured ones are not projected."""
+        reasons = [
+            refusal.reason
+            for outlook in self.outlooks.values()
+            for refusal in outlook.refusals
+        ]
+        return list(dict.fromkeys(reasons))
+
+    @property
+    def projection(self) -> Table | Note:
+        """Sizes above the measured ones, as intervals, or why there are none."""
+        rows = [
+            [
+                arm,
+                f"{projection.world_size}",
+                f"{wording.rate(projection.low_images_per_second)} to "
+                f"{wording.rate(projection.high_images_per_second)}",
+                f"{wording.percent(projection.low_efficiency)} to "
+                f"{wording.percent(projection.high_efficiency)}",
+            ]
+            for arm, outlook in self.outlooks.items()
+            for projection in outlook.projections
+        ]
+        if rows:
+            caption = "Projected, nominally 80 % intervals"
+            columns = ["precision", "GPUs", "images/s", "efficiency"]
+            return Table(caption, columns, rows, [HELD_OUT])
+        return Note(
+            self._refusals() or ["Nothing to project: every size was measured."]
+        )
+
+    @property
+    def context(self) -> Table | Note:
+        """Published curves, by others and under their own conditions."""
+        if not self.published:
+            return Note([f"No published curve of {self._gpu_name} is known."])
+        members = [row for rows in self.published.values() for row in rows]
+        sizes = sorted({row.world_size for row in members})
+        return Table(
+            "Published by others, in images/s, on GPUs and under their own conditions",
+            ["series", *(device_label("cuda", size) for size in sizes), "efficiency"],
+            [
+                [label, *published_cells(rows, sizes)]
+                for label, rows in self.published.items()
+            ],
+        )
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        drawn = charts.scaling_chart(self.counted, self.outlooks, self.published)
+        return Figure("Training throughput by number of devices", drawn)
+
+    def report(self, bandwidth: Bandwidth) -> Report:
+        """Return everything in one report."""
+        others = (self.ranks, self.projection, self.context)
+        tables = [self.table]
+        if any(row.world_size != row.base_world_size for row in self.counted):
+            tables.append(self.certainty)
+        tables += [part for part in others if isinstance(part, Table)]
+        if bandwidth.rows:
+            tables.append(bandwidth.table)
+        document = result_document(self.rows, self.outlooks, dict(self.conditions))
+        return Report(
+            title=_QUESTION,
+            answer=computed_sentence(self.counted) if self.counted else "",
+            notes=[*self.notes, *bandwidth.note.sentences],
+            tables=tables,
+            figures=[*([self.figure] if self.counted else []), *bandwidth.figures],
+            method=self.method,
+            sources=_sources(self, bandwidth),
+            result={
+                **document,
+                **ranks_result(self.times),
+                "allreduce": [asdict(row) for row in bandwidth.rows],
+                "published": [
+                    asdict(row) for rows in self.published.values() for row in rows
+                ],
+            },
+            next_step=_next_step(self.plan),
+        )
+
+
+def result(study: Study) -> ScalingResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run has finished, or one has no measured step.
+    """
+    runs = [run for runs in finished_arms(study).values() for run in runs]
+    facts = {**conditions(runs), "study_id": study.study_id}
+    told = [times for run in runs if (times := times_of(run)) is not None]
+    measured, arms = [*map(_measured, runs)], study.arms
+    lost = {arms[arm].precision: one for arm, one in not_finite(study).items()}
+    lead = partial(lead_of, study, ())
+    return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost, lead)
+
+
+def report(study: Study) -> Report:
+    """Return the report of a scaling study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run has finished, or one has no measured step.
+    """
+    made = result(study).report(bandwidth(study))
+    return with_statistics(made, by_source(study))
+
+
+def _measured(run: Run) -> MeasuredRun:
+    summary = run.summary
+    if summary.images_per_second is None:
+        message = (
+            f"run {run.run_id} has 0 measured steps; use more steps than warmup_steps="
+            f"{run.config.warmup_steps}, or a smaller batch if the data are few."
+        )
+        raise NotEnoughDataError(message)
+    return MeasuredRun(
+        arm=run.config.precision,
+        world_size=run.config.world_size,
+        nnodes=run.config.nnodes,
+        device_type="cuda" if summary.device_type == "cuda" else "cpu",
+        images_per_second=summary.images_per_second,
+        data_wait_share=summary.data_wait_share,
+        communication_share=summary.communication_share,
+        peak_memory_bytes=summary.peak_memory_bytes,
+        cpu_ms_per_image=summary.cpu_ms_per_image,
+    )
+
+
+def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
+    """Return where the methods of this report and the published numbers come from."""
+    found = [WELCH]
+    if bandwidth.rows:
+        found.append(NCCL_TESTS)
+    if any(outlook.projections for outlook in result.outlooks.values()):
+        found.append(_RING)
+    rows = [row for rows in result.published.values() for row in rows]
+    return list(dict.fromkeys([*found, *(Source(row.source, row.url) for row in rows)]))
+
+
+def _next_step(plan: ScalingPlan) -> str:
+    of_cpus = SIZES_OF_A_CPU if plan.devices.is_cpu else ()
+    left_out = {"gpus", "precision", "device", *of_cpus}
+    kept = {n: value for n, value in plan.chosen.items() if n not in left_out}
+    command = papermill_command("scaling", kept)
+    if plan.devices.is_cpu:
+        where = "nodes" if plan.nnodes > 1 else "a machine"
+        return f"on {where} with GPUs: {command} -p gpus 8"
+    each = plan.gpus_per_node
+    if plan.measured < plan.asked:
+        return f"on {plan.asked} GPUs: {command} -p gpus {each}"
+    if plan.nnodes == 2:
+        further = papermill_command("scaling", {**kept, "nnodes": 4})
+        return f"on 4 nodes, to project further: {further} -p gpus {each}"
+    return f"{command} -p gpus {each} -p precision fp32,fp16"

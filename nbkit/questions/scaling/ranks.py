@@ -1,0 +1,116 @@
+"""Which ranks and nodes the others wait for, in the scaling report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from nbkit.launch.run import Run
+from nbkit.questions.scaling.nodes import (
+    STRAGGLES,
+    NodeRow,
+    NodeTimes,
+    node_table,
+    node_times,
+    stragglers,
+)
+from nbkit.reports.parts import Note, Table
+from nbkit.statistics import quantities as wording
+from nbkit.statistics.quantities import size_label
+
+_MOST_NAMED = 5
+
+
+def times_of(run: Run) -> NodeTimes | None:
+    """Return where the time of a run's ranks went; None if they did not record it."""
+    record, config = run.record, run.config
+    job = (record.get("launch") or {}).get("job") or {}
+    host = (record.get("machine") or {}).get("hostname")
+    alone = [str(host)] if host and config.nnodes == 1 else []
+    return node_times(
+        config.precision,
+        config.nnodes,
+        run.worker.get("ranks") or [],
+        job.get("nodes") or alone,
+        record.get("system"),
+    )
+
+
+def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
+    """Return which ranks delay the others, the slowest first; nothing if none does."""
+    found = stragglers(times)
+    sentences = [one.sentence for one in found[:_MOST_NAMED]]
+    more = len(found) - len(sentences)
+    if more:
+        sentences.append(
+            f"{more} more ranks need {_percent(STRAGGLES)} longer or more."
+        )
+    return sentences
+
+
+def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
+    """Return the nodes of the sizes that span them, and who holds the others up.
+
+    On one node that is a few sentences.
+    """
+    several = [one for one in times if len(one.ranks) > 1]
+    sentences = straggler_sentences(several) or [
+        f"No rank needs {_percent(STRAGGLES)} longer than the median rank of its run "
+        "for its own part of a step."
+        if several
+        else "One rank does not wait for others."
+    ]
+    rows = node_table(several)
+    if not rows:
+        return Note(sentences)
+    return Table(
+        "Measured by node",
+        [
+            *("precision", "size", "node", "runs", "own time of a step, ms"),
+            *("over the median rank's", "data wait", "communication"),
+            "GPU utilization, whole run",
+        ],
+        [_cells(row) for row in rows],
+        [
+            "Own time: a step without the time spent only on waiting for gradients. "
+            "A slow rank waits little, and the others wait for it.",
+            "GPU utilization: mean over all samples, start included; all other "
+            "columns are of the measured steps.",
+            *sentences,
+        ],
+        {
+            "own_seconds": [row.own_seconds for row in rows],
+            "against_median": [row.against_median for row in rows],
+            "data_wait_share": [row.data_wait_share for row in rows],
+            "communication_share": [row.communication_share for row in rows],
+            "gpu_utilization_percent": [row.gpu_utilization_percent for row in rows],
+        },
+    )
+
+
+def ranks_result(times: Sequence[NodeTimes]) -> dict[str, Any]:
+    """Return the same for programs."""
+    return {
+        "nodes": [asdict(row) for row in node_table(times)],
+        "stragglers": [asdict(one) for one in stragglers(times)],
+    }
+
+
+def _cells(row: NodeRow) -> list[str | None]:
+    busy = row.gpu_utilization_percent
+    return [
+        row.arm,
+        size_label(row.world_size, row.nnodes),
+        row.node,
+        f"{row.runs}",
+        f"{row.own_seconds * 1e3:.3g}",
+        f"{row.against_median:.3f}",
+        wording.percent(row.data_wait_share),
+        wording.percent(row.communication_share),
+        None if busy is None else f"{busy:.0f} %",
+    ]
+
+
+def _percent(part: float) -> str:
+    return f"{part * 100:.0f} %"

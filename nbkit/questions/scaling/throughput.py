@@ -1,0 +1,303 @@
+"""How throughput grows with the number of devices: table and sentence.
+
+Weak scaling: the batch per device is the same at every size. Every number is a median
+over runs (separate process starts) of each run's images over time, and is given with
+the number of runs and an interval. What was measured on CPU processes is called
+"CPU, functional" everywhere: it shows that the machinery works, nothing about GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.questions.scaling.projection import Point
+from nbkit.review.usable_arms import usable_arms
+from nbkit.statistics import (
+    Ratio,
+    Summary,
+    holm,
+    interval_in_words,
+    median_of,
+    ratio,
+    summarise,
+)
+from nbkit.statistics.quantities import device_label, size_label
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.devices import DeviceType
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One finished run, in the numbers that scaling needs. ``None`` is unknown."""
+
+    arm: str
+    """What is compared, such as ``fp16`` or ``fp16 channels_first``."""
+    world_size: int
+    """Devices of all nodes together."""
+    nnodes: int
+    device_type: DeviceType
+    images_per_second: float
+    """Images over the time of the measured steps, all devices together."""
+    data_wait_share: float | None = None
+    communication_share: float | None = None
+    """Share of the step spent in communication that computation did not hide."""
+    peak_memory_bytes: float | None = None
+    """Of the device that used most."""
+    cpu_ms_per_image: float | None = None
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """What the runs of one arm at one world size show."""
+
+    arm: str
+    world_size: int
+    nnodes: int
+    device_type: DeviceType
+    images_per_second: Summary
+    """Over runs, all devices together."""
+    runs: tuple[float, ...]
+    """Images/s of each run."""
+    base_world_size: int
+    """The smallest measured size of the arm, which the next fields compare with."""
+    speedup: float
+    efficiency: float
+    """Rate per device over that of the smallest size; 1 is linear scaling."""
+    efficiency_low: float | None
+    efficiency_high: float | None
+    """Ends of the interval; ``None`` for the base and with a single run."""
+    efficiency_bootstrap_low: float | None
+    """As ``efficiency_low``, by resampling the runs: a cross-check."""
+    efficiency_bootstrap_high: float | None
+    data_wait_share: float | None
+    communication_share: float | None
+    peak_memory_bytes: float | None
+    cpu_ms_per_image: float | None
+    node_efficiency: float | None = None
+    """Rate per device over that of one whole node; ``None`` on one node, and where none
+    with as many devices was measured."""
+    node_efficiency_low: float | None = None
+    """Lower end of the interval; ``None`` with a single run."""
+    node_efficiency_high: float | None = None
+    """Upper end of the interval; ``None`` with a single run."""
+    base_nnodes: int = 1
+    counts: bool = True
+    """Whether the arm's trainings were finite at every size: else its speed-up and
+    efficiency are not shown."""
+
+    @property
+    def label(self) -> str:
+        """The size in a few letters: ``8``, or ``2 x 8`` of several nodes."""
+        return size_label(self.world_size, self.nnodes)
+
+    @property
+    def devices(self) -> str:
+        """The size in words: ``8 GPUs``, or ``2 CPU processes``."""
+        return device_label(self.device_type, self.world_size, self.nnodes)
+
+    @property
+    def images_per_second_per_device(self) -> float:
+        """Images per second of one device."""
+        return self.images_per_second.median / self.world_size
+
+
+def scaling_table(
+    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+) -> list[ScalingRow]:
+    """Return one row for each arm and world size."""
+    groups: dict[str, dict[int, list[MeasuredRun]]] = {}
+    for run in runs:
+        groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
+    if not groups:
+        message = "runs: there are 0, a scaling table needs at least 1; launch some."
+        raise NotEnoughDataError(message)
+    usable = usable_arms(groups, not_finite or {})
+    rows = []
+    for arm, sizes in groups.items():
+        _require_one_kind(arm, sizes)
+        base = sizes[min(sizes)]
+        found = [
+            _row(sizes[size], base, _one_node(sizes, size)) for size in sorted(sizes)
+        ]
+        rows += [replace(row, counts=arm in usable) for row in found]
+    return rows
+
+
+def compare_arms(
+    runs: Iterable[MeasuredRun], not_finite: Mapping[str, NonFinite] | None = None
+) -> list[Ratio]:
+    """Return each arm's rate over the first arm's, at the largest size of both."""
+    groups: dict[str, dict[int, list[MeasuredRun]]] = {}
+    for run in runs:
+        groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
+    (first, base), *others = groups.items()
+    usable = usable_arms(groups, not_finite or {}, (first,))
+    compare = []
+    for arm, sizes in others:
+        shared = set(sizes) & set(base)
+        if shared and arm in usable:
+            size = max(shared)
+            one = sizes[size][0]
+            where = device_label(one.device_type, size, one.nnodes)
+            compare.append(
+                partial(
+                    ratio,
+                    [run.images_per_second for run in sizes[size]],
+                    [run.images_per_second for run in base[size]],
+                    a_name=f"{arm} on {where}",
+                    b_name=first,
+                )
+            )
+    return holm(compare)
+
+
+def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
+    kinds = {run.device_type for runs in sizes.values() for run in runs}
+    if len(kinds) > 1:
+        message = (
+            f"arm {arm!r} has runs on {' and '.join(sorted(kinds))}; one curve is of "
+            "one device type: give them different arms."
+        )
+        raise NotEnoughDataError(message)
+    for size, runs in sizes.items():
+        nodes = sorted({run.nnodes for run in runs})
+        if len(nodes) > 1:
+            message = (
+                f"arm {arm!r} has runs with {size} devices on {nodes} nodes; "
+                "they exchange over different links: give them different arms."
+            )
+            raise NotEnoughDataError(message)
+
+
+def _one_node(
+    sizes: dict[int, list[MeasuredRun]], size: int
+) -> list[MeasuredRun] | None:
+    """Return the runs of one whole node, which those of several compare with."""
+    nnodes = sizes[size][0].nnodes
+    found = sizes.get(size // nnodes)
+    return found if nnodes > 1 and found and found[0].nnodes == 1 else None
+
+
+def _row(
+    runs: Sequence[MeasuredRun],
+    base: Sequence[MeasuredRun],
+    one_node: Sequence[MeasuredRun] | None,
+) -> ScalingRow:
+    first = runs[0]
+    base_size = base[0].world_size
+    rates = [run.images_per_second for run in runs]
+    against = ratio(rates, [run.images_per_second for run in base])
+    # Efficiency is the ratio of the rates in units of what linear scaling would give.
+    per_device = base_size / first.world_size
+    interval, check = (None, None), (None, None)
+    if runs is not base:
+        interval = _scaled(against.ci_low, against.ci_high, per_device)
+        check = _scaled(against.bootstrap_low, against.bootstrap_high, per_device)
+    of_node: tuple[float | None, ...] = (None, None, None)
+    if one_node is not None:
+        nodes = ratio(rates, [run.images_per_second for run in one_node])
+        ends = _scaled(nodes.ci_low, nodes.ci_high, 1 / first.nnodes)
+        of_node = (nodes.estimate / first.nnodes, *ends)
+    return ScalingRow(
+        arm=first.arm,
+        world_size=first.world_size,
+        nnodes=first.nnodes,
+        device_type=first.device_type,
+        images_per_second=summarise(rates),
+        runs=tuple(rates),
+        base_world_size=base_size,
+        base_nnodes=base[0].nnodes,
+        speedup=against.estimate,
+        efficiency=against.estimate * per_device,
+        efficiency_low=interval[0],
+        efficiency_high=interval[1],
+        efficiency_bootstrap_low=check[0],
+        efficiency_bootstrap_high=check[1],
+        data_wait_share=median_of(runs, lambda run: run.data_wait_share),
+        communication_share=median_of(runs, lambda run: run.communication_share),
+        peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
+        cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
+        node_efficiency=of_node[0],
+        node_efficiency_low=of_node[1],
+        node_efficiency_high=of_node[2],
+    )
+
+
+def _scaled(
+    low: float | None, high: float | None, factor: float
+) -> tuple[float | None, float | None]:
+    if low is None or high is None:
+        return None, None
+    return low * factor, high * factor
+
+
+def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
+    """Return an arm's measured points, as `project` takes them."""
+    return [
+        Point(
+            world_size=row.world_size,
+            nnodes=row.nnodes,
+            images_per_second=row.images_per_second.median,
+            device_type=row.device_type,
+            run_scatter=row.images_per_second.relative_scatter,
+        )
+        for row in rows
+        if row.arm == arm
+    ]
+
+
+def computed_sentence(rows: Sequence[ScalingRow]) -> str:
+    """Return one sentence that says what the table shows.
+
+    Each arm is described at its largest size, the fastest first.
+    """
+    if not rows:
+        message = "rows: there are 0, a sentence needs at least 1; measure something."
+        raise NotEnoughDataError(message)
+    last = {row.arm: row for row in rows}  # sizes ascend within an arm
+    fastest_first = sorted(
+        last.values(), key=lambda row: row.images_per_second.median, reverse=True
+    )
+    text = "; ".join(_clause(row) for row in fastest_first) + "."
+    functional = all(row.device_type == "cpu" for row in rows)
+    return f"CPU, functional: {text}" if functional else text
+
+
+def _clause(row: ScalingRow) -> str:
+    rate = row.images_per_second
+    spread = "1 run, no interval"
+    if rate.ci_low is not None and rate.ci_high is not None:
+        ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
+        spread = f"95 % interval of these {rate.n} runs {ends}"
+    text = (
+        f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s ({spread})"
+    )
+    if row.world_size == row.base_world_size:
+        return f"{text}, the only size measured"
+    base = device_label(row.device_type, row.base_world_size, row.base_nnodes)
+    each = row.world_size // row.nnodes
+    text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
+    text += _interval(row.efficiency_low, row.efficiency_high)
+    if row.node_efficiency is not None and each != row.base_world_size:
+        text += f", against one whole node {_percent(row.node_efficiency)}"
+        text += _interval(row.node_efficiency_low, row.node_efficiency_high)
+    return text
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """Return an interval in brackets; nothing where there is none."""
+    if low is None or high is None:
+        return ""
+    return f" (95 % interval {interval_in_words(low, high, _percent)})"
+
+
+def _whole(rate: float) -> str:
+    """Return a rate with three figures at least and no more digits than it deserves."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _percent(part: float) -> str:
+    return f"{part * 100:.1f} %"

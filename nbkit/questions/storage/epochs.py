@@ -1,0 +1,157 @@
+"""The runs of a storage study in numbers: epoch by epoch, and how cold they began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nbkit import statistics
+from nbkit.launch.run import Run
+from nbkit.questions.storage.demand import EpochRates, epoch_rates, judge_utilization
+from nbkit.questions.storage.timeline import arrived_bytes
+from nbkit.readspeed.cache import missing_bytes
+from nbkit.readspeed.places import Counter
+from nbkit.statistics import Summary, median_of
+
+_NOT_PROVEN = "not proven"
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """What the runs of one arm show; every number is over runs."""
+
+    arm: str
+    stage: str
+    """``load``, ``emulate`` or ``train``."""
+    source: str
+    n: int
+    """Finished process starts."""
+    first: Summary | None
+    """Images/s in the first epoch; None where a run has none."""
+    later: Summary | None
+    """Images/s in all later epochs."""
+    first_utilization: Summary | None
+    """Of an emulated accelerator in the first epoch; None where none is emulated."""
+    later_utilization: Summary | None
+    data_wait_share: float | None
+    arrived_bytes: float | None
+    """What disks or network cards of the host delivered during a run; None where they
+    count none of the data."""
+    first_runs: tuple[float, ...]
+    """Images/s of each run in its first epoch; empty where a run has none."""
+    later_runs: tuple[float, ...]
+    """The same of all later epochs."""
+    cache: str
+    """State before each run: the least that was known of any of them, and what arrived
+    during it if that was too little to believe it."""
+    is_cold: bool
+    """Whether the data were dropped before every run, and nothing that arrived says
+    otherwise."""
+
+    @property
+    def verdict(self) -> str | None:
+        """Whether the emulated accelerator is kept busy in the first epoch."""
+        found = self.first_utilization
+        return None if found is None else judge_utilization(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def epoch_row(
+    arm: str,
+    runs: Sequence[Run],
+    *,
+    stage: str,
+    source: str,
+    bytes_per_image: float,
+    counter: Counter | None,
+) -> EpochRow:
+    """Return what finished runs of an arm show; there is one."""
+    lines = [run.metrics() for run in runs]
+    rates = [
+        epoch_rates(found, run.config.emulated_step_seconds)
+        for run, found in zip(runs, lines, strict=True)
+    ]
+    every = [run.record.get("tags") or {} for run in runs]
+    needed = [_first_epoch(found, bytes_per_image) for found in lines]
+    counted = [arrived_bytes(run, counter) for run in runs]
+    arrived = [_believed(*one) for one in zip(every, counted, needed, strict=True)]
+    tags = [_doubted(*one) for one in zip(every, arrived, needed, strict=True)]
+    return EpochRow(
+        arm=arm,
+        stage=stage,
+        source=source,
+        n=len(runs),
+        first=_summary(rates, "first_images_per_second"),
+        later=_summary(rates, "later_images_per_second"),
+        first_utilization=_summary(rates, "first_utilization"),
+        later_utilization=_summary(rates, "later_utilization"),
+        data_wait_share=median_of(runs, lambda run: run.summary.data_wait_share),
+        arrived_bytes=median_of(arrived, lambda came: came),
+        first_runs=_each(rates, "first_images_per_second"),
+        later_runs=_each(rates, "later_images_per_second"),
+        cache=_least_known(tags),
+        is_cold=all(_is_cold(one) for one in tags),
+    )
+
+
+def _first_epoch(lines: Sequence[Mapping[str, Any]], bytes_per_image: float) -> float:
+    """Return how many bytes the images of a run's first epoch have."""
+    images = sum(
+        line["images"] for line in lines if line["kind"] == "step" and not line["epoch"]
+    )
+    return images * bytes_per_image
+
+
+def _believed(
+    tags: Mapping[str, str], arrived: float | None, needed: float
+) -> float | None:
+    """Return what arrived; None if that is too little for a cold epoch.
+
+    It came by a way that is not counted, as in a container with its own network, or
+    from a memory that cannot be asked. A proof is doubted instead.
+    """
+    if arrived is None or tags.get("cache_proven") == "yes" or not _is_cold(tags):
+        return arrived
+    return None if missing_bytes(arrived, needed) else arrived
+
+
+def _doubted(
+    tags: Mapping[str, str], arrived: float | None, needed: float
+) -> Mapping[str, str]:
+    """Return a run's tags, without the proof if too little arrived for it."""
+    if tags.get("cache_proven") != "yes" or arrived is None:
+        return tags
+    missing = missing_bytes(arrived, needed)
+    if missing is None:
+        return tags
+    cache = f"{_NOT_PROVEN} (only {missing} arrived)"
+    return {**tags, "cache": cache, "cache_proven": ""}
+
+
+def _is_cold(tags: Mapping[str, str]) -> bool:
+    cache = tags.get("cache", "")
+    return not (not cache or cache.startswith(_NOT_PROVEN) or "warm" in cache)
+
+
+def _each(rates: Sequence[EpochRates], name: str) -> tuple[float, ...]:
+    """Return a number of every run; nothing if one of them has none."""
+    values = tuple(getattr(one, name) for one in rates)
+    return () if None in values else values
+
+
+def _summary(rates: Sequence[EpochRates], name: str) -> Summary | None:
+    values = _each(rates, name)
+    return statistics.summarise(values) if values else None
+
+
+def _least_known(tags: Sequence[Mapping[str, str]]) -> str:
+    """Return the state of the run of which least is known."""
+    worst = min(tags, key=lambda one: (one.get("cache_proven", ""), "cache" in one))
+    if "cache" not in worst:
+        return "not known"
+    proven = ", proven" if worst["cache_proven"] == "yes" else ""
+    return f"{worst['cache']}{proven}"

@@ -1,0 +1,239 @@
+"""Places of storage, and their data sets."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbkit.datasets.cache import NAMED, cache_path
+from nbkit.datasets.listing import IMAGE_SUFFIXES
+from nbkit.datasets.recordio import is_recordio
+from nbkit.datasets.tfrecord import is_tfrecord
+from nbkit.datasets.webdataset import is_webdataset
+from nbkit.errors import ParameterError
+from nbkit.launch.submit import existing_data
+from nbkit.questions.storage.cold_cache import described_data
+from nbkit.reading import expanded
+from nbkit.readspeed.places import describe_place
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.photo_copies import (
+    PHOTOS_PREFIX,
+    check_room,
+    num_photos,
+    photos_in,
+    put_photos,
+)
+
+_STEPS_IN_AN_EPOCH = 20
+"""Of the photographs, if no number of copies is given."""
+_PHOTOS = 400
+
+_LEVELS = 3
+"""Of folders that are searched for images: a data set, train/ of it, a class. Deeper is
+what is in data sets below a mount, which is not a data set itself."""
+_SPLITS = ("images", "train", "val", "valid", "validation", "test")
+"""Which a data set may have above folders of patients and their studies."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set at one place."""
+
+    name: str
+    """Such as ``local, webdataset``."""
+    data: str
+    """Its path, or name, as in an experiment."""
+    kind: str
+    images: int
+    """For training; files and bytes are of these too."""
+    files: int
+    bytes: int
+
+    @property
+    def bytes_per_image(self) -> float:
+        """Mean size of an image for training; of packed files with what they add."""
+        return self.bytes / self.images
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place of storage, and what is there."""
+
+    name: str
+    folder: str
+    sources: tuple[Source, ...]
+    is_ours: bool
+    """Whether the photographs were put there; else nothing is ever written."""
+    storage: Mapping[str, Any]
+    """See `nbkit.readspeed.places.describe_place`."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Place:
+        """Return what `dataclasses.asdict` has written."""
+        sources = tuple(Source(**one) for one in values["sources"])
+        return cls(**{**values, "sources": sources})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A place that was asked for, before anything is put there."""
+
+    name: str
+    folder: Path
+    data: Mapping[str, str]
+    """Paths of data sets by the names of the sources."""
+    images: int
+    """For training, of each."""
+    is_ours: bool
+    storage: Mapping[str, Any] = field(repr=False)
+    found: tuple[Source, ...] = ()
+    """What is there; empty where photographs are to be written."""
+    copies: int = 0
+    """Of each photograph."""
+    forms: Sequence[str] = ()
+
+    def filled(self) -> Place:
+        """Put the photographs there, if it gets any, and return what is there."""
+        if self.is_ours:
+            put_photos(self.folder, self.copies, self.forms)
+        sources = self.found or tuple(
+            Source(name=name, data=data, **described_data(data))
+            for name, data in self.data.items()
+        )
+        return Place(self.name, str(self.folder), sources, self.is_ours, self.storage)
+
+
+def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
+    """Return every place that is asked for; nothing is written."""
+    wanted = [_data_set(one) for one in p.data or []]
+    folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
+    wanted += [_photographs(one, copies_of(p, values), values) for one in folders]
+    lines = [
+        f"cache='cold': {one.name} is on {one.storage['file_system']}, which is "
+        "memory and never cold; use cache='warm', or another place."
+        for one in wanted
+        if p.cache == "cold" and one.storage["kind"] == "memory"
+    ]
+    if lines:
+        raise ParameterError("\n".join(lines))
+    for one in wanted:
+        if one.is_ours:
+            check_room(one.folder, one.copies, one.forms)
+    return wanted
+
+
+def _data_set(text: str) -> Wanted:
+    name, path = name_and_path(text)
+    if path == "synthetic":
+        message = (
+            f"data={text!r}: synthetic images are made in memory, not read from "
+            f"storage; name a data set, such as a folder of images or 'photos', or "
+            "leave data out and name folders for photographs with paths."
+        )
+        raise ParameterError(message)
+    data = existing_data(path, NAMED)
+    where = _below(data)
+    source = Source(name=name, data=data, **described_data(data))
+    return Wanted(
+        name=name,
+        folder=where,
+        data={name: data},
+        images=source.images,
+        is_ours=False,
+        storage=describe_place(where),
+        found=(source,),
+    )
+
+
+def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
+    name, path = name_and_path(text)
+    # As a launch will name the data in it.
+    folder = expanded(path, "paths").resolve()
+    if not folder.is_dir():
+        message = (
+            f"paths={text!r}: {folder} is not a folder; create it, or name a data "
+            "set with data."
+        )
+        raise ParameterError(message)
+    below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
+    searched = (_first_of_a_data_set(one, _LEVELS) for one in (folder, *below))
+    held = next((one for one in searched if one is not None), None)
+    if held is not None:
+        message = (
+            f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
+            "photographs are written only to folders without data; use "
+            f"-p data {text} to read these in place, or name an empty folder."
+        )
+        raise ParameterError(message)
+    forms = values["forms"]
+    home = photos_in(folder, copies)
+    return Wanted(
+        name=name,
+        folder=folder,
+        data={f"{name}, {form}": str(home / form) for form in forms},
+        images=num_photos(copies),
+        is_ours=True,
+        storage=describe_place(folder),
+        copies=copies,
+        forms=forms,
+    )
+
+
+def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
+    """Return an image or packed file that is not nbkit's; None if there is none."""
+    below = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", PHOTOS_PREFIX)):
+                    continue
+                if _is_folder(entry):
+                    below.append(Path(entry.path))
+                elif _is_data(entry.name):
+                    return Path(entry.path)
+    except PermissionError:
+        return None  # another user's, which this user cannot write to
+    found = (_first_of_a_data_set(one, levels - 1) for one in below if levels > 1)
+    return next((one for one in found if one is not None), None)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to where this user may not look, or to itself
+
+
+def _is_data(name: str) -> bool:
+    if name.lower().endswith(IMAGE_SUFFIXES):
+        return True
+    return is_webdataset(name) or is_recordio(name) or is_tfrecord(name)
+
+
+def _own_folder() -> Path:
+    folder = cache_path("photos").parent / "storage"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def _below(data: str) -> Path:
+    """Return where a data set of a name is."""
+    return Path(data) if Path(data).is_absolute() else cache_path(data)
+
+
+def copies_of(p: Parameters, values: Mapping[str, Any]) -> int:
+    """Return how often each photograph is copied: as asked, or enough for an epoch."""
+    if p.replicate is not None:
+        return p.replicate
+    batch = values["batch_size_per_gpu"] * p.gpus
+    return max(1, math.ceil(_STEPS_IN_AN_EPOCH * batch / _PHOTOS))
+
+
+def name_and_path(text: str) -> tuple[str, str]:
+    """Return the parts of ``name=path``; a path alone is called by its last folder."""
+    name, equals, path = text.partition("=")
+    return (name, path) if equals and "/" not in name else (Path(text).name, text)

@@ -1,0 +1,359 @@
+"""What the storage notebook will measure on this machine, decided beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError, ParameterError
+from nbkit.questions.storage.places import (
+    Place,
+    Wanted,
+    copies_of,
+    find_wanted,
+    name_and_path,
+)
+from nbkit.readspeed.measuring import Cache, Engine
+from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
+from nbkit.reports.parts import Note
+from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
+from nbkit.statistics import quantities as wording
+from nbkit.studies.devices import Devices, find_devices
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.photo_copies import FORMS
+from nbkit.telemetry.machine import describe_machine
+
+STAGES = ("load", "emulate", "train")
+"""Images as fast as the loader gives them; for GPUs whose computing is emulated; for a
+training."""
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    "forms": ["files", "webdataset"],
+    "stages": list(STAGES),
+    "precision": "fp16",
+    "model": "resnet50",
+    "batch_size_per_gpu": 256,
+    "image_size": 224,
+    "warmup_steps": 5,
+    "repeats": 5,
+    "read_bytes": 2**30,
+    "read_repeats": 5,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    "forms": ["files", "webdataset"],
+    "stages": ["load", "emulate"],
+    "precision": "fp32",
+    "model": "resnet18",
+    "batch_size_per_gpu": 16,
+    "image_size": 224,
+    "warmup_steps": 2,
+    "repeats": 1,
+    "read_bytes": 2**27,
+    "read_repeats": 3,
+}
+_READS = ("read_bytes", "read_repeats")
+_CPU_EMULATES = "A100"
+_EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
+"""What demand is asked of: the model of every report, in the format that is fastest."""
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """What will be measured; a notebook shows its notes."""
+
+    places: tuple[Place, ...]
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm."""
+    stage_of: Mapping[str, tuple[str, str]]
+    """Stage and name of the source, by arm."""
+    control: str | None
+    devices: Devices
+    repeats: int
+    cache: Cache
+    """How the data are before each run."""
+    emulated: EmulatedStep | None
+    """The GPU whose demand is asked about; None if none is published."""
+    gpus: int
+    read_engine: Engine
+    """What reads without a loader."""
+    read_bytes: int
+    read_repeats: int
+    memory_bytes: int | None
+    """That this host, and the container or job on it, has for the page cache."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that the user set."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        return {
+            "places": [asdict(place) for place in self.places],
+            "stage_of": {arm: list(one) for arm, one in self.stage_of.items()},
+            "is_cpu": self.devices.is_cpu,
+            "cache": self.cache,
+            "emulated": None if self.emulated is None else self.emulated.to_dict(),
+            "gpus": self.gpus,
+            "memory_bytes": self.memory_bytes,
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> StoragePlan:
+    """Return what to measure for these parameters; no run is started.
+
+    Folders get the built-in photographs, as files and packed, unless they have them.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, or there is no room for the photographs.
+    NotEnoughDataError
+        If no rate of the GPU to emulate is published.
+    DeviceError
+        If devices are missing.
+    """
+    p = parameters
+    _check(p)
+    devices = find_devices(p.device, p.engine, p.gpus)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    values: dict[str, Any] = {
+        name: defaults.get(name) if value is None else value
+        for name, value in p.items()
+    }
+    _check_words(values)
+    # The control is the first arm, and what a loader gives is compared.
+    values["stages"] = [one for one in STAGES if one in values["stages"]]
+    emulated, unknown = _emulated(p, values, devices)
+    if emulated is None:
+        values["stages"] = _without_emulation(values["stages"], unknown)
+    wanted = find_wanted(p, values)
+    _check_sizes(wanted, values)
+    sources = {name: data for one in wanted for name, data in one.data.items()}
+    arms, stage_of = _arms(sources, values, devices, emulated)
+    control = next(iter(arms)) if p.control else None
+    config = next(iter(arms.values()))
+    registry.resolve("engines", config.engine)().check(config)
+    # Nothing is written before everything has been checked.
+    places = tuple(one.filled() for one in wanted)
+    memory_bytes = describe_machine(gpus=False)["usable_memory_bytes"]
+    return StoragePlan(
+        places=places,
+        arms=arms,
+        stage_of=stage_of,
+        control=control,
+        devices=devices,
+        repeats=values["repeats"],
+        cache=p.cache,
+        emulated=emulated,
+        gpus=p.gpus,
+        read_engine=p.read_engine,
+        read_bytes=values["read_bytes"],
+        read_repeats=values["read_repeats"],
+        memory_bytes=memory_bytes,
+        notes=(
+            *_stand_in(p, devices),
+            *unknown,
+            *_where(places),
+            *_guard(places, memory_bytes, copies_of(p, values)),
+            _what(values, arms, p),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check(p: Parameters) -> None:
+    lines = [
+        f"{name}={p[name]} is below 1; use 1 or more."
+        for name in ("gpus", "epochs", "repeats", "replicate", *_READS)
+        if p[name] is not None and p[name] < 1
+    ]
+    lines += [
+        f"{name}={p[name]!r} is not one of {', '.join(known)}."
+        for name, known in (
+            ("cache", get_args(Cache)),
+            ("read_engine", get_args(Engine)),
+        )
+        if p[name] not in known
+    ]
+    if p.engine != "local":
+        lines.append(
+            f"engine={p.engine!r} may start runs elsewhere, but reads, memory and page "
+            "cache are measured on this machine; use engine='local', in a job of the "
+            "cluster if the runs belong there (srun papermill ...)."
+        )
+    names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
+    lines += [
+        f"{names.count(name)} places are called {name!r}, 1 may be; name them, as in "
+        f"nas=/mnt/nas,local=/scratch."
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    if lines:
+        raise ParameterError("\n".join(lines))
+
+
+def _check_words(values: Mapping[str, Any]) -> None:
+    lines = [
+        f"{name}={','.join(values[name])}: {word!r} is not one of {', '.join(known)}."
+        for name, known in (("forms", FORMS), ("stages", STAGES))
+        for word in values[name]
+        if word not in known
+    ]
+    if lines:
+        raise ParameterError("\n".join(lines))
+
+
+def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
+    """Refuse data of which an epoch has nothing to measure after the warm-up."""
+    batch = values["batch_size_per_gpu"] * values["gpus"]
+    for one in wanted:
+        steps = one.images // batch
+        if steps <= values["warmup_steps"]:
+            message = (
+                f"{one.name} has {one.images:,} images, {steps} steps of {batch}, but "
+                f"{values['warmup_steps']} steps are warm-up; use a smaller "
+                "batch_size_per_gpu, or a larger replicate."
+            )
+            raise ParameterError(message)
+
+
+def _without_emulation(stages: Sequence[str], reasons: Sequence[str]) -> list[str]:
+    """Return what is left to measure where no GPU can be emulated."""
+    left = [one for one in stages if one != "emulate"]
+    if not left:
+        message = (
+            f"stages={','.join(stages)} leaves 0 stages, 1 is needed: "
+            f"{' '.join(reasons)} Use -p gpu H100 or -p stages load."
+        )
+        raise ParameterError(message)
+    return left
+
+
+def _emulated(
+    p: Parameters, values: Mapping[str, Any], devices: Devices
+) -> tuple[EmulatedStep | None, list[str]]:
+    """Return the GPU whose demand is asked about, or why there is none."""
+    gpu_name = p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100")
+    try:
+        found = emulated_step(
+            gpu_name,
+            _EMULATED_MODEL,
+            _EMULATED_PRECISION,
+            values["batch_size_per_gpu"],
+        )
+    except NotEnoughDataError as error:
+        if p.gpu is not None:
+            raise
+        return None, [f"No demand is compared, and no GPU emulated: {error}"]
+    return found, []
+
+
+def _arms(
+    sources: Mapping[str, str],
+    values: Mapping[str, Any],
+    devices: Devices,
+    emulated: EmulatedStep | None,
+) -> tuple[dict[str, ExperimentConfig], dict[str, tuple[str, str]]]:
+    arms: dict[str, ExperimentConfig] = {}
+    stage_of: dict[str, tuple[str, str]] = {}
+    gpu_name = "" if emulated is None else emulated.row.gpu_name
+    words = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
+    for stage in values["stages"]:
+        for name, data in sources.items():
+            arm = f"{name}, {words[stage]}"
+            arms[arm] = _config(name, data, stage, values, devices, emulated)
+            stage_of[arm] = stage, name
+    return arms, stage_of
+
+
+def _config(
+    source: str,
+    data: str,
+    stage: str,
+    values: Mapping[str, Any],
+    devices: Devices,
+    emulated: EmulatedStep | None,
+) -> ExperimentConfig:
+    names = ("batch_size_per_gpu", "image_size", "loader", "epochs", "warmup_steps")
+    given = {name: values[name] for name in (*names, "seed", "gpus", "engine")}
+    if stage == "train":
+        given |= {name: values[name] for name in ("model", "precision")}
+    elif stage == "emulate" and emulated is not None:
+        given["emulated_step_seconds"] = emulated.seconds
+    return ExperimentConfig(
+        task="train" if stage == "train" else "load",
+        **given,
+        data=data,
+        name=f"storage {source} {stage}",
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and values["gpus"] > devices.count,
+        tensorboard=False,
+    )
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+    if devices.is_cpu:
+        why = "device=cpu was asked for" if p.device == "cpu" else "no GPU is here"
+        yield (
+            f"CPU, functional: {why}. Reads are measured on this machine; images are "
+            "decoded by its CPUs, and no GPU computes anything."
+        )
+
+
+def _where(places: Sequence[Place]) -> Iterable[str]:
+    for place in places:
+        if place.is_ours:
+            size = sum(source.bytes for source in place.sources)
+            yield (
+                f"{place.name}: {wording.size(size)} of photographs are in "
+                f"{place.folder} in folders called nbkit-photos; they are kept for the "
+                "next study, remove them when they are no longer needed."
+            )
+        else:
+            yield f"{place.name}: {place.folder} is read, and nothing is written there."
+
+
+def _guard(
+    places: Sequence[Place], memory_bytes: int | None, copies: int
+) -> Iterable[str]:
+    """Yield that even the largest data are too small for a test of storage."""
+    largest, is_ours = max(
+        ((source, place.is_ours) for place in places for source in place.sources),
+        key=lambda one: one[0].bytes,
+    )
+    evidence = memory_bytes and cache_evidence(largest.bytes, memory_bytes, 1)
+    if not memory_bytes or not evidence:
+        return
+    needed = math.ceil(copies * CACHE_FACTOR * memory_bytes / largest.bytes)
+    remedy = f"-p replicate {needed}" if is_ours else "More data"
+    yield (
+        f"Cache test, {largest.name}: {evidence}, so every epoch except a proven "
+        f"cold first one can come from memory. {remedy} would make it a test of "
+        "storage."
+    )
+
+
+def _what(
+    values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
+) -> str:
+    count = len(arms) + bool(p.control)
+    arms_said = wording.counted(count, "arm")
+    epochs = wording.counted(values["epochs"], "epoch")
+    starts = wording.counted(values["repeats"], "process start")
+    return (
+        f"Reads of {wording.size(values['read_bytes'])}, in order and at random, cold "
+        f"and warm, {wording.counted(values['read_repeats'], 'time')} each; then "
+        f"{arms_said} of {epochs}, {starts} of each, {count * values['repeats']} in "
+        f"all, each {p.cache} at its start."
+    )

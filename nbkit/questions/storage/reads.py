@@ -1,0 +1,213 @@
+"""Reads of every place, before any image is decoded: in order and at random."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.datasets.find import find
+from nbkit.questions.storage.places import Place
+from nbkit.questions.storage.planning import StoragePlan
+from nbkit.readspeed.made_file import made_file
+from nbkit.readspeed.measuring import Cache, ReadSpeed, measure
+from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
+from nbkit.reports.parts import Table
+from nbkit.studies.quiet import wait_before
+
+_PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
+_FILES_DRAWN = 20_000
+"""Of a data set of many files: to ask a server for the size of a million takes long."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How fast every place was read; a notebook shows the table."""
+
+    found: tuple[tuple[str, ReadSpeed], ...]
+    """By name of the place."""
+    waited: str = ""
+    """How long for a quiet machine, and with what result."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a study keeps of it, as JSON values."""
+        return {
+            "reads": [
+                {"place": place, "speed": speed.to_dict()}
+                for place, speed in self.found
+            ],
+            **({"waited_before_reads": self.waited} if self.waited else {}),
+        }
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Reads:
+        """Return what a study's plan has kept."""
+        return cls(
+            tuple(
+                (one["place"], ReadSpeed.from_dict(one["speed"]))
+                for one in plan.get("reads", [])
+            ),
+            plan.get("waited_before_reads", ""),
+        )
+
+    @property
+    def table(self) -> Table:
+        """Every place's rates."""
+        speeds = [speed for _, speed in self.found]
+        return Table(
+            "Measured: reads alone, without a loader",
+            [
+                *("place", "reads", "page cache before", "GB/s, median"),
+                *("lowest to highest", "mean", "repeats", "reads/s", "each"),
+                *("threads", "by"),
+            ],
+            [_cells(place, speed) for place, speed in self.found],
+            self._notes,
+            {
+                "bytes_per_second": [one.bytes_per_second.median for one in speeds],
+                "mean_bytes_per_second": [one.mean_bytes_per_second for one in speeds],
+                "operation_bytes": [one.mean_operation_bytes for one in speeds],
+                "total_bytes": [one.total_bytes for one in speeds],
+            },
+        )
+
+    @property
+    def _notes(self) -> list[str]:
+        reasons = dict.fromkeys(
+            f"{place}: {speed.coldness}" for place, speed in self.found
+        )
+        engines = dict.fromkeys(
+            f"{place}: read by {speed.engine_in_words} ({speed.engine_reason})"
+            for place, speed in self.found
+        )
+        return [
+            *filter(None, [self.waited]),
+            *(f"{one}." for one in reasons),
+            *(f"{one}." for one in engines),
+            *dict.fromkeys(map(_in_order, self.found)),
+            "Repeats follow one another, so they have a range and no "
+            "interval. The mean is what NetApp's report prints of five; each is the "
+            "mean size of a read; warm reads are those of memory, not of storage. Cold "
+            "means that no page is in this machine's page cache; the caches of a disk, "
+            "a controller or a virtual machine's host are unknown.",
+        ]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return self.table._repr_mimebundle_()
+
+
+def _in_order(found: tuple[str, ReadSpeed]) -> str:
+    """Return what reading in order means at a place."""
+    place, speed = found
+    if speed.num_files == 1:
+        how = "512 KiB after 512 KiB, as dd does"
+    else:
+        how = "file after file, 512 KiB at most a read; dd would read one large file"
+    return f"{place}: in order, one thread reads {how}."
+
+
+def _cells(place: str, speed: ReadSpeed) -> list[str]:
+    rate = speed.bytes_per_second
+    operations = sum(one.operations_per_second for one in speed.readings)
+    proven = ", proven" if speed.coldness.proven else ""
+    return [
+        place,
+        speed.pattern,
+        f"{speed.coldness.name}{proven}",
+        f"{rate.median / 1e9:.3g}",
+        f"{rate.minimum / 1e9:.3g} to {rate.maximum / 1e9:.3g}",
+        f"{speed.mean_bytes_per_second / 1e9:.3g}",
+        f"{rate.n}",
+        f"{operations / len(speed.readings):,.0f}",
+        f"{speed.mean_operation_bytes / 1024:,.0f} KiB",
+        f"{speed.threads}",
+        speed.engine_in_words,
+    ]
+
+
+def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
+    """Read every place of a plan, cold and warm, and say how far it is.
+
+    Parameters
+    ----------
+    plan
+        From `plan`.
+    wait_for_quiet
+        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+    Raises
+    ------
+    NotColdError
+        If what is to be cold cannot be had out of memory.
+    StoreError
+        If a test file cannot be written.
+    """
+    waited = wait_before(plan.arms.values(), wait_for_quiet)
+    found = []
+    for place in plan.places:
+        # Memory is never cold.
+        is_memory = place.storage["kind"] == "memory"
+        caches: tuple[Cache, ...] = ("warm",) if is_memory else ("cold", "warm")
+        with _to_read(place, plan.read_bytes) as files:
+            for pattern in _PATTERNS:
+                for cache in caches:
+                    speed = measure(
+                        place.folder,
+                        files=files,
+                        pattern=pattern,
+                        cache=cache,
+                        repeats=plan.read_repeats,
+                        operation_bytes=_operation_bytes(place, pattern, files),
+                        total_bytes=plan.read_bytes,
+                        engine=plan.read_engine,
+                    )
+                    found.append((place.name, speed))
+                    sys.stdout.write(f"{_said(place, speed)}\n")
+                    sys.stdout.flush()
+    return Reads(tuple(found), waited)
+
+
+@contextmanager
+def _to_read(place: Place, size_bytes: int) -> Iterator[list[Path]]:
+    """Give what to read: files of a data set, or a test file as long as this lasts."""
+    if place.is_ours:
+        with made_file(Path(place.folder), size_bytes) as path:
+            yield [path]
+    else:
+        yield _own_files(place)
+
+
+def _said(place: Place, speed: ReadSpeed) -> str:
+    what = "a test file, made for this" if place.is_ours else speed.what
+    rate = speed.bytes_per_second.median / 1e9
+    return (
+        f"{place.name}: {what}, {speed.pattern}, {speed.coldness.name}: {rate:.3g} "
+        f"GB/s by {speed.engine_in_words}"
+    )
+
+
+def _own_files(place: Place) -> list[Path]:
+    """Return files of a data set, drawn from all where there are very many."""
+    listing = find(place.sources[0].data)
+    names = listing.files
+    if len(names) > _FILES_DRAWN:
+        names = sorted(random.Random(0).sample(names, _FILES_DRAWN))
+    return [listing.root / name for name in names]
+
+
+def _operation_bytes(
+    place: Place, pattern: Pattern, files: Sequence[Path]
+) -> int | None:
+    """Return how much a read takes: at random an image, in whole blocks."""
+    if pattern == "sequential":
+        return None
+    source = place.sources[0]
+    if not place.is_ours and source.files >= source.images:
+        return max(path.stat().st_size for path in files)
+    return math.ceil(source.bytes_per_image / ALIGNMENT_BYTES) * ALIGNMENT_BYTES

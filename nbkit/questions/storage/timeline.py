@@ -1,0 +1,108 @@
+"""Storage over time: reads alone as the device counts them, epochs as the host does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from nbkit.launch.run import Run
+from nbkit.questions.storage.chart import over_time_chart
+from nbkit.questions.storage.reads import Reads
+from nbkit.readspeed.meter import Interval
+from nbkit.readspeed.places import Counter
+from nbkit.reports.parts import Figure
+from nbkit.review.energy import system_samples
+
+_READS: tuple[tuple[str, str, Callable[[Interval], float | None]], ...] = (
+    (
+        "Reads alone: throughput over time",
+        "MB per second",
+        lambda one: one.bytes_per_second / 1e6,
+    ),
+    (
+        "Reads alone: reads over time",
+        "Reads per second",
+        lambda one: one.operations_per_second,
+    ),
+    (
+        "Reads alone: size of a read over time",
+        "KiB per read",
+        lambda one: one.operation_bytes and one.operation_bytes / 1024,
+    ),
+)
+_EPOCHS = "Epochs: what arrives over time"
+
+
+def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Return throughput, reads and their size over time, and throughput of epochs."""
+    counted = " and ".join(dict.fromkeys(speed.counted_by for _, speed in reads.found))
+    subtitle = f"first cold repeat, as counted by {counted}"
+    figures = []
+    for title, y_title, value in _READS:
+        rows = list(_moments(reads, value))
+        if rows:
+            chart = over_time_chart(
+                rows, title=title, y_title=y_title, subtitle=subtitle
+            )
+            figures.append(Figure(title, chart))
+    if epochs:
+        chart = over_time_chart(
+            epochs,
+            title=_EPOCHS,
+            y_title="MB per second",
+            subtitle="first run of each arm, from its start; all disks of the host, or "
+            "its network cards for a file server",
+        )
+        figures.append(Figure(_EPOCHS, chart))
+    return figures
+
+
+def _moments(
+    reads: Reads, value: Callable[[Interval], float | None]
+) -> Iterator[dict[str, Any]]:
+    for place, speed in reads.found:
+        if speed.cache != "cold" or speed.coldness.state == "not proven":
+            continue
+        for one in speed.readings[0].intervals:
+            found = value(one)
+            if found is not None:
+                series = f"{place}, {speed.pattern}"
+                yield {"series": series, "seconds": one.seconds, "value": found}
+
+
+def epoch_moments(
+    runs: Iterable[tuple[str, Run]], counters: Mapping[str, Counter | None]
+) -> list[dict[str, Any]]:
+    """Return what arrived on this host over time while runs went on."""
+    found = []
+    for arm, run in runs:
+        points = _arrivals(run, counters[arm])
+        found += [
+            {
+                "series": arm,
+                "seconds": now[0] - points[0][0],
+                "value": (now[1] - before[1]) / (now[0] - before[0]) / 1e6,
+            }
+            for before, now in pairwise(points)
+            if now[0] > before[0] and now[1] >= before[1]
+        ]
+    return found
+
+
+def arrived_bytes(run: Run, counter: Counter | None) -> int | None:
+    """Return what arrived on this host during a run; None if it was not counted."""
+    points = _arrivals(run, counter)
+    return points[-1][1] - points[0][1] if len(points) > 1 else None
+
+
+def _arrivals(run: Run, counter: Counter | None) -> list[tuple[float, int]]:
+    """Return Unix times, and what had arrived until then since the host started."""
+    if counter is None:
+        return []
+    return [
+        (sample["t"], sample["host"][counter])
+        for path in run.paths.system_files()[:1]
+        for sample in system_samples(path)
+        if (sample.get("host") or {}).get(counter) is not None
+    ]

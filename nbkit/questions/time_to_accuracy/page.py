@@ -1,0 +1,403 @@
+"""What the time_to_accuracy notebook shows: times, seeds, verdict, estimate, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.estimates.forecast import WholeTraining, estimate
+from nbkit.launch.run import Run
+from nbkit.questions.time_to_accuracy.chart import accuracy_chart
+from nbkit.questions.time_to_accuracy.tables import (
+    printed_times,
+    published_table,
+    recipes_table,
+    seeds_table,
+    settings_table,
+    unlike,
+)
+from nbkit.recipes.training import training_recipe
+from nbkit.reports import source_tables
+from nbkit.reports.arms import finished_arms
+from nbkit.reports.conditions import WELCH, conditions, describe_images, where_and_when
+from nbkit.reports.doubts import lead_of
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
+from nbkit.reports.mlperf_log import closed_obstacles, mllog
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.reports.source_tables import with_statistics
+from nbkit.review.milestones import (
+    RecipeTimes,
+    compare_recipes,
+    time_to_target,
+)
+from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
+from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
+from nbkit.statistics import quantities as wording
+from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.studies.study import Study
+
+_QUESTION = "How long does it take to a target accuracy, and with which recipe?"
+_MLPERF = Source(
+    "MLCommons, MLPerf training rules: what is timed, and how runs are scored",
+    "https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc",
+)
+_WHOLE = ("torchvision_sgd", "netapp_lars")
+_ON_GPUS = {"recipes": [*_WHOLE], "data": "/path/to/imagenet", "gpus": 8}
+"""The report's own question, which a machine without GPUs cannot answer."""
+_SMALL = (
+    *(*SIZES_OF_A_CPU, "estimate_steps", "epochs", "target_accuracy", "model"),
+    *("precision", "evaluation_period_epochs", "evaluation_offset_epochs"),
+)
+
+
+@dataclass(frozen=True)
+class TimeToAccuracyResult:
+    """What a study says about training recipes."""
+
+    recipes: tuple[RecipeTimes, ...]
+    """Those with a finished run, in the plan's order; the first is the baseline."""
+    configs: Mapping[str, ExperimentConfig]
+    """By recipe."""
+    whole: WholeTraining
+    """The estimate."""
+    plan: Mapping[str, Any]
+    """`TimeToAccuracyPlan.facts`."""
+    repeats: int
+    conditions: Mapping[str, Any]
+    """What fixes the meaning of the numbers."""
+    is_cpu: bool
+    """Whether CPU processes were used instead of GPUs."""
+    lead: Callable[..., str] | None = None
+    """What takes the answer back, above it: `nbkit.reports.doubts.lead_of`."""
+
+    @property
+    def target(self) -> float:
+        """Top-1 accuracy, 0 to 1."""
+        return self.recipes[0].runs[0].target
+
+    @cached_property
+    def verdicts(self) -> dict[str, Ratio | str]:
+        """On every recipe but the first: a ratio of times, or why there is none."""
+        first, *others = self.recipes
+
+        def among(comparisons: int) -> dict[str, Ratio | str]:
+            return {
+                one.recipe: compare_recipes(one, first, comparisons) for one in others
+            }
+
+        shared = comparisons_at_once(
+            lambda shared: [v for v in among(shared).values() if isinstance(v, Ratio)]
+        )
+        return among(shared)
+
+    @property
+    def table(self) -> Table:
+        """The headline: every recipe's times, epochs, energy and cost."""
+        where = "with CPU processes (functional)" if self.is_cpu else "on GPUs"
+        made = recipes_table(
+            self.recipes,
+            self.verdicts,
+            target=self.target,
+            where=where,
+            price_per_hour=self.plan.get("price_per_hour"),
+            currency=self._currency,
+        )
+        return replace(
+            made, lead=self.lead and partial(self.lead, untimed=self.untimed)
+        )
+
+    @property
+    def seeds(self) -> Table:
+        """Every seed with what it took."""
+        price = self.plan.get("price_per_hour")
+        return seeds_table(self.recipes, price, self._currency)
+
+    @property
+    def settings(self) -> Table:
+        """In what the recipes differ."""
+        return settings_table(
+            {one.recipe: self.configs[one.recipe] for one in self.recipes}
+        )
+
+    @property
+    def published(self) -> Table:
+        """Published results of the whole, each by its own statistic."""
+        return published_table(self.whole.estimates)
+
+    @property
+    def projected(self) -> Table:
+        """What the whole recipe is projected to take, here and elsewhere."""
+        return self.whole.table
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The answer as a picture."""
+        chart = accuracy_chart(
+            self.recipes, device_type="cpu" if self.is_cpu else "cuda"
+        )
+        return Figure("Accuracy against time, every seed", chart)
+
+    @property
+    def answer(self) -> str:
+        """Two sentences at most, computed from the data."""
+        lost = {one.recipe: one.nonfinite for one in self.recipes if one.nonfinite}
+        counted = [one for one in self.recipes if one.recipe not in lost]
+        if not counted:
+            return NOTHING_COMPARED
+        said = "; ".join(self._said(one) for one in counted)
+        ends = [
+            found.sentence if isinstance(found, Ratio) else f"{found}."
+            for recipe, found in self.verdicts.items()
+            # The lead of the report says what is not finite.
+            if usable_arms([recipe], lost, (self.recipes[0].recipe,))
+        ]
+        text = f"To {self.target * 100:.3g} % top-1: {said}."
+        if ends:
+            ends += [self._unlike] if self._unlike else []
+            text += f" Times: {wording.one_sentence(ends)}"
+        return f"CPU, functional: {text}" if self.is_cpu else text
+
+    @property
+    def untimed(self) -> str:
+        """Epochs to the target: the part of the answer that no clock enters."""
+        counted = [one for one in self.recipes if not one.nonfinite]
+        said = "; ".join(
+            f"{one.recipe} {_epochs(one)} ({one.times.reached} of "
+            f"{wording.counted(one.times.n, 'seed')} reached it)"
+            for one in counted
+        )
+        return f"epochs to {self.target * 100:.3g} % top-1: {said}." * bool(said)
+
+    def report(self) -> Report:
+        """Return everything in one report."""
+        return Report(
+            title=_QUESTION,
+            answer=self.answer,
+            untimed=self.untimed,
+            notes=self.plan.get("notes", []),
+            tables=[
+                *(self.table, self.seeds, self.settings),
+                *(self.projected, self.published),
+            ],
+            figures=[self.figure],
+            method=[
+                "Time: from the moment the first step asks for its first image to the "
+                "end of the evaluation that reached the target, as between MLPerf's "
+                "run_start and run_stop; evaluations are part of it, the start of "
+                "processes is not.",
+                f"Seeds: {self.repeats} of every recipe, the same for all; each is a "
+                "process start. The recipes forward, then backward, and so on, so that "
+                "a steady drift of the machine falls on all alike.",
+                "Intervals: Student's t on logarithms of times over seeds, of ratios "
+                f"Welch's; no verdict below {MINIMUM_RUNS} seeds a recipe, nor where a "
+                "seed did not reach the target.",
+                *describe_images(self.conditions),
+                where_and_when(self.conditions),
+            ],
+            sources=self._sources,
+            result={
+                "schema": 1,
+                "quantity": "seconds to target",
+                "origin": "measured",
+                "functional_only": self.is_cpu,
+                "conditions": dict(self.conditions),
+                "target_accuracy": self.target,
+                "recipes": {one.recipe: _facts(one) for one in self.recipes},
+                "verdicts": {
+                    name: asdict(found) if isinstance(found, Ratio) else found
+                    for name, found in self.verdicts.items()
+                },
+                "projected": self.whole.to_dict(),
+                "published": [
+                    {**asdict(row), "seconds": seconds}
+                    for row, seconds in printed_times()
+                ],
+            },
+            next_step=self._next_step,
+        )
+
+    @property
+    def _currency(self) -> str:
+        return self.plan.get("currency", "USD")
+
+    @property
+    def _unlike(self) -> str:
+        return unlike({one.recipe: self.configs[one.recipe] for one in self.recipes})
+
+    def _said(self, one: RecipeTimes) -> str:
+        times, most = one.times, self.configs[one.recipe].epochs
+        if not times.reached:
+            seeds = wording.counted(times.n, "seed")
+            return f"{one.recipe} did not reach it in {seeds} of {most} epochs"
+        counted = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
+        if times.median is None:
+            fastest = wording.duration(times.fastest)
+            return f"{one.recipe} took {fastest} at the fastest ({counted})"
+        spread = counted
+        if times.q25 is not None and times.q75 is not None and times.n > 1:
+            ends = wording.duration(times.q25), wording.duration(times.q75)
+            spread += f", quartiles {ends[0]} to {ends[1]}"
+        epochs = "" if one.epochs.median is None else f", {one.epochs.median:g} epochs"
+        return (
+            f"{one.recipe} took {wording.duration(times.median)} (median; {spread}"
+            f"{epochs})"
+        )
+
+    @property
+    def _sources(self) -> list[Source]:
+        recipes = [training_recipe(one.recipe).source for one in self.recipes]
+        printed = [Source(row.source, row.url) for row, _ in printed_times()]
+        every = [WELCH, _MLPERF, *recipes, *self.whole.sources, *printed]
+        return list(dict.fromkeys(every))
+
+    @property
+    def _next_step(self) -> str:
+        chosen = dict(self.plan.get("chosen", {}))
+        if self.repeats < MINIMUM_RUNS:
+            chosen["repeats"] = MINIMUM_RUNS
+        if self.is_cpu:
+            # What a CPU trains in a moment is not what a GPU is for.
+            kept = {n: v for n, v in chosen.items() if n not in _SMALL}
+            command = papermill_command("time_to_accuracy", {**kept, **_ON_GPUS})
+            return f"on a machine with GPUs: {command}"
+        return papermill_command("time_to_accuracy", chosen)
+
+
+def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
+    """Return what a study says, from the store alone.
+
+    `BaselineLost` if every training of the first recipe was ended as not finite.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no training of the first recipe has finished, or one has evaluated nothing.
+    """
+    if found := baseline_lost(study):
+        return found
+    finished = finished_arms(study)
+    baseline = next(name for name in study.arms if name not in study.once)
+    if baseline not in finished:
+        message = (
+            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
+            "is needed; resume() the study."
+        )
+        raise NotEnoughDataError(message)
+    facts = study.plan
+    lost = not_finite(study)
+    by_arm = study.runs_by_arm()
+    short = [run for name in usable_arms(study.once, lost) for run in by_arm[name]]
+    runs = [run for many in finished.values() for run in many]
+    return TimeToAccuracyResult(
+        recipes=tuple(
+            RecipeTimes(arm, tuple(map(time_to_target, many)), lost.get(arm))
+            for arm, many in finished.items()
+        ),
+        configs=study.arms,
+        whole=_whole(short, facts),
+        plan=facts,
+        repeats=study.repeats,
+        conditions={**conditions(runs), "study_id": study.study_id},
+        is_cpu=all(run.summary.device_type == "cpu" for run in runs),
+        lead=partial(lead_of, study, ()),
+    )
+
+
+def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
+    """Project a whole recipe; from published rates alone if short runs are of no use.
+
+    They are of different GPUs, for example, on a machine with two kinds of them.
+    """
+
+    def project(runs: Sequence[Run]) -> WholeTraining:
+        return estimate(
+            runs or None,
+            facts["estimate_recipe"],
+            gpus=facts["estimate_for"],
+            price_per_hour=facts.get("price_per_hour"),
+            currency=facts.get("currency", "USD"),
+        )
+
+    try:
+        return project(short)
+    except (ConfigError, NotEnoughDataError) as error:
+        why = " ".join(str(error).splitlines())
+        said = f"Nothing is projected from the short runs here: {why}"
+        return replace(project(()), conditions=said)
+
+
+def logs(study: Study) -> Table | Note:
+    """Write every training's MLPerf log into the study's folder; say what they are.
+
+    A note where none has finished.
+
+    Raises
+    ------
+    StoreError
+        If the folder cannot be written.
+    """
+    folder = study.paths.root / "mllog"
+    rows = []
+    for arm, runs in study.runs_by_arm().items():
+        for run in runs if arm not in study.once else []:
+            file = folder / f"{arm}-seed-{run.config.seed}.txt"
+            lines = mllog(run, file, division=_division(run)).splitlines()
+            rows.append([arm, f"{run.config.seed}", f"{len(lines)}", str(file)])
+    if not rows:
+        return Note(["No logs as MLPerf Training asks for them: no training finished."])
+    return Table(
+        "Logs as MLPerf Training asks for them",
+        ["recipe", "seed", "lines", "file"],
+        rows,
+        [
+            "nbkit.mllog(run, file, org=...) writes one with who submits it. MLPerf's "
+            "compliance checker accepts logs of ResNet-50 on ImageNet and no others."
+        ],
+    )
+
+
+def _division(run: Run) -> Literal["closed", "open"]:
+    return "open" if closed_obstacles(run) else "closed"
+
+
+def by_source(study: Study) -> Table | Note:
+    """Return the rates of the fastest recipe and the first by statistics of others.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no training has finished.
+    """
+    found = baseline_lost(study)
+    return source_tables.by_source(study) if found is None else found.table
+
+
+def report(study: Study) -> Report:
+    """Return the report of such a study; `nbkit.report` calls and saves it.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no training has finished.
+    """
+    return with_statistics(result(study).report(), by_source(study))
+
+
+def _epochs(one: RecipeTimes) -> str:
+    return wording.UNKNOWN if one.epochs.median is None else f"{one.epochs.median:g}"
+
+
+def _facts(one: RecipeTimes) -> dict[str, Any]:
+    """Return a recipe as JSON values."""
+    return {
+        "times": asdict(one.times),
+        "epochs": asdict(one.epochs),
+        "joules": one.joules,
+        "evaluation_share": one.evaluation_share,
+        "runs": [asdict(run) for run in one.runs],
+    }

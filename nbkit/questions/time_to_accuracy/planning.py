@@ -1,0 +1,324 @@
+"""What the time_to_accuracy notebook will train, decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
+from nbkit.errors import ConfigError
+from nbkit.estimates.forecast import GPUS, elsewhere, workload
+from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
+from nbkit.recipes.training import TrainingRecipe, training_recipe
+from nbkit.reports.parts import Note
+from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.studies.parameters import Parameters
+
+_DEFAULT_RECIPES = ("sgd", "lars")
+
+_GPU_DEFAULTS: dict[str, Any] = {
+    # MLPerf asks for five runs of ResNet-50, and so does a verdict.
+    "repeats": 5,
+    "estimate_steps": 60,
+    "estimate_runs": 3,
+    "estimate_batch": 256,
+    "warmup_steps": 10,
+}
+_CPU_DEFAULTS: dict[str, Any] = {
+    # Two CPUs answer within a minute.
+    "repeats": 2,
+    "estimate_steps": 5,
+    "estimate_runs": 1,
+    "estimate_batch": 4,
+    "warmup_steps": 2,
+}
+_EVALUATED_BATCHES = {"cuda": 10, "cpu": 1}
+"""In the short run for the estimate, which tells how fast evaluations are."""
+
+_SYNTHETIC_EVALUATION_SHARE = 20
+"""Images of a synthetic epoch for one evaluation image."""
+
+_OVERRIDES = (
+    *("model", "image_size", "target_accuracy", "epochs"),
+    *("evaluation_period_epochs", "evaluation_offset_epochs", "precision"),
+)
+"""Parameters that take the place of what the recipes say."""
+
+_LEAST = {"gpus": 1, "repeats": 1, "batch_size_per_gpu": 1, "estimate_steps": 0}
+
+_ALIKE = ("model", "image_size", "target_accuracy")
+"""What recipes that are compared have to agree on."""
+
+
+@dataclass(frozen=True)
+class TimeToAccuracyPlan:
+    """What will be trained; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its training recipe."""
+    once: Mapping[str, ExperimentConfig]
+    """Short runs of the whole recipe, for the estimate; none if it is left out."""
+    devices: Devices
+    repeats: int
+    """Seeds of every recipe."""
+    estimate_recipe: str
+    estimate_for: tuple[str, ...]
+    price_per_hour: float | None
+    currency: str
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    chosen: Mapping[str, Any]
+    """Parameters that the user set."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the study and its report have to know beside the arms, as JSON."""
+        return {
+            "seed_per_repeat": True,
+            "estimate_recipe": self.estimate_recipe,
+            "estimate_for": list(self.estimate_for),
+            "price_per_hour": self.price_per_hour,
+            "currency": self.currency,
+            "notes": list(self.notes),
+            "chosen": dict(self.chosen),
+        }
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def plan(parameters: Parameters) -> TimeToAccuracyPlan:
+    """Return what to train for these parameters; nothing is started.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter cannot be used, a recipe or GPU is not known, or recipes that are
+        to be compared differ in model, image size or target.
+    DeviceError
+        If devices are missing.
+    """
+    p = parameters
+    _check_numbers(p)
+    devices = find_devices(p.device, p.engine, p.gpus)
+    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
+    given = _DEFAULT_RECIPES if p.recipes is None else p.recipes
+    names = list(dict.fromkeys(given))
+    recipes = {name: training_recipe(name) for name in names}
+    arms = {
+        name: _config(recipe, p, devices, defaults) for name, recipe in recipes.items()
+    }
+    _check_alike(arms)
+    for config in arms.values():
+        registry.resolve("engines", config.engine)().check(config)
+    check_enough_images(arms.values())
+    whole = training_recipe(p.estimate_recipe)
+    workload(whole)  # raises immediately if there is nothing to estimate
+    asked = tuple(GPUS if p.estimate_for is None else p.estimate_for)
+    unpublished = [name for name in asked if not elsewhere(whole, [name])]
+    repeats = defaults["repeats"] if p.repeats is None else p.repeats
+    once = _short_runs(whole, p, devices, defaults)
+    return TimeToAccuracyPlan(
+        arms=arms,
+        once=once,
+        devices=devices,
+        repeats=repeats,
+        estimate_recipe=p.estimate_recipe,
+        estimate_for=asked,
+        price_per_hour=p.price_per_hour,
+        currency=p.currency,
+        notes=(
+            *_stand_in(p, devices),
+            _what(arms, repeats, p.seed),
+            *_recipe_notes(arms, recipes),
+            _estimated(whole, once),
+            *_without_rates(whole, unpublished),
+        ),
+        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+    )
+
+
+def _check_numbers(p: Parameters) -> None:
+    lines = [
+        f"{name}={p[name]} is below {least}; use {least} or more."
+        for name, least in _LEAST.items()
+        if p[name] is not None and p[name] < least
+    ]
+    if p.recipes is not None and not p.recipes:
+        lines.append(
+            "recipes= names 0 training recipes, 1 is needed; name some, or leave it "
+            "out for sgd and lars."
+        )
+    if p.price_per_hour is not None and p.price_per_hour <= 0:
+        lines.append(
+            f"price_per_hour={p.price_per_hour} is not above 0; use the price of the "
+            "machine, or leave it out."
+        )
+    if p.data == "synthetic":
+        lines.append(
+            "data='synthetic' has nothing to learn, so no target is ever reached; use "
+            "photos, cifar10, imagenette or a folder of images."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _config(
+    recipe: TrainingRecipe,
+    p: Parameters,
+    devices: Devices,
+    defaults: Mapping[str, Any],
+) -> ExperimentConfig:
+    # The configuration itself checks what a notebook's parameters say.
+    chosen = p.batch_size_per_gpu
+    batch = recipe.batch_size_per_gpu if chosen is None else chosen
+    fields = recipe.for_batch(batch * p.gpus)
+    if devices.is_cpu:
+        fields["precision"] = "fp32"
+    fields |= {name: p[name] for name in _OVERRIDES if p[name] is not None}
+    return ExperimentConfig(
+        **fields,
+        name=f"time_to_accuracy {recipe.name}",
+        data=existing_data(p.data),
+        loader=p.loader,
+        batch_size_per_gpu=batch,
+        warmup_steps=defaults["warmup_steps"],
+        seed=p.seed,
+        gpus=p.gpus,
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and p.gpus > devices.count,
+        engine=p.engine,
+        # No one needs them; they take CPU time.
+        tensorboard=False,
+        # What is not finite has no answer to judge.
+        stop_on_nonfinite=True,
+    )
+
+
+def _check_alike(arms: Mapping[str, ExperimentConfig]) -> None:
+    lines = []
+    for name in _ALIKE:
+        found = {arm: getattr(config, name) for arm, config in arms.items()}
+        if len(set(found.values())) > 1:
+            said = ", ".join(f"{arm} {value}" for arm, value in found.items())
+            lines.append(
+                f"recipes={','.join(arms)} differ in {name} ({said}), so their times "
+                f"cannot be compared; set {name}, or use recipes of one kind."
+            )
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _short_runs(
+    recipe: TrainingRecipe,
+    p: Parameters,
+    devices: Devices,
+    defaults: Mapping[str, Any],
+) -> dict[str, ExperimentConfig]:
+    """Return short runs of a whole recipe's model; none where no steps are wanted."""
+    steps = defaults["estimate_steps"] if p.estimate_steps is None else p.estimate_steps
+    if not steps:
+        return {}
+    batch = min(recipe.batch_size_per_gpu, defaults["estimate_batch"])
+    fields = recipe.for_batch(batch * p.gpus)
+    # The target of a whole training is not a target of a few steps.
+    for name in ("epochs", "target_accuracy", "evaluation_offset_epochs"):
+        fields.pop(name, None)
+    if devices.is_cpu:
+        fields["precision"] = "fp32"
+    evaluated = _EVALUATED_BATCHES[devices.device_type] * batch * p.gpus
+    config = ExperimentConfig(
+        **{**fields, "evaluation_period_epochs": 1_000_000},
+        name=f"estimate {recipe.name}",
+        steps=steps,
+        warmup_steps=min(defaults["warmup_steps"], steps - 1),
+        batch_size_per_gpu=batch,
+        images_per_epoch=_SYNTHETIC_EVALUATION_SHARE * evaluated,
+        gpus=p.gpus,
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and p.gpus > devices.count,
+        engine=p.engine,
+        tensorboard=False,
+    )
+    runs = range(1, defaults["estimate_runs"] + 1)
+    return {f"short run {n} of {recipe.name}": config for n in runs}
+
+
+def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
+    if not devices.is_cpu:
+        return
+    yield (
+        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
+        "instead. Accuracies and epochs are valid; times, energy and costs say "
+        "nothing about a GPU."
+    )
+
+
+def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
+    config = next(iter(arms.values()))
+    target = f"{(config.target_accuracy or 0) * 100:.3g} %"
+    seeds = f"seed {seed}" if repeats == 1 else f"seeds {seed} to {seed + repeats - 1}"
+    return (
+        f"{config.model} at {config.image_size} pixels on {config.data}, to {target} "
+        f"top-1 by {len(arms)} training recipe{'s' if len(arms) > 1 else ''}: "
+        f"{', '.join(arms)}; {seeds} of each, {len(arms) * repeats} trainings in all, "
+        "in balanced order. Each stops at the target, or after its last epoch."
+    )
+
+
+def _recipe_notes(
+    arms: Mapping[str, ExperimentConfig], recipes: Mapping[str, TrainingRecipe]
+) -> Iterator[str]:
+    """Yield what each recipe is, and where it is not what is published."""
+    for name, recipe in recipes.items():
+        config = arms[name]
+        batch = config.world_size * int(config.batch_size_per_gpu)
+        rate = f"learning rate {config.learning_rate:.4g} for a global batch of {batch}"
+        if batch != recipe.global_batch_size:
+            rate += (
+                f", in proportion to {recipe.fields['learning_rate']:g} for "
+                f"{recipe.global_batch_size}"
+            )
+        # Also what the recipe leaves to the defaults.
+        original = ExperimentConfig(**recipe.fields)
+        changed = [
+            f"{field}={getattr(config, field)} in place of {value}"
+            for field in _OVERRIDES
+            if getattr(config, field) != (value := getattr(original, field))
+        ]
+        changes = f" Changed here: {', '.join(changed)}." if changed else ""
+        yield (
+            f"{name}: {recipe.title}; {rate}; at most {config.epochs} epochs, "
+            f"{_evaluated(config)}. {recipe.note[:1].upper()}{recipe.note[1:]}."
+            f"{changes}"
+        )
+
+
+def _evaluated(config: ExperimentConfig) -> str:
+    period, offset = config.evaluation_period_epochs, config.evaluation_offset_epochs
+    often = "every epoch" if period == 1 else f"every {period} epochs"
+    return f"evaluated {often}" + (f" after epoch {offset}" if offset else "")
+
+
+def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]:
+    if gpus:
+        yield (
+            f"No training rate of {recipe.fields['model']} with real images on "
+            f"{', '.join(gpus)} is published: nothing is projected there."
+        )
+
+
+def _estimated(recipe: TrainingRecipe, once: Mapping[str, Any]) -> str:
+    if not once:
+        return (
+            f"Projected: {recipe.name}, from published rates alone (estimate_steps=0)."
+        )
+    return (
+        f"Projected: {recipe.name} as a whole, from {plural(len(once), 'short run')} "
+        "here, of synthetic images, which read no files, and from published rates."
+    )

@@ -1,0 +1,1 @@
+"""Published experiments and training recipes as configurations."""

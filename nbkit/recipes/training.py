@@ -1,0 +1,130 @@
+"""Training recipes: how to train to an accuracy, as data, each with its source.
+
+A *recipe* (`nbkit.recipe`) is a published experiment as a whole, its devices and files
+with it. A *training recipe* is the part of one that decides about accuracy: model,
+optimizer, rates, smoothing, epochs, when to evaluate, and the target. It goes with any
+images and devices. One that is part of a recipe takes its values from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.recipes.catalogue import recipe
+from nbkit.registry import suggest
+from nbkit.reports.parts import Source
+
+_FILE = resources.files("nbkit.recipes") / "training_recipes.json"
+
+_PARTS = (
+    *("model", "image_size", "precision", "optimizer", "learning_rate", "momentum"),
+    *("lars_eta", "weight_decay", "decay_norm_and_bias", "schedule", "step_epochs"),
+    *("step_factor", "polynomial_power", "polynomial_end", "label_smoothing"),
+    *("learning_rate_warmup_epochs", "crop_area_min", "crop_area_max", "epochs"),
+    *("evaluation_period_epochs", "evaluation_offset_epochs", "target_accuracy"),
+)
+"""Fields that a training recipe may set."""
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """One way to train."""
+
+    name: str
+    title: str
+    source: Source
+    note: str
+    """What one has to know before comparing results."""
+    fields: Mapping[str, Any]
+    """Of `nbkit.ExperimentConfig`."""
+    global_batch_size: int
+    """Images of a step for which the learning rate is meant."""
+    batch_size_per_gpu: int
+    """Images of one GPU in a step, as published."""
+    train_images: int | None = None
+    """Of the data set that it is published for; None if it is for any."""
+    evaluation_images: int | None = None
+    epochs_to_target: tuple[int, ...] = ()
+    """Published: epochs to the target, one number a seed."""
+    epochs_source: Source | None = None
+    """Where these are published."""
+
+    @property
+    def epochs(self) -> int:
+        """Most epochs it trains."""
+        return self.fields["epochs"]
+
+    @property
+    def target_accuracy(self) -> float:
+        """Top-1 accuracy at which it stops, 0 to 1."""
+        return self.fields["target_accuracy"]
+
+    def for_batch(self, global_batch_size: int) -> dict[str, Any]:
+        """Return its fields, the learning rate in proportion to the global batch.
+
+        References
+        ----------
+        P. Goyal et al., Accurate, large minibatch SGD,
+        https://arxiv.org/abs/1706.02677
+        """
+        rate = self.fields["learning_rate"] * global_batch_size / self.global_batch_size
+        return {**self.fields, "learning_rate": rate}
+
+
+def training_recipe(name: str) -> TrainingRecipe:
+    """Return a training recipe."""
+    contents = _contents()
+    if name not in contents:
+        names = list(contents)
+        message = (
+            f"recipe={name!r} is not a training recipe; use one of {', '.join(names)}."
+            f"{suggest(name, names)}"
+        )
+        raise ConfigError(message)
+    content = contents[name]
+    counts = content.get("epochs_to_target")
+    fields, source = _fields_and_source(content)
+    return TrainingRecipe(
+        name=name,
+        title=content["title"],
+        source=source,
+        note=content["note"],
+        fields=fields,
+        global_batch_size=content["global_batch_size"],
+        batch_size_per_gpu=content["batch_size_per_gpu"],
+        train_images=content.get("train_images"),
+        evaluation_images=content.get("evaluation_images"),
+        epochs_to_target=tuple(counts["counts"]) if counts else (),
+        epochs_source=Source(counts["text"], counts["url"]) if counts else None,
+    )
+
+
+def training_recipe_names() -> list[str]:
+    """Return the names of nbkit's training recipes, in the order of their file."""
+    return list(_contents())
+
+
+def _contents() -> dict[str, Any]:
+    return json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def _fields_and_source(content: Mapping[str, Any]) -> tuple[dict[str, Any], Source]:
+    """Return the fields and where they are published; those of a recipe from there."""
+    if "recipe" not in content:
+        fields = dict(content["fields"])
+        ExperimentConfig(**fields)  # raises if the file has an unknown field
+        return fields, Source(**content["source"])
+    whole = recipe(content["recipe"])
+    config = whole.config()
+    fields = {
+        name: getattr(config, name)
+        for name in _PARTS
+        if name in config.model_fields_set
+    }
+    return fields, Source(whole.source["title"], whole.source["url"])

@@ -1,0 +1,80 @@
+"""How long a GPU that is not here would compute on a batch, by published results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.errors import NotEnoughDataError
+from nbkit.references.rows import PublishedRow, lookup
+
+
+@dataclass(frozen=True)
+class EmulatedStep:
+    """The time that is used instead of computing, and its source."""
+
+    seconds: float
+    """Of one step of one GPU."""
+    images_per_second: float
+    """What one such GPU asks of its input."""
+    row: PublishedRow
+    """The published result that it follows from."""
+
+    @property
+    def source(self) -> str:
+        """Who published it, and under which conditions, in a line."""
+        row = self.row
+        batch = row.batch_size_per_gpu
+        how = [row.precision, row.memory_format, f"batch {batch}" if batch else None]
+        return (
+            f"{row.images_per_second:,.0f} images/s of {row.model} on one "
+            f"{row.gpu_name} ({', '.join(one for one in how if one)}), published by "
+            f"{row.publisher}, {row.year}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "seconds": self.seconds,
+            "images_per_second": self.images_per_second,
+            "gpu_name": self.row.gpu_name,
+            "source": self.source,
+            "title": self.row.source,
+            "url": self.row.url,
+        }
+
+
+def emulated_step(
+    gpu_name: str, model: str, precision: str, batch_size: int
+) -> EmulatedStep:
+    """Return how long one GPU computes on a batch, by the fastest published result.
+
+    The fastest of the same GPU, model and precision, in training and on one GPU: an
+    input that keeps up with it keeps up with the others. The time is in proportion to
+    the batch, which is too short for batches far smaller than the published one, and so
+    asks more of the input, not less.
+    """
+    rates = _rates(model, precision, gpu_name)
+    if not rates:
+        known = {row.gpu_name for _, row in _rates(model, precision) if row.gpu_name}
+        listed = ", ".join(sorted(known)) or "no GPU"
+        message = (
+            f"{gpu_name!r} has 0 published training rates of {model} in {precision} on "
+            f"one GPU, 1 is needed to emulate it; use one of {listed}."
+        )
+        raise NotEnoughDataError(message)
+    rate, row = max(rates, key=lambda found: found[0])
+    return EmulatedStep(batch_size / rate, rate, row)
+
+
+def _rates(
+    model: str, precision: str, gpu_name: str | None = None
+) -> list[tuple[float, PublishedRow]]:
+    rows = lookup(
+        model=model, gpu_name=gpu_name, precision=precision, world_size=1, phase="train"
+    )
+    return [
+        (row.images_per_second, row)
+        for row in rows
+        if row.images_per_second is not None and not row.compile
+    ]

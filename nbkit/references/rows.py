@@ -1,0 +1,394 @@
+"""Published results, in one vocabulary, every row with its source.
+
+The data file beside this module holds facts only: a number, under which conditions
+and by which statistic it was got, and where it was printed. A published number is
+never mixed with a measured one; it is context. `nbkit.audit` says which of these
+numbers mislead.
+
+Omitted is what is not a rate, speed-up or time of one configuration: the read rates of
+``dd`` in NetApp's report and the 300 MB/s a node of Dell's guide (storage), the ranges
+"65 to 91 % faster" of that guide (three frameworks and several sizes together), and
+Dell's text on CheXNet, whose rates are in a figure only.
+
+The statistic of timm's result files is that of its ``benchmark.py``
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py); that of
+NVIDIA's MXNet tables is in their text. Where a source does not say, it is None.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import html
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from typing import Any
+
+from nbkit.errors import ConfigError
+from nbkit.references.gpu_names import canonical_gpu_name, may_be_the_same_gpu
+from nbkit.registry import suggest
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published result. ``None`` means that the source does not say."""
+
+    series: str | None
+    """Rows of one scaling campaign share this label; None for a single result."""
+    model: str
+    """torchvision's name where it has the model, else timm's."""
+    framework: str | None
+    """``pytorch``, ``mxnet``, ``tensorflow``, ``paddlepaddle``, ``caffe2``,
+    ``tinygrad``."""
+    software: str | None
+    """Container, release or program as the source names it."""
+    gpu_name: str | None
+    """In the vocabulary of `nbkit.references.gpu_names`; None for a CPU."""
+    world_size: int
+    """GPUs of all nodes together; processes on a CPU."""
+    nnodes: int
+    precision: str | None
+    """``fp32``, ``tf32``, ``fp16`` (mixed, unless the conditions say pure) or
+    ``bf16``."""
+    memory_format: str | None
+    """``channels_first`` or ``channels_last``."""
+    compile: bool | None
+    """Whether torch.compile was used."""
+    batch_size_per_gpu: int | None
+    data: str | None
+    """``synthetic`` or ``real``."""
+    phase: str
+    """``train``, ``infer``, or ``emulation``: the rate that a storage benchmark
+    assumes of a GPU, which was not measured."""
+    images_per_second: float | None
+    """All GPUs together."""
+    speedup: float | None
+    """Over one GPU, where the source prints only that."""
+    time_to_target_minutes: float | None
+    """Minutes to 75.9 % top-1 accuracy (MLPerf's rules)."""
+    runs: int | None
+    """Runs of the number."""
+    statistic: str | None
+    """How the number was made from what was measured: ``images / time``, ``mean`` or
+    ``median of step rates``, ``median of epoch rates``, ``mean of runs``, or ``the
+    program's average``, whatever that is."""
+    window: str | None
+    """Which part of the run it covers: ``every step``, ``warm-up dropped``, ``warm-up
+    included``, ``drained step included`` (the last one, in which the input runs dry),
+    ``evaluation included``."""
+    statistic_detail: str | None
+    """The statistic in the words of the source, or as it was found out."""
+    origin: str
+    """``published`` as it stands, ``recomputed`` from the published log, or
+    ``derived`` by arithmetic on published numbers."""
+    data_wait_share: float | None
+    """Part of the step spent waiting for data, where the source lets one know."""
+    conditions: str | None
+    """What else one has to know to use the number."""
+    publisher: str
+    """Who published it, in a word or two, for a chart's legend."""
+    source: str
+    """Title of the publication."""
+    url: str | None
+    """None for one report that is known from a copy, whose own address is not."""
+    year: int
+
+    @property
+    def label(self) -> str:
+        """What the row is about, in a line."""
+        devices = f"{self.world_size} x {self.gpu_name or 'CPU'}"
+        how = (self.precision, self.memory_format, self.phase)
+        return f"{self.publisher}: {self.model}, {devices}, {_joined(how)}"
+
+
+class PublishedRows(list[PublishedRow]):
+    """Published results, which a notebook shows as a table.
+
+    ``pandas.DataFrame(rows.to_dicts())`` makes a data frame of them.
+    """
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return every row as plain values by name; unknown is None."""
+        return [asdict(row) for row in self]
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self)} published results"]
+        lines += [
+            f"{row.label}: {_shown(row.images_per_second)} images/s"
+            for row in self[:_SHOWN_AS_TEXT]
+        ]
+        return "\n".join([*lines, *_rest(self, _SHOWN_AS_TEXT)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in _COLUMNS)
+        body = "".join(f"<tr>{_cells(row)}</tr>" for row in self[:_SHOWN_AS_TABLE])
+        rest = "".join(f"<p>{line}</p>" for line in _rest(self, _SHOWN_AS_TABLE))
+        count = f"<caption>{len(self)} published results</caption>"
+        table = f"{count}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f'<div style="overflow-x: auto"><table>{table}</table></div>{rest}'
+
+
+_SHOWN_AS_TEXT = 10
+_SHOWN_AS_TABLE = 60
+_COLUMNS = (
+    *("publisher", "model", "phase", "gpu_name", "world_size", "precision"),
+    *("memory_format", "batch_size_per_gpu", "data", "images_per_second"),
+    *("statistic", "window", "year", "source"),
+)
+
+
+def _joined(words: Iterable[str | None]) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _shown(value: object) -> str:
+    """Return a cell's text; unknown is a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _cells(row: PublishedRow) -> str:
+    texts = [html.escape(_shown(getattr(row, name))) for name in _COLUMNS]
+    if row.url is not None:
+        texts[-1] = f'<a href="{html.escape(row.url)}">{texts[-1]}</a>'
+    return "".join(f'<td style="text-align: left">{text}</td>' for text in texts)
+
+
+def _rest(rows: list[PublishedRow], shown: int) -> list[str]:
+    more = len(rows) - shown
+    return [f"and {more} more"] if more > 0 else []
+
+
+_COMPARABLE = {"bf16": ("bf16", "fp16")}
+
+
+def published(
+    *, model: str | None = None, gpu_name: str | None = None, **conditions: Any
+) -> PublishedRows:
+    """Return published results, each with its source, in the order of the data file.
+
+    Parameters
+    ----------
+    model
+        Only rows of this model, such as ``resnet50``; None is all.
+    gpu_name
+        Only rows of this GPU, as NVML names it or by family, such as ``A100``.
+    **conditions
+        Other fields of `PublishedRow` with their required values, such as
+        ``precision="fp16"``, ``publisher="Paddle"`` or ``world_size=8``.
+
+    Raises
+    ------
+    ConfigError
+        If a row has no such field.
+
+    Examples
+    --------
+    >>> rows = nbkit.published(model="resnet50", gpu_name="V100", precision="fp16")
+    >>> rows[0].images_per_second, rows[0].statistic, rows[0].source, rows[0].url
+    ... # doctest: +SKIP
+    >>> pandas.DataFrame(nbkit.published().to_dicts())  # doctest: +SKIP
+    """
+    known = [field.name for field in fields(PublishedRow)]
+    for name in conditions:
+        if name not in known:
+            message = (
+                f"{name}={conditions[name]!r} is not a field of a published row; use "
+                f"one of {', '.join(known)}.{suggest(name, known)}"
+            )
+            raise ConfigError(message)
+    rows = lookup(model=model, gpu_name=gpu_name, phase=None)
+    return PublishedRows(
+        row
+        for row in rows
+        if all(getattr(row, name) == value for name, value in conditions.items())
+    )
+
+
+def lookup(
+    *,
+    model: str | None = None,
+    gpu_name: str | None = None,
+    precision: str | None = None,
+    memory_format: str | None = None,
+    world_size: int | None = None,
+    data: str | None = None,
+    phase: str | None = "train",
+) -> PublishedRows:
+    """Return the published results that fit what is asked for."""
+    wanted = {
+        "model": model,
+        "precision": precision,
+        "memory_format": memory_format,
+        "world_size": world_size,
+        "data": data,
+        "phase": phase,
+    }
+    rows = PublishedRows(
+        row
+        for row in _rows()
+        if all(
+            value is None or getattr(row, name) == value
+            for name, value in wanted.items()
+        )
+    )
+    if gpu_name is None:
+        return rows
+    asked = canonical_gpu_name(gpu_name)
+    if asked is None:
+        return PublishedRows()
+    return PublishedRows(
+        row for row in rows if row.gpu_name and may_be_the_same_gpu(row.gpu_name, asked)
+    )
+
+
+def series(rows: Iterable[PublishedRow]) -> dict[str, list[PublishedRow]]:
+    """Group rows into scaling series, each ordered by world size.
+
+    Series of which fewer than two sizes are among ``rows`` are left out: they show
+    no scaling.
+    """
+    groups: dict[str, list[PublishedRow]] = {}
+    for row in rows:
+        if row.series is not None and row.images_per_second is not None:
+            groups.setdefault(row.series, []).append(row)
+    return {
+        label: sorted(members, key=lambda row: row.world_size)
+        for label, members in groups.items()
+        if len(members) > 1
+    }
+
+
+def curves(
+    *,
+    model: str,
+    gpu_name: str,
+    precision: str,
+    largest_world_size: int,
+    limit: int = 4,
+) -> dict[str, list[PublishedRow]]:
+    """Return the scaling series that say most about a measurement, a few at most."""
+    found = series(
+        row
+        for kind in _COMPARABLE.get(precision, (precision,))
+        for row in lookup(model=model, gpu_name=gpu_name, precision=kind)
+        if row.world_size <= largest_world_size
+    )
+
+    def preference(
+        entry: tuple[str, list[PublishedRow]],
+    ) -> tuple[bool, int, bool, int]:
+        first = entry[1][0]
+        return (
+            first.framework != "pytorch",
+            -len(entry[1]),
+            first.origin != "recomputed",
+            -first.year,
+        )
+
+    kept: dict[tuple[str | None, ...], tuple[str, list[PublishedRow]]] = {}
+    for label, members in sorted(found.items(), key=preference):
+        first = members[0]
+        what = (first.publisher, first.software, first.gpu_name, first.memory_format)
+        kept.setdefault((*what, first.precision), (label, members))
+    return dict(list(kept.values())[:limit])
+
+
+@functools.cache
+def _rows() -> tuple[PublishedRow, ...]:
+    table = resources.files("nbkit.references") / "published.csv"
+    lines = io.StringIO(table.read_text(encoding="utf-8"))
+    return tuple(_row(cells) for cells in csv.DictReader(lines))
+
+
+def _row(cells: dict[str, str]) -> PublishedRow:
+    # fields() gives the annotations as written, such as "float | None".
+    values: dict[str, Any] = {
+        field.name: _READERS[str(field.type).removesuffix(" | None")](cells[field.name])
+        if cells[field.name]
+        else None
+        for field in fields(PublishedRow)
+    }
+    return PublishedRow(**values)
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": {"yes": True, "no": False}.__getitem__,
+}
+
+
+@dataclass(frozen=True)
+class PublishedPair:
+    """The same model in 16 bits in both layouts, as others have published it."""
+
+    first: PublishedRow
+    """In ``channels_first``."""
+    last: PublishedRow
+    """In ``channels_last``."""
+    differs: str | None = None
+    """What else differs, so that the ratio is not the layout's alone."""
+
+    @property
+    def ratio(self) -> float:
+        """``channels_last`` over ``channels_first``, of one number each."""
+        assert self.first.images_per_second
+        assert self.last.images_per_second
+        return self.last.images_per_second / self.first.images_per_second
+
+
+# Who measured channels_first, who channels_last, on which GPU, and what else differs.
+# Paddle ran NVIDIA's own code with the default layout of its main.py. Their A100s are
+# not a pair: the memory of NVIDIA's has 1.3 times the bandwidth.
+_PAIRS = (
+    ("Paddle", "NVIDIA", "V100-SXM2-32GB", "other software"),
+    ("apex", "apex", "A100", None),
+    ("timm", "timm", "RTX 3090", None),
+)
+
+
+def published_pairs() -> list[PublishedPair]:
+    """Return ResNet-50 in fp16 on one GPU, in both layouts, as others published it."""
+    pairs = []
+    for first, last, gpu_name, differs in _PAIRS:
+        before = _published(first, gpu_name, "channels_first")
+        after = _published(last, gpu_name, "channels_last")
+        if before and after:
+            pairs.append(PublishedPair(before, after, differs))
+    return pairs
+
+
+def _published(
+    publisher: str, gpu_name: str, memory_format: str
+) -> PublishedRow | None:
+    rows = lookup(
+        model="resnet50",
+        gpu_name=gpu_name,
+        precision="fp16",
+        memory_format=memory_format,
+        world_size=1,
+    )
+    return next(
+        (
+            row
+            for row in rows
+            if (row.publisher, row.gpu_name) == (publisher, gpu_name)
+            and row.origin == "published"
+            and not row.compile
+            and row.images_per_second
+        ),
+        None,
+    )
+
+
+def printed_seconds(row: PublishedRow) -> float:
+    """Return the run time that conditions tell: ``34:32`` or ``34 min 54 s``."""
+    found = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
+    assert found is not None
+    return 60.0 * int(found[1]) + int(found[2])

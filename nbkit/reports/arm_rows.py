@@ -1,0 +1,77 @@
+"""The runs of an arm in numbers, and what an arm's runs show together."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from nbkit.launch.run import Run
+from nbkit.reports.energy_per_image import joules_per_image
+from nbkit.statistics import Ratio, RunsNeeded, Summary
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One finished run of an arm in numbers; None is unknown."""
+
+    run_id: str
+    images_per_second: float | None
+    """Over the time of the measured steps, all devices together."""
+    data_wait_share: float | None = None
+    communication_share: float | None = None
+    peak_memory_bytes: float | None = None
+    """Of the device that used most."""
+    joules_per_image: float | None = None
+    """Of all GPUs, over the measured steps; None where no counter tells."""
+    cpu_ms_per_image: float | None = None
+    seconds: float | None = None
+    """From the start of its processes to their end."""
+    device_type: str | None = None
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """What the runs of one arm show; numbers are medians over its runs."""
+
+    arm: str
+    n: int
+    """Finished process starts."""
+    images_per_second: Summary | None
+    """Over runs; None where a run has measured none."""
+    ratio: Ratio | None
+    """Rate over the baseline's, with interval and verdict; None for the baseline, and
+    where one of the two has no rate."""
+    needed: RunsNeeded | None
+    """How many runs settle the difference; None before both have two runs, and for the
+    baseline and its control."""
+    data_wait_share: float | None
+    communication_share: float | None
+    peak_memory_bytes: float | None
+    joules_per_image: float | None
+    cpu_ms_per_image: float | None
+    seconds: float | None
+    """Of one process start."""
+
+
+def arm_run(run: Run) -> ArmRun:
+    """Return a finished run in numbers."""
+    summary, times = run.summary, run.record.get("time", {})
+    return ArmRun(
+        run_id=run.run_id,
+        images_per_second=summary.images_per_second,
+        data_wait_share=summary.data_wait_share,
+        communication_share=summary.communication_share,
+        peak_memory_bytes=summary.peak_memory_bytes,
+        joules_per_image=joules_per_image(run),
+        cpu_ms_per_image=summary.cpu_ms_per_image,
+        seconds=_seconds(times.get("started"), times.get("ended")),
+        device_type=summary.device_type,
+    )
+
+
+def _seconds(started: str | None, ended: str | None) -> float | None:
+    """Return the time between two moments in ISO 8601."""
+    if started is None or ended is None:
+        return None
+    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    return (end - begin).total_seconds()

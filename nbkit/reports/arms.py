@@ -1,0 +1,399 @@
+"""What every comparison of a study's arms shares: rows, control, verdicts, certainty.
+
+An arm is one configuration, measured in several process starts. Each start is one
+number, its images over time; medians, intervals and verdicts are those
+of `nbkit.statistics`. An arm that is measured twice (`Study.create` with ``control``)
+says how large a difference these runs could have shown by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.reports.arm_rows import ArmRow, ArmRun, arm_run
+from nbkit.reports.arm_tables import (
+    HEADLINE,
+    each_run,
+    headline_cells,
+    headline_values,
+    input_bound,
+    lone_sentence,
+    needed_runs,
+    ratio_interval,
+)
+from nbkit.reports.doubts import lead_of
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.parts import Lead, Table
+from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
+from nbkit.statistics import NoiseFloor, Ratio, median_of
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.stored_study import StoredStudy
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The arms of a study against its baseline.
+
+    Parameters
+    ----------
+    runs
+        Finished runs by arm, in the plan's order; arms without one are left out.
+    baseline
+        The arm that the others are compared with; it has a run.
+    control
+        The arm that is the baseline measured once more; None without one.
+    not_finite
+        By arm, where one of its runs stopped being finite: it gets no verdict.
+    study
+        Of which they are, so that a table shown by itself says what takes it back.
+    comparisons
+        How many share the error rate, where a report has verdicts on more than these.
+    """
+
+    runs: Mapping[str, Sequence[ArmRun]]
+    baseline: str
+    control: str | None = None
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    study: StoredStudy | None = field(default=None, compare=False, repr=False)
+    comparisons: int | None = None
+
+    @cached_property
+    def usable(self) -> list[str]:
+        """The arms that may get a verdict."""
+        compared_with = (self.baseline, self.control)
+        return usable_arms(self.runs, self.not_finite, compared_with)
+
+    @property
+    def is_functional(self) -> bool:
+        """Whether all was measured on CPUs, and says nothing about a GPU."""
+        kinds = {one.device_type for runs in self.runs.values() for one in runs}
+        return kinds == {"cpu"}
+
+    @cached_property
+    def noise_floor(self) -> NoiseFloor | None:
+        """How large a difference chance alone makes; None without a control."""
+        first = self.rates(self.baseline)
+        second = [] if self.control is None else self.rates(self.control)
+        if not first or not second or self.baseline not in self.usable:
+            return None
+        return statistics.noise_floor(first, second, name=self.baseline)
+
+    @property
+    def controls(self) -> list[NoiseFloor]:
+        """The noise floor, in a list; empty without one."""
+        return [] if self.noise_floor is None else [self.noise_floor]
+
+    @cached_property
+    def rows(self) -> list[ArmRow]:
+        """One for each arm, in the plan's order."""
+        return [self._row(arm, runs) for arm, runs in self.runs.items()]
+
+    def row(self, arm: str) -> ArmRow:
+        """Return the row of an arm."""
+        for row in self.rows:
+            if row.arm == arm:
+                return row
+        message = f"arm {arm!r} has 0 finished runs, 1 is needed; run() the study."
+        raise NotEnoughDataError(message)
+
+    @property
+    def sentence(self) -> str:
+        """What the fastest arm shows against the baseline, or that of a lone arm."""
+        ratios = [row.ratio for row in self._compared() if row.ratio is not None]
+        if ratios:
+            best, floor = max(ratios, key=lambda one: one.estimate), self.noise_floor
+            if floor is not None and floor.covers(best):
+                text = not_beyond(floor, self.baseline)
+                text = text if self.is_functional else f"N{text[1:]}"
+            else:
+                text = f"{best.sentence.removesuffix('.')}{best_of(len(ratios))}."
+                text += "" if floor is None else f" {floor.in_brief}"
+        else:
+            if self.baseline not in self.usable:
+                return NOTHING_COMPARED if self.is_comparison else ""
+            text = lone_sentence(self.row(self.baseline), self.rates(self.baseline))
+        return f"CPU, functional: {text}" if self.is_functional else text
+
+    @property
+    def control_sentence(self) -> str:
+        """The noise floor in words, or why there is none; empty for a lone arm."""
+        if self.noise_floor is not None:
+            return self.noise_floor.sentence
+        if self.baseline not in self.usable:
+            return ""
+        if self.control is not None:
+            return f"Control: {self.control} has measured nothing yet."
+        if not self._compared():
+            return ""
+        return (
+            "No control: no arm was measured twice, so these runs do not say how large "
+            "a difference chance alone makes."
+        )
+
+    @property
+    def needed_sentence(self) -> str:
+        """How many more repeats the study is estimated to need, and how long they take.
+
+        Empty where there is nothing to compare, or where the control shows that more
+        of the same would not help.
+        """
+        compared = [row for row in self._compared() if row.ratio is not None]
+        distrusted = self.noise_floor is not None and self.noise_floor.shows_difference
+        if not compared or distrusted:
+            return ""
+        needs = [row.needed for row in compared if row.needed is not None]
+        done = min(row.n for row in self.rows)
+        if len(needs) < len(compared):
+            return "How many repeats a verdict needs is known after the second one."
+        repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
+        parts = []
+        if repeats > done:
+            parts.append(
+                f"estimated from {done} repeats, {repeats} settle each difference with "
+                f"a probability of {needs[0].power * 100:g} %: {repeats - done} more"
+                f"{self._time(repeats - done)}"
+            )
+        hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
+        if hidden:
+            parts.append(
+                f"more for {', '.join(hidden)}, whose difference is within the noise "
+                "floor: more runs of the control lower it"
+            )
+        endless = [
+            row.arm
+            for row, need in zip(compared, needs, strict=True)
+            if need.runs is None and row.arm not in hidden
+        ]
+        if endless:
+            parts.append(
+                f"more than {needs[0].largest} for {', '.join(endless)}, whose "
+                "difference is small compared to the spread"
+            )
+        if not parts:
+            return "Repeats for a verdict: these are enough for every difference."
+        return f"Repeats for a verdict: {'; '.join(parts)}."
+
+    def table(
+        self,
+        caption: str | None = None,
+        more: Mapping[str, Mapping[str, str | None]] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Table:
+        """Return the headline: every arm with interval, verdict and costs."""
+        columns = more or {}
+        where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
+        waits = [(row.arm, row.data_wait_share) for row in self.rows]
+        own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
+        own += each_run({arm: self.rates(arm) for arm in self.runs})
+        return Table(
+            caption or f"Measured {where}; ratios against {self.baseline}",
+            [*HEADLINE, *columns],
+            [
+                [
+                    *headline_cells(row, self._verdict(row)),
+                    *(cells.get(row.arm) for cells in columns.values()),
+                ]
+                for row in self.rows
+            ],
+            [*(sentence for sentence in own if sentence), *notes],
+            headline_values(self.rows),
+            self.lead(self.controls),
+        )
+
+    def lead(self, controls: Sequence[NoiseFloor], *, untimed: str = "") -> Lead | None:
+        """Return what takes the answer back, for a table that is shown by itself."""
+        if self.study is None:
+            return None
+        return partial(lead_of, self.study, controls, untimed=untimed)
+
+    @property
+    def certainty(self) -> Table:
+        """Every arm against the baseline: both intervals, verdict, needed runs."""
+        ratios = [(row, row.ratio) for row in self.rows if row.ratio is not None]
+        return Table(
+            f"Ratios against {self.baseline}, 95 % intervals by two methods",
+            ["arm", "ratio", "Welch's t", "bootstrap", "runs", "verdict", "needed"],
+            [
+                [
+                    row.arm,
+                    f"{ratio.estimate:.3f}",
+                    ratio_interval(ratio.ci_low, ratio.ci_high),
+                    ratio_interval(ratio.bootstrap_low, ratio.bootstrap_high),
+                    f"{ratio.n_a} and {ratio.n_b}",
+                    self._verdict(row),
+                    needed_runs(row.needed, ratio),
+                ]
+                for row, ratio in ratios
+            ],
+            [
+                "Each run is one number, images over time. Welch's t is computed on "
+                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
+                "cross-check: with a handful of runs it is too narrow."
+                + " Verdicts of several arms hold together, by Holm's correction."
+                * (len(self._compared()) > 1)
+            ],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return rows, control and needed repeats as JSON values."""
+        floor = self.noise_floor
+        return {
+            "functional_only": self.is_functional,
+            "baseline": self.baseline,
+            "control": self.control,
+            "noise_floor": None if floor is None else asdict(floor),
+            "rows": [asdict(row) for row in self.rows],
+            "needed": self.needed_sentence or None,
+        }
+
+    @cached_property
+    def _ratios(self) -> dict[str, Ratio]:
+        """By arm, its rate over the baseline's; the verdicts hold together."""
+        base = self.rates(self.baseline)
+        compare = {
+            arm: partial(
+                statistics.ratio,
+                rates,
+                base,
+                a_name=arm,
+                b_name=self.baseline,
+                noise_floor=self.noise_floor,
+            )
+            for arm in self.runs
+            if arm != self.baseline and arm in self.usable
+            if base and (rates := self.rates(arm))
+        }
+        # What the control shows is the noise floor, not a verdict.
+        twin = compare.pop(self.control, None) if self.control else None
+        shared = self.comparisons or statistics.comparisons_at_once(
+            lambda shared: [one(comparisons=shared) for one in compare.values()]
+        )
+        found = {arm: one(comparisons=shared) for arm, one in compare.items()}
+        return found if twin is None else {**found, str(self.control): twin()}
+
+    @property
+    def verdicts(self) -> list[Ratio]:
+        """On every arm but the baseline and its control."""
+        return [ratio for arm, ratio in self._ratios.items() if arm != self.control]
+
+    def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
+        rates, base = self.rates(arm), self.rates(self.baseline)
+        ratio, needed = self._ratios.get(arm), None
+        if ratio and arm != self.control and min(len(rates), len(base)) > 1:
+            needed = statistics.runs_needed(
+                rates,
+                base,
+                confidence=ratio.verdict_confidence,
+                noise_floor=self.noise_floor,
+            )
+        return ArmRow(
+            arm=arm,
+            n=len(runs),
+            images_per_second=statistics.summarise(rates) if rates else None,
+            ratio=ratio,
+            needed=needed,
+            data_wait_share=median_of(runs, lambda run: run.data_wait_share),
+            communication_share=median_of(runs, lambda run: run.communication_share),
+            peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
+            joules_per_image=median_of(runs, lambda run: run.joules_per_image),
+            cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
+            seconds=median_of(runs, lambda run: run.seconds),
+        )
+
+    def rates(self, arm: str) -> list[float]:
+        """Return images/s of an arm's runs; none if one of them has none."""
+        rates = [run.images_per_second for run in self.runs.get(arm, [])]
+        known = [rate for rate in rates if rate is not None]
+        return known if len(known) == len(rates) else []
+
+    def _compared(self) -> list[ArmRow]:
+        """Return the arms that are neither the baseline nor its control."""
+        own = (self.baseline, self.control)
+        return [row for row in self.rows if row.arm not in own]
+
+    def _verdict(self, row: ArmRow) -> str | None:
+        if row.arm in self.not_finite:
+            return str(self.not_finite[row.arm])
+        if row.arm == self.baseline:
+            return "baseline"
+        if row.arm == self.control:
+            # The noise floor says what it shows.
+            return "control"
+        return None if row.ratio is None else row.ratio.verdict
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether there is more than the baseline and its control."""
+        return bool(self._compared())
+
+    def _time(self, repeats: int) -> str:
+        """Return how long further repeats of all arms take, in brackets."""
+        each = [row.seconds for row in self.rows]
+        known = [seconds for seconds in each if seconds is not None]
+        if len(known) < len(each):
+            return ""
+        return f" (about {statistics.duration_in_words(repeats * sum(known))})"
+
+
+def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
+    """Return the finished runs of every arm that has one.
+
+    What a study measures only once (``once``) is not an arm.
+    """
+    once = study.once
+    arms = {
+        arm: runs
+        for arm, runs in study.runs_by_arm().items()
+        if runs and arm not in once
+    }
+    if not arms:
+        message = (
+            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
+            "run() it first."
+        )
+        raise NotEnoughDataError(message)
+    return arms
+
+
+def arms_of(study: StoredStudy) -> Arms:
+    """Return the arms of a study, from the store alone.
+
+    The baseline is the arm that is measured twice, without a control the first one
+    that has run. What a study measures only once (``once``) is not an arm.
+    """
+    runs = {
+        arm: [arm_run(run) for run in finished]
+        for arm, finished in finished_arms(study).items()
+    }
+    first, twin = study.control or (next(iter(runs)), None)
+    if first not in runs:
+        message = (
+            f"baseline {first!r} of study {study.study_id} has 0 finished runs, 1 is "
+            "needed; resume() the study."
+        )
+        raise NotEnoughDataError(message)
+    return Arms(runs, first, twin, not_finite(study), study)
+
+
+def not_beyond(floor: NoiseFloor, baseline: str) -> str:
+    """Return what there is to say where the control differed by as much as any arm."""
+    return (
+        f"no arm is faster than {baseline} by more than {baseline} twice differed "
+        f"({floor.difference})."
+    )
+
+
+def best_of(arms: int) -> str:
+    """Return what a reader must know about the fastest of several arms.
+
+    The largest of several estimates is more often too large than too small.
+    """
+    if arms < 2:
+        return ""
+    return f" (fastest of {arms} arms; the interval does not account for this choice)"

@@ -1,0 +1,212 @@
+"""`audit`: what is suspicious about a run, a study, or a published result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunNotFoundError,
+    StoreError,
+)
+from nbkit.launch.run import Run, attach
+from nbkit.references.rows import PublishedRow, published
+from nbkit.registry import suggest
+from nbkit.reports.arms import finished_arms
+from nbkit.reports.doubts import every_doubt
+from nbkit.review.claim_checks import claim_findings, claims_about
+from nbkit.review.findings import Audit, Finding
+from nbkit.review.row_checks import row_findings
+from nbkit.review.run_checks import arm_findings, run_findings
+from nbkit.store.paths import is_study
+from nbkit.store.runs import StoredRun
+from nbkit.studies.kinds import report_of_its_kind
+from nbkit.studies.starts import has_diverged
+from nbkit.studies.study import Study
+
+# Two runs that differ in these alone are of one arm.
+_OWN_FIELDS = ("name", "seed", "devices")
+
+
+def audit(
+    what: Run | Study | PublishedRow | str | Sequence[Run | PublishedRow],
+    *,
+    storage_bytes_per_second: float | None = None,
+) -> Audit:
+    """Return what is suspicious about results, with the evidence and what to do.
+
+    Parameters
+    ----------
+    what
+        A run, a study, or the id of one; runs of any arms; or published results: a row,
+        rows, the label of a series, or a publisher such as ``"NetApp"``. A row includes
+        the other points of its series, and what its report claims.
+    storage_bytes_per_second
+        Measured rate of the storage of a run's data, to check whether the run can have
+        read from it.
+
+    Returns
+    -------
+    Audit
+        A sequence of findings, the worst first; printed with reasons. ``errors``,
+        ``warnings`` and ``notes`` are those of one severity, ``by_code()`` groups
+        them, ``sentence`` counts them, and ``is_clean`` is True if there are no errors
+        and no warnings.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown, or the value cannot be audited.
+    NotEnoughDataError
+        If the list is empty, or no run of the study has ended.
+    StoreError
+        If the files of a run cannot be read; in a list of several it is a finding.
+
+    Examples
+    --------
+    >>> nbkit.audit("NetApp")  # doctest: +SKIP
+    >>> nbkit.audit(nbkit.runs()[0])  # doctest: +SKIP
+    """
+    if isinstance(what, str) and is_study(what):
+        what = Study.open(what)
+    if isinstance(what, Study):
+        found = findings_of(what, storage_bytes_per_second)
+        return Audit(found.subject, [*_doubts(what, found.subject), *found])
+    if isinstance(what, str):
+        subject, results = what, _named(what)
+    elif isinstance(what, StoredRun | PublishedRow):
+        subject, results = _name(what), [what]
+    else:
+        results = list(what) if isinstance(what, Sequence) else [what]
+        subject = f"{len(results)} results"
+    _check(what, results)
+    rows = [one for one in results if isinstance(one, PublishedRow)]
+    runs = [one for one in results if isinstance(one, StoredRun)]
+    findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
+    return Audit(subject, findings)
+
+
+def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
+    """Return what is suspicious about a study's runs, without its doubts."""
+    diverged = _diverged(study)
+    try:
+        arms = finished_arms(study)
+    except NotEnoughDataError:
+        if not diverged:
+            raise
+        arms = {}
+    findings = [*_of_arms(arms, storage_bytes_per_second)]
+    for run in diverged:
+        # It ended early: what else it lacks follows from that.
+        findings += [one for one in run_findings(run) if one.code == "loss"]
+    return Audit(f"study {study.study_id}", findings)
+
+
+def _doubts(study: Study, subject: str) -> Iterator[Finding]:
+    """Yield why the study's report takes its answer back, by the same limits."""
+    what = "an answer"
+    try:
+        made = report_of_its_kind(study)
+        controls = made.controls
+        what = "rates and times" if made.untimed else what
+    except NotEnoughDataError:
+        controls = ()  # nothing can be compared
+    for one in every_doubt(study, controls):
+        of = "an answer" if one.code == "missing" else what
+        yield Finding(one.finding_code, subject, of, one.evidence)
+
+
+def _check(what: object, results: Sequence[object]) -> None:
+    if not results:
+        message = "what: there are 0 results, an audit needs at least 1; pass some."
+        raise NotEnoughDataError(message)
+    for one in results:
+        if not isinstance(one, StoredRun | PublishedRow):
+            message = (
+                f"what={what!r:.80} is or holds a value of type {type(one).__name__}, "
+                "not a run or published row; pass runs, rows, a study, or a name."
+            )
+            raise ConfigError(message)
+
+
+def _named(name: str) -> Sequence[Any]:
+    """Return the published rows or the run of that name."""
+    rows = published()
+    for field in ("series", "publisher"):
+        found = [row for row in rows if getattr(row, field) == name]
+        if found:
+            return found
+    try:
+        return [attach(name)]
+    except RunNotFoundError as error:
+        publishers = sorted({row.publisher for row in rows})
+        message = (
+            f"what={name!r} is not a publisher or series of nbkit.published(), and not "
+            "a run or study of the store; publishers are "
+            f"{', '.join(publishers)}.{suggest(name, publishers)}"
+        )
+        raise ConfigError(message) from error
+
+
+def _name(one: StoredRun | PublishedRow) -> str:
+    return one.label if isinstance(one, PublishedRow) else f"run {one.run_id}"
+
+
+def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+    if not rows:
+        return
+    rows = list(dict.fromkeys(rows))
+    labels = {row.series for row in rows if row.series is not None}
+    mates = [row for row in published() if row.series in labels and row not in rows]
+    for claim in claims_about(rows):
+        yield from claim_findings(claim)
+    yield from row_findings(rows, beside=mates)
+
+
+def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
+    """Return runs by what was asked of them, under the name of the first of each."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        fields = run.config.model_dump(mode="json", exclude=set(_OWN_FIELDS))
+        groups.setdefault(json.dumps(fields, sort_keys=True), []).append(run)
+    return {members[0].run_id: members for members in groups.values()}
+
+
+def _of_runs(
+    runs: Sequence[StoredRun], storage_bytes_per_second: float | None
+) -> Iterator[Finding]:
+    """Yield what is suspicious about runs of any arms, damaged ones among them."""
+    whole = []
+    for run in runs:
+        try:
+            found = [
+                *run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
+            ]
+        except (ConfigError, StoreError) as error:
+            if len(runs) == 1:
+                raise
+            yield Finding("damaged", _name(run), "a result", str(error))
+        else:
+            yield from found
+            whole.append(run)
+    yield from arm_findings(_arms(whole))
+
+
+def _diverged(study: Study) -> list[Run]:
+    """Return the runs that were ended because they were not finite."""
+    by_arm = study.runs_by_arm(diverged=True)
+    return [run for runs in by_arm.values() for run in runs if has_diverged(run)]
+
+
+def _of_arms(
+    arms: dict[str, list[Any]], storage_bytes_per_second: float | None
+) -> Iterator[Finding]:
+    for runs in arms.values():
+        for run in runs:
+            yield from run_findings(
+                run, storage_bytes_per_second=storage_bytes_per_second
+            )
+    yield from arm_findings(arms)

@@ -1,0 +1,128 @@
+"""The all-reduce measurement of a study: how fast devices exchange gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from IPython.display import display
+
+from nbkit import statistics
+from nbkit.reports.bandwidth_chart import AllReducePoint, allreduce_chart
+from nbkit.reports.parts import Figure, Note, Source, Table
+from nbkit.statistics import AllReduceTiming
+from nbkit.statistics import quantities as wording
+from nbkit.studies.devices import DeviceType
+from nbkit.studies.study import Study
+
+NCCL_TESTS = Source(
+    "nccl-tests, Performance reported by NCCL tests (bus bandwidth)",
+    "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
+)
+"""What bus bandwidth is."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """All-reduce bandwidth by message size."""
+
+    rows: Sequence[AllReduceTiming]
+    """One a message size; none where nothing was reduced."""
+    world_size: int
+    device_type: DeviceType
+    nnodes: int = 1
+    is_missing: bool = False
+    """Whether the study has planned it and it has not finished."""
+
+    @property
+    def note(self) -> Note:
+        """The largest bandwidth in a sentence, or why there is none."""
+        if self.is_missing:
+            return Note(["All-reduce: planned, but not finished."])
+        if not self.rows:
+            return Note(["All-reduce: not measured, there is only one device."])
+        best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
+        speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
+        nodes = f" on {self.nnodes} nodes" if self.nnodes > 1 else ""
+        sentence = (
+            f"All-reduce between {self.world_size} ranks{nodes}: up to {speed} GB/s "
+            f"bus bandwidth, with messages of {wording.size(best.message_bytes)}."
+        )
+        return Note([sentence])
+
+    @property
+    def table(self) -> Table:
+        """Time and bandwidth of every message size; call it only if there are rows."""
+        return Table(
+            "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
+            ["message", "median, ms", "quartiles, ms", "algorithm, GB/s", "bus, GB/s"],
+            [
+                [
+                    wording.size(row.message_bytes),
+                    f"{row.time_seconds * 1e3:.3g}",
+                    f"{row.time_seconds_q25 * 1e3:.3g} to "
+                    f"{row.time_seconds_q75 * 1e3:.3g}",
+                    wording.gigabytes(row.algorithm_bandwidth_bytes_per_second),
+                    wording.gigabytes(row.bus_bandwidth_bytes_per_second),
+                ]
+                for row in self.rows
+            ],
+            [
+                f"{self.rows[0].iterations} all-reduces of each size, one after the "
+                "other in one run; bandwidths are those of the median."
+            ],
+            {
+                name: [getattr(row, name) for row in self.rows]
+                for name in (
+                    "message_bytes",
+                    "time_seconds",
+                    "time_seconds_q25",
+                    "time_seconds_q75",
+                    "algorithm_bandwidth_bytes_per_second",
+                    "bus_bandwidth_bytes_per_second",
+                    "iterations",
+                )
+            },
+        )
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The chart; none where nothing was reduced."""
+        if not self.rows:
+            return []
+        chart = allreduce_chart(
+            [
+                AllReducePoint(
+                    self.world_size,
+                    row.message_bytes,
+                    row.bus_bandwidth_bytes_per_second,
+                    self.device_type,
+                    self.nnodes,
+                )
+                for row in self.rows
+            ]
+        )
+        return [Figure("All-reduce bus bandwidth by message size", chart)]
+
+    def _ipython_display_(self) -> None:
+        display(self.note)
+        for figure in self.figures:
+            display(figure)
+
+
+def bandwidth(study: Study) -> Bandwidth:
+    """Return what a study has measured of the all-reduce, once beside its arms.
+
+    Without such a measurement there are no rows.
+    """
+    arms, runs = study.arms, study.runs_by_arm()
+    planned = [name for name in study.once if arms[name].task == "allreduce"]
+    for run in (run for name in planned for run in runs[name]):
+        summary = run.summary
+        return Bandwidth(
+            [statistics.allreduce_timing(row) for row in run.metrics("allreduce")],
+            run.config.world_size,
+            "cuda" if summary.device_type == "cuda" else "cpu",
+            run.config.nnodes,
+        )
+    return Bandwidth([], 1, "cpu", is_missing=bool(planned))

@@ -1,0 +1,159 @@
+"""What bounds each arm of a study, for its report: a sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from statistics import median_low
+from typing import Any
+
+from nbkit.errors import StoreError
+from nbkit.plural import plural
+from nbkit.review.causes import Cause, Diagnosis
+from nbkit.review.diagnosis import diagnose, others_than
+from nbkit.store.runs import StoredRun
+
+_BETWEEN_JOBS = ("other-processes", "no-cpu")
+"""What jobs that are started together do to each other; each has its own GPUs."""
+
+
+class ArmsBoundBy:
+    """The diagnoses of every finished run of some arms.
+
+    Parameters
+    ----------
+    runs_by_arm
+        Finished runs by the name of their arm.
+    at_once
+        Arms that are started together, to disturb each other.
+    rounds
+        The runs of such arms that were started together: others disturb them, too.
+    """
+
+    def __init__(
+        self,
+        runs_by_arm: Mapping[str, Sequence[StoredRun]],
+        at_once: Collection[str] = (),
+        rounds: Iterable[Sequence[StoredRun]] = (),
+    ) -> None:
+        self._told = {
+            arm: [diagnose(run) for run in runs] for arm, runs in runs_by_arm.items()
+        }
+        there = {run.paths.root for runs in runs_by_arm.values() for run in runs}
+        by_others = {
+            job.paths.root: others
+            for jobs in rounds
+            if there & {job.paths.root for job in jobs}
+            and (others := _others_than(jobs))
+            for job in jobs
+        }
+        self._by_others = {
+            arm: [by_others.get(run.paths.root, []) for run in runs]
+            for arm, runs in runs_by_arm.items()
+        }
+        self._by_arm = {
+            arm: self._told[arm] if all(run.config.has_steps for run in runs) else []
+            for arm, runs in runs_by_arm.items()
+        }
+        self._at_once = at_once
+
+    def disturbed(self, without: Collection[str] = ()) -> dict[str, list[list[Cause]]]:
+        """Return what disturbed arms: all causes of each disturbed run, by arm.
+
+        An arm's number is the median over its runs, which holds as long as more than
+        half of them were left alone.
+        """
+        found: dict[str, list[list[Cause]]] = {}
+        for arm, told in self._told.items():
+            passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
+            each = (
+                [c for c in run.disturbances if c.code not in passed] + by_others
+                for run, by_others in zip(told, self._by_others[arm], strict=True)
+            )
+            found[arm] = [causes for causes in each if causes]
+        return {
+            arm: runs
+            for arm, runs in found.items()
+            if runs and 2 * len(runs) >= len(self._told[arm])
+        }
+
+    def in_every_arm(self, code: str) -> bool:
+        """Return whether a cause disturbed at least half of the runs of each arm."""
+        return all(
+            2 * sum(code in {one.code for one in run} for run in told) >= len(told)
+            for told in self._told.values()
+        )
+
+    def runs_of(self, arm: str) -> int:
+        """Return how many runs of an arm there are."""
+        return len(self._told[arm])
+
+    def notes(self) -> list[str]:
+        """Return what bounds each arm, and what its runs do not tell.
+
+        Arms on which nothing stands out are named together.
+        """
+        notes: list[str] = []
+        silent: dict[str, list[str]] = {}
+        if disturbed := self.disturbed():
+            notes.append(
+                f"What bounds {', '.join(disturbed)}: unknown, because the runs "
+                "were disturbed."
+            )
+        for arm, found in self._by_arm.items():
+            if not found or arm in disturbed:
+                continue
+            counted = self._counted(arm)
+            first = _first(counted)
+            if first is None:
+                unknown = next((one.unknown[0] for one in counted if one.unknown), "")
+                silent.setdefault(unknown, []).append(arm)
+                continue
+            code, one = first
+            count = sum(bool(each) and each[0].code == code for each in counted)
+            what = "run" if len(counted) == len(found) else "undisturbed run"
+            runs = f"{count} of {plural(len(counted), what)}"
+            notes.append(
+                f"What bounds {arm}: {one.bound_by}, in {runs}. {one[0].sentence}"
+            )
+        for unknown, arms in silent.items():
+            text = f" Not known: {unknown}" if unknown else ""
+            notes.append(f"What bounds {', '.join(arms)}: nothing stands out.{text}")
+        return notes
+
+    def _counted(self, arm: str) -> Sequence[Diagnosis]:
+        """Return the runs of an arm that nothing disturbed: they show what bounds it.
+
+        Of arms that disturb each other on purpose, all runs.
+        """
+        found = self._by_arm[arm]
+        if arm in self._at_once:
+            return found
+        return [one for one in found if not one.disturbances]
+
+    def to_dict(self) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """Return every run's diagnosis by arm, as JSON values."""
+        return {
+            arm: [one.to_dict() for one in found] for arm, found in self._by_arm.items()
+        }
+
+
+def _others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
+    with suppress(StoreError):  # of one that is in no arm here, and damaged
+        return others_than(jobs)
+    return []
+
+
+def _first(found: Sequence[Diagnosis]) -> tuple[str, Diagnosis] | None:
+    """Return what most runs name first, and the median one of those that do.
+
+    None where most name nothing.
+    """
+    codes = Counter(one[0].code if one else None for one in found)
+    code, _ = codes.most_common(1)[0]
+    if code is None:
+        return None
+    named = [one for one in found if one and one[0].code == code]
+    middle = median_low([one[0].weight for one in named])
+    return code, next(one for one in named if one[0].weight == middle)

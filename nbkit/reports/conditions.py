@@ -1,0 +1,171 @@
+"""Under which conditions a study was measured: how, where, when, on which images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbkit.datasets.passed_over import counted, in_words
+from nbkit.datasets.same_files import in_words as same_in_words
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.plural import plural
+from nbkit.reports.parts import Source
+from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
+
+WELCH = Source(
+    "B. L. Welch, The generalization of Student's problem when several different "
+    "population variances are involved, Biometrika 34 (1947)",
+    "https://doi.org/10.1093/biomet/34.1-2.28",
+)
+"""The interval of every ratio."""
+
+_MOST_NODES = 8
+_SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
+
+
+def conditions(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what all runs of a study have in common, and which runs they are."""
+    if not runs:
+        message = (
+            "the study has 0 finished runs, a report needs at least 1; run() it first."
+        )
+        raise NotEnoughDataError(message)
+    config = runs[0].config
+    largest = max(runs, key=lambda run: run.config.world_size)
+    worker, record = largest.worker, largest.record
+    packages = (record.get("environment") or {}).get("packages", {})
+    machine = record.get("machine") or {}
+    is_dali = config.loader == "dali" and config.data != "synthetic"
+    dali = [version for name, version in packages.items() if "dali" in name and version]
+    fields = (
+        *("model", "batch_size_per_gpu", "image_size", "memory_format", "data"),
+        *("loader", "steps", "warmup_steps", "seed"),
+    )
+    versions = ("torch", "cuda", "cudnn", "nccl", "backend")
+    return {
+        **{name: getattr(config, name) for name in fields},
+        "device_name": runs[0].summary.device_name,
+        **{name: worker.get(name) for name in versions},
+        **{name: packages.get(name) for name in ("nbkit", "torchvision")},
+        "dali": dali[0] if is_dali and dali else None,
+        "images": _images(runs),
+        "file_system": (record.get("storage") or {}).get("file_system"),
+        **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
+        "nodes": _nodes(runs),
+        "started": record["time"]["started"],
+        "oversubscribed": any(run.summary.oversubscribed for run in runs),
+        "run_ids": [run.run_id for run in runs],
+    }
+
+
+def how_measured(repeats: int) -> list[str]:
+    """Return which statistic and interval are shown, and in which order runs came."""
+    order = (
+        "Order: every arm once."
+        if repeats == 1
+        else f"Order: {repeats} process starts of every arm, the arms forward, then "
+        "backward, and so on, so that a steady drift of the machine affects all "
+        "equally."
+    )
+    return [
+        f"Images per second: {RATE_STATISTIC}.",
+        f"Intervals: {RATE_INTERVAL}.",
+        order,
+    ]
+
+
+def where_and_when(facts: Mapping[str, Any]) -> str:
+    """Return a sentence of the facts of `conditions`, and of ``study_id``."""
+    software = ", ".join(
+        f"{name} {facts[name]}" for name in _SOFTWARE if facts.get(name)
+    )
+    cpus = facts.get("usable_cpus")
+    where = f"host {facts.get('hostname') or 'unknown'}"
+    if nodes := facts.get("nodes"):
+        more = len(nodes) - _MOST_NODES
+        where = f"nodes {', '.join(nodes[:_MOST_NODES])}"
+        where += f" and {more} more" if more > 0 else ""
+    of_first = " on the first of them" if nodes and len(nodes) > 1 else ""
+    parts = [
+        f"{facts.get('device_name') or 'unknown device'} of {where}",
+        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs{of_first}",
+    ]
+    if facts.get("file_system"):
+        parts.append(f"data on {facts['file_system']}")
+    return (
+        f"Where and when: {', '.join(parts)}; "
+        f"{facts.get('started') or 'unknown time'}; "
+        f"{software or 'unknown software'}; study {facts.get('study_id')}."
+    )
+
+
+def describe_images(facts: Mapping[str, Any]) -> list[str]:
+    """Return which images were trained with; nothing of synthetic ones."""
+    images = facts.get("images")
+    if images is None:
+        return []
+    used = " and ".join(
+        f"{count:,} on {plural(ranks, 'rank')}"
+        for ranks, count in images["train"].items()
+    )
+    classes = plural(images["classes"], "class", "classes")
+    left_out = images["unreadable"]
+    unreadable = f", {left_out:,} of them unreadable and left out" if left_out else ""
+    lines = [
+        f"Images: {images['files']:,} of {classes}{unreadable}; "
+        f"an epoch trains with {used}, without an incomplete last batch."
+    ]
+    if empty := images.get("classes_without_training_images"):
+        have = "has" if empty == 1 else "have"
+        lines[0] += f" {empty:,} of {classes} {have} no training image."
+    if deep := images.get("deep"):
+        coarse = deep["coarse"]
+        few = f", {coarse:,} of them in 16 levels or fewer" if coarse else ""
+        are = "image is" if deep["count"] == 1 else "images are"
+        lines[0] += (
+            f" {deep['count']:,} {are} greyscale of more than 8 bits, shown in 8{few}."
+        )
+    if same := images.get("same_files"):
+        lines[0] += f" {same_in_words(same)}."
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
+    if passed_over := images.get("passed_over"):
+        kinds = in_words(passed_over["kinds"])
+        lines.append(f"Passed over: {counted(passed_over['kinds'])} ({kinds}).")
+    return lines
+
+
+def _nodes(runs: Sequence[Run]) -> list[str] | None:
+    """Return all nodes on which a scheduler started the runs; None without one."""
+    jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
+    return sorted({name for job in jobs for name in job.get("nodes") or []}) or None
+
+
+def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return how many images there were, and how many an epoch had at each size.
+
+    None unless all runs have the same ones.
+    """
+    every = [run.worker.get("data") or {} for run in runs]
+    one = every[0]
+    if not all(
+        each.get("unreadable") and each["fingerprint"] == one["fingerprint"]
+        for each in every
+    ):
+        return None
+    deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
+    same = one.get("same_files") or {"count": 0}
+    data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
+    passed_over = one.get("passed_over") or {"count": 0}
+    empty = one.get("classes_without_training_images")
+    return {
+        "files": one["fingerprint"]["files"],
+        "classes": one["num_classes"],
+        "unreadable": one["unreadable"]["count"],
+        **({"classes_without_training_images": empty} if empty else {}),
+        **({"notes": one["notes"]} if one.get("notes") else {}),
+        **({"deep": deep} if deep.get("count") else {}),
+        **({"same_files": same} if same["count"] else {}),
+        "train": {size: data[size]["train_images"] for size in sorted(data)},
+        **({"passed_over": passed_over} if passed_over["count"] else {}),
+    }

@@ -1,0 +1,291 @@
+"""Why a study cannot support its answer: the report then starts with it.
+
+The reasons come from what was recorded during the runs, and the limits are those below,
+whatever the runs have given: the answer cannot be chosen by choosing the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+
+from nbkit.errors import StoreError
+from nbkit.plural import plural
+from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.renderer import Report
+from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD, Cause
+from nbkit.review.cpu_checks import NO_CPU_SHARE
+from nbkit.review.findings import codes
+from nbkit.review.usable_arms import no_verdict_sentence
+from nbkit.statistics import NoiseFloor
+from nbkit.store.nonfinite import NonFinite
+from nbkit.store.paths import is_study
+from nbkit.store.record import damage_told
+from nbkit.store.runs import StoredRun
+from nbkit.studies.stored_study import StoredStudy
+
+CONTROL_LIMIT = WORTH_A_WORD
+"""What one configuration may differ from itself by, as a part, where its runs are too
+few to show a difference. Beyond it nothing that is compared with it means anything."""
+
+_TIME = f"{WORTH_A_WORD * 100:g} % of the time"
+_HALF = "in half of the runs of an arm"
+_LIMITS = {
+    "missing": "1 finished run of every arm",
+    "control": f"{CONTROL_LIMIT * 100:g} %, or its interval",
+    "other-gpu-processes": f"{WORTH_A_WORD * 100:g} % of the samples, {_HALF}",
+    "other-processes": f"{_TIME}, {_HALF}; on GPUs, of a rank that computes without "
+    f"waiting for images, {NO_CPU_SHARE * 100:g} %",
+    "throttled": f"{WORTH_A_WORD * 100:g} % of the rate, {_HALF}",
+    "no-cpu": f"{NO_CPU_SHARE * 100:g} % of the time, {_HALF}",
+}
+_IN_AUDIT = {
+    "missing": "missing-runs",
+    "control": "control-differs",
+    # An audit's own code "other-processes" is about GPUs.
+    "other-processes": "other-cpu-processes",
+}
+"""What an audit calls a reason, where it has another name for it."""
+
+_EMPTY = Report("", "")
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One reason not to believe an answer."""
+
+    code: str
+    """``missing``, ``control``, ``other-gpu-processes``, ``other-processes``,
+    ``throttled`` or ``no-cpu``."""
+    reason: str
+    """How much, in words that follow a colon."""
+    action: str
+    """What to do about it."""
+
+    @property
+    def finding_code(self) -> str:
+        """What an audit calls it."""
+        return _IN_AUDIT.get(self.code, self.code)
+
+    @property
+    def evidence(self) -> str:
+        """How much, and from where on it counts."""
+        return f"{self.reason}; limit: {_LIMITS[self.code]}"
+
+
+def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
+    """Return why an answer cannot be believed, the most important reason first."""
+    differing = [*_of_controls(controls)]
+    # A process that only holds memory changes nothing. A control shows that of one that
+    # was there in its runs, and so in the runs of every arm.
+    code = "other-gpu-processes"
+    is_clear = controls and not differing and bound_by.in_every_arm(code)
+    return [*differing, *_of_disturbances(bound_by, [code] if is_clear else [])]
+
+
+def without_runs(study: StoredStudy) -> list[Doubt]:
+    """Return a doubt where an arm has no run yet: what is asked cannot be compared."""
+    missing = study.missing
+    begun = {slot.arm for slot in {*study.order} - {*missing}}
+    without = dict.fromkeys(
+        slot.arm
+        for slot in missing
+        if slot.arm not in begun and slot.arm not in study.once
+    )
+    if not without:
+        return []
+    reason = f"{_finished(study)}, and none of {', '.join(without)}"
+    return [_doubt("missing", reason)]
+
+
+def so_far(study: StoredStudy) -> str:
+    """Return how many of a study's runs have finished; empty if all have."""
+    return f"So far, {_finished(study)}." if study.missing else ""
+
+
+def _finished(study: StoredStudy) -> str:
+    planned = len(study.order)
+    return f"{planned - len(study.missing)} of {planned} planned runs have finished"
+
+
+def lead_of(
+    study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
+) -> str:
+    """Return what takes the answer back, with every reason; empty if it stands."""
+    found = every_doubt(study, controls)
+    if not found:
+        return ""
+    return _in_full(instead_of_answer(study, found, Report("", "", untimed=untimed)))
+
+
+def lead_of_untimed(study: StoredStudy) -> str:
+    """Return what takes an answer back that no rate and no time enters."""
+    found = without_runs(study)
+    return _in_full(instead_of_answer(study, found, _EMPTY)) if found else ""
+
+
+def lead_of_runs(
+    runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
+) -> str:
+    """Return what takes back what runs without a study say; empty if it stands."""
+    shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
+    at_once = {arm for arm, studies in shared.items() if studies}
+    rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
+    found = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
+    return _in_full(told_first(_EMPTY, lost, found)) if found else ""
+
+
+def _shared_in(run: StoredRun) -> str | None:
+    """Return the study that started a run together with others; None if alone."""
+    with damage_told(run.paths.root):
+        tags = run.record.get("tags") or {}
+        return str(tags.get("study")) if tags.get("together") else None
+
+
+def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
+    if study_id is None or not is_study(study_id):
+        return []  # its runs were imported without it, or it was removed
+    with suppress(StoreError):
+        study = StoredStudy.open(study_id)
+        with damage_told(study.paths.root):
+            return study.rounds
+    return []
+
+
+def _in_full(told: Report) -> str:
+    return " ".join([told.answer, *told.notes])
+
+
+def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doubt]:
+    """Return why a study's answer cannot be believed, as `doubts`, from the store."""
+    runs = study.runs_by_arm()
+    arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
+    bound_by = ArmsBoundBy(arms, study.at_once, study.rounds)
+    return [*without_runs(study), *doubts(controls, bound_by)]
+
+
+def instead_of_answer(
+    study: StoredStudy, found: Sequence[Doubt], report: Report
+) -> Report:
+    """Return a report that says first what takes its answer back; itself if nothing."""
+    if not found:
+        return report
+    rest = "" if found[0].code == "missing" else so_far(study)
+    return told_first(report, not_finite(study), found, rest)
+
+
+def _with_doubtful_rates(report: Report, found: Sequence[Doubt]) -> Report:
+    """Return a report whose answer stands, with doubts beside its rates alone."""
+    notes = [f"Rates and times: not reliable: {o.reason}. {o.action}" for o in found]
+    reasons = [f"Not reliable: {one.reason}." for one in found]
+    tables = [
+        replace(table, notes=[*reasons, *table.notes])
+        if "images/s" in table.columns
+        else table
+        for table in report.tables
+    ]
+    result = {**report.result, "doubts_of_rates": [asdict(one) for one in found]}
+    return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
+
+
+def _of_disturbances(
+    bound_by: ArmsBoundBy, cleared: Collection[str]
+) -> Iterator[Doubt]:
+    """Yield each kind once, of the arm that it has cost most."""
+    disturbed = bound_by.disturbed(without=cleared)
+    for code in DISTURBANCES:
+        found = {
+            arm: causes
+            for arm, runs in disturbed.items()
+            if (causes := [one for run in runs for one in run if one.code == code])
+        }
+        if not found:
+            continue
+        worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
+        arm = max(worst, key=lambda arm: worst[arm].weight)
+        more = len(found) - 1
+        others = f" and {plural(more, 'more arm')}" if more else ""
+        where = f"{len(found[arm])} of {bound_by.runs_of(arm)} runs of {arm}{others}"
+        reason = f"{_clause(worst[arm].evidence)} ({where})"
+        yield _doubt(code, reason)
+
+
+def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
+    differing = [
+        one
+        for one in controls
+        if one.shows_difference or abs(one.ratio.estimate - 1) > CONTROL_LIMIT
+    ]
+    if differing:
+        worst = max(differing, key=lambda one: abs(one.ratio.estimate - 1))
+        yield _doubt("control", _clause(worst.in_brief))
+
+
+def _doubt(code: str, reason: str) -> Doubt:
+    """Return a doubt with the action that an audit names, too."""
+    return Doubt(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
+
+
+def _weight(cause: Cause) -> float:
+    return cause.weight
+
+
+def _clause(sentence: str) -> str:
+    """Return a sentence as a clause after a colon."""
+    return sentence[0].lower() + sentence[1:].rstrip(".")
+
+
+def told_first(
+    report: Report,
+    lost: Mapping[str, NonFinite],
+    found: Sequence[Doubt] = (),
+    unfinished: str = "",
+    *,
+    first: str = "",
+) -> Report:
+    """Return a report that begins with what makes its answer doubtful.
+
+    Of several reasons the first is said, and how many follow in the notes: what is not
+    finite, then the doubts, then runs without which the answer can stand.
+    """
+    is_untimed = bool(report.untimed) and all(one.code != "missing" for one in found)
+    if is_untimed and found and report.untimed == report.answer:
+        report, found = _with_doubtful_rates(report, found), ()
+    if not (lost or found or unfinished):
+        return report
+    lead = [*filter(None, [first or no_verdict_sentence(lost)])]
+    rest = [*filter(None, [unfinished])]
+    cannot = "These runs cannot support "
+    cannot += "rates or times" if is_untimed else "an answer"
+    said, *_ = [*lead, *(f"{cannot}: {one.reason}." for one in found), *rest]
+    each = [f"Doubt: {one.reason}. {one.action}" for one in found]
+    _, *below = [*lead, *each, *rest]
+    after = report.answer
+    if found:
+        after = f"{cannot}." if lead else found[0].action
+        after += f" Not affected: {report.untimed}" if is_untimed else ""
+    if below:
+        more = plural(len(below), "more reason" if found else "more remark")
+        said = f"{said.removesuffix('.')}; {more} below."
+    notes = [*below, *report.notes]
+    told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]
+    told += [f"Not reliable: {one.reason}." for one in found]
+    tables = list(report.tables)
+    if tables:
+        tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])
+    result = dict(report.result)
+    if lost:
+        result["not_finite"] = {arm: one.to_dict() for arm, one in lost.items()}
+    if found:
+        result["doubts"] = [asdict(one) for one in found]
+    return replace(
+        report,
+        answer=f"{said} {after}".rstrip(),
+        notes=notes,
+        below=below,
+        tables=tables,
+        result=result,
+    )

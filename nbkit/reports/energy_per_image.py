@@ -1,0 +1,29 @@
+"""Energy per image, from the energy counters of a run's GPUs."""
+
+from __future__ import annotations
+
+from nbkit import statistics
+from nbkit.review.energy import joules_between
+from nbkit.store.runs import StoredRun
+
+
+def joules_per_image(run: StoredRun) -> float | None:
+    """Return the energy of all the run's GPUs for one image, in joules.
+
+    Counted from the end of the first measured step to the end of the last one: start,
+    compilation and warm-up are long beside a short run, and are not what an image
+    costs. Evaluations and checkpoints between the steps are left out, as from the rate.
+    """
+    lines = run.metrics(None)
+    steps = statistics.measured_steps(lines)
+    if len(steps) < 2 or steps[0]["attempt"] != steps[-1]["attempt"]:
+        return None
+    begin, end = steps[0]["t"], steps[-1]["t"]
+    apart = [
+        (max(begin, line["t"] - line["duration_seconds"]), line["t"])
+        for line in lines
+        if line["kind"] in ("evaluation", "checkpoint") and begin < line["t"] <= end
+    ]
+    joules = joules_between(run, begin, end, apart)
+    images = sum(step["images"] for step in steps[1:])
+    return None if joules is None else joules / images

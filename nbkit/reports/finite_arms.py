@@ -1,0 +1,50 @@
+"""Which arms of a study stopped being finite, and the report if all did."""
+
+from __future__ import annotations
+
+from nbkit.reports.renderer import Report, Table
+from nbkit.review.usable_arms import earliest
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.stored_study import StoredStudy
+
+
+def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
+    """Return by arm where one of its runs first stopped being finite.
+
+    Of finished runs, and of those that ``stop_on_nonfinite`` has ended.
+    """
+    found = {
+        arm: earliest(run.nonfinite for run in runs)
+        for arm, runs in study.runs_by_arm(diverged=True).items()
+    }
+    return {arm: one for arm, one in found.items() if one is not None}
+
+
+def without_a_verdict(study: StoredStudy) -> Report:
+    """Return the report of a study in which nothing is left to compare.
+
+    Its baseline, or every arm, was ended because it was not finite.
+    """
+    runs = study.runs_by_arm(diverged=True)
+    table = Table(
+        "Runs",
+        ["arm", "state", "not finite", "learning rate", "run"],
+        [
+            [
+                arm,
+                str(run.state),
+                None if (found := run.nonfinite) is None else str(found),
+                f"{run.config.learning_rate:g}",
+                run.run_id,
+            ]
+            for arm, many in runs.items()
+            for run in many
+        ],
+    )
+    return Report(
+        title=f"{study.name}: nothing to compare",
+        answer="",
+        tables=[table],
+        result={"study_id": study.study_id},
+        next_step="lower learning_rate, or use another precision, and run it again",
+    )

@@ -1,0 +1,238 @@
+"""What a report is made of: notes, tables, figures and sources, each in every form.
+
+A table is text for the terminal, HTML for notebooks and pages, and CSV for other
+programs; a figure is a chart for viewers that can draw it, and a picture for the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import functools
+import html
+import io
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nbkit.reports import pictures
+from nbkit.statistics.quantities import UNKNOWN
+from nbkit.visible import visible
+
+MimeBundle = dict[str, Any]
+
+Lead: TypeAlias = Callable[[], str]
+"""Returns a first sentence, computed when it is shown; empty for nothing."""
+
+_MOST_COLUMNS = 9
+"""With more, cells take several lines, so that all columns are seen."""
+
+_NUMBER = re.compile(r"[<>≤≥≈~(]*\s*[+−-]?\s*\.?\d")
+"""How a cell with a number begins."""
+
+_PERCENT = re.compile(r"(?<=\d) %")
+"""Of a number, which it does not leave at the end of a line."""
+
+_COMMAND = re.compile(r"(papermill [^\n]*|nbkit\.Study\.open\(.*?\)\.resume\(\))")
+"""What a next step tells to run."""
+
+# Viewers that drop style sheets keep these.
+_LEFT = 'style="text-align: left"'
+_RIGHT = 'style="text-align: right"'
+_ONE_LINE = 'style="text-align: right; white-space: nowrap"'
+
+
+def escape(text: str) -> str:
+    """Return a text for a page, on which it can only be read."""
+    return _PERCENT.sub("\N{NO-BREAK SPACE}%", html.escape(visible(text, lines=True)))
+
+
+@dataclass(frozen=True)
+class Note:
+    """Sentences a reader should see, such as what could not be measured."""
+
+    sentences: Sequence[str]
+
+    def to_html(self) -> str:
+        """Return a paragraph, or a list of several sentences."""
+        if len(self.sentences) == 1:
+            return f"<p>{escape(self.sentences[0])}</p>"
+        items = (f"<li>{escape(sentence)}</li>" for sentence in self.sentences)
+        return f"<ul>{''.join(items)}</ul>"
+
+    def to_text(self) -> str:
+        """Return one line a sentence."""
+        return "\n".join(self.sentences)
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        return {"text/html": self.to_html(), "text/plain": self.to_text()}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number or a method comes from."""
+
+    text: str
+    url: str | None = None
+
+    def to_html(self) -> str:
+        """Return a link; the text alone where there is no address of the web."""
+        text = escape(self.text)
+        if self.url is None or not self.url.startswith(("https://", "http://")):
+            return text if self.url is None else f"{text}, {escape(self.url)}"
+        return f'<a href="{escape(self.url)}">{text}</a>'
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of finished text."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | None]]
+    """Cells in the order of the columns; None is unknown and shows as a dash."""
+    notes: Sequence[str] = ()
+    """What a reader of these numbers has to know."""
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The numbers of the text, one a row, by name with the unit at its end. They
+    are further columns of the CSV, and are not shown."""
+    lead: Lead | None = field(default=None, compare=False, repr=False)
+    """What a notebook says above a table that it shows by itself, such as that it
+    supports no answer; a report begins with that anyway."""
+
+    def to_html(self) -> str:
+        """Return a table that needs no style sheet to be read."""
+        caption = escape(self.caption)
+        columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
+        is_text = [not place or _is_text(one) for place, one in enumerate(columns)]
+        above = [_LEFT if it else _RIGHT for it in is_text]
+        styles = [_LEFT if it else _ONE_LINE for it in is_text]
+        head = _row(self.columns, 'th scope="col"', "th", above)
+        body = "".join(_row(row, "td", "td", styles) for row in self._filled())
+        notes = Note(self.notes).to_html() if self.notes else ""
+        kind = "wide many" if len(self.columns) > _MOST_COLUMNS else "wide"
+        # What scrolls has to take the keyboard's focus, and a name with it.
+        region = f'tabindex="0" role="region" aria-label="{caption}"'
+        return (
+            f'<div class="{kind}" {region}><table><caption {_LEFT}>{caption}</caption>'
+            f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{notes}"
+        )
+
+    def to_text(self) -> str:
+        """Return aligned columns, the first to the left, the others to the right."""
+        lines = [list(self.columns), *self._filled()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        rule = "-" * max(map(len, texts))
+        notes = ["", *self.notes] if self.notes else []
+        return "\n".join([self.caption, "", texts[0], rule, *texts[1:], *notes])
+
+    def to_csv(self) -> str:
+        """Return the table for other programs, as RFC 4180 defines it.
+
+        The columns as printed come first, then the exact numbers; unknown is an
+        empty field in both. Caption and notes are in the report.
+
+        References
+        ----------
+        https://www.rfc-editor.org/rfc/rfc4180
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\r\n")
+        writer.writerow([*self.columns, *self.values])
+        for number, row in enumerate(self.rows):
+            printed = ["" if cell in (None, UNKNOWN) else cell for cell in row]
+            writer.writerow([*printed, *(v[number] for v in self.values.values())])
+        return text.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "caption": self.caption,
+            "columns": list(self.columns),
+            "rows": [list(row) for row in self.rows],
+            "notes": list(self.notes),
+            "values": {name: list(column) for name, column in self.values.items()},
+        }
+
+    def _filled(self) -> list[list[str]]:
+        return [[UNKNOWN if c is None else c for c in row] for row in self.rows]
+
+    def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
+        html, text = self.to_html(), self.to_text()
+        if self.lead is not None and (lead := self.lead()):
+            html = f"<p><strong>{escape(lead)}</strong></p>{html}"
+            text = f"{lead}\n\n{text}"
+        return {"text/html": html, "text/plain": text}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, drawn once for every viewer."""
+
+    caption: str
+    chart: Any
+    """An Altair chart."""
+
+    @functools.cached_property
+    def png(self) -> bytes:
+        """The chart as a picture, for viewers that cannot draw it."""
+        return pictures.png(self.chart, scale=2)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Width and height to show the picture at; it has twice as many pixels."""
+        # The first chunk of a PNG: https://www.w3.org/TR/png-3/#11IHDR
+        width, height = struct.unpack(">II", self.png[16:24])
+        return {"width": width // 2, "height": height // 2}
+
+    def to_html(self) -> str:
+        """Return the picture inside the text; its title is part of it."""
+        caption = escape(self.caption)
+        data = base64.b64encode(self.png).decode()
+        return (
+            f'<figure><img alt="{caption}" width="{self.size["width"]}" '
+            f'src="data:image/png;base64,{data}"></figure>'
+        )
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[MimeBundle, MimeBundle]:
+        bundle = {
+            "application/vnd.vegalite.v5+json": self.chart.to_dict(),
+            "image/png": base64.b64encode(self.png).decode(),
+            "text/plain": f"[chart] {self.caption}",
+        }
+        return bundle, {"image/png": {**self.size, "alt": self.caption}}
+
+
+def with_commands(text: str) -> str:
+    """Return sentences as a page has them, each command in a block to copy."""
+    blocks = [part.strip() for part in _COMMAND.split(text)]
+    return "".join(
+        f"<pre><code>{escape(block)}</code></pre>"
+        if place % 2
+        else f"<p>{escape(block)}</p>"
+        for place, block in enumerate(blocks)
+        if block
+    )
+
+
+def _is_text(column: Sequence[str | None]) -> bool:
+    """Tell whether a column holds words alone, which stand to the left."""
+    known = [cell for cell in column if cell and cell != UNKNOWN]
+    return bool(known) and not any(map(_NUMBER.match, known))
+
+
+def _row(cells: Sequence[str], opened: str, tag: str, styles: Sequence[str]) -> str:
+    row = "".join(
+        f"<{opened} {style}>{escape(cell)}</{tag}>"
+        for cell, style in zip(cells, styles, strict=True)
+    )
+    return f"<tr>{row}</tr>"

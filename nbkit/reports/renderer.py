@@ -1,0 +1,358 @@
+"""The one report of nbkit's notebooks: the same text, tables and pictures everywhere.
+
+A report is static. It shows in a live notebook, in a saved one, on paper and as a
+separate page, and needs no network, no widget and no running kernel. Its result travels
+in the saved notebook as ``application/x.nbkit+json``. `nbkit.report` makes the report
+of a study.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nbformat
+from IPython.display import display
+
+from nbkit.errors import StoreError
+from nbkit.reports.parts import (
+    Figure,
+    MimeBundle,
+    Note,
+    Source,
+    Table,
+    escape,
+    with_commands,
+)
+from nbkit.statistics import NoiseFloor
+from nbkit.store.metrics import store_error
+from nbkit.store.record import read_json, replace_file, write_json
+from nbkit.visible import visible
+
+REPORT_SCHEMA = "nbkit.report/1"
+REPORT_MIME = "application/x.nbkit+json"
+"""Type of the output that carries a report's result in a saved notebook."""
+
+_ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
+_WITHOUT = "What was measured; it does not support an answer"
+_WITHOUT_TIMES = "What was measured; its rates and times do not support an answer"
+_PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76em; margin: 2em auto;
+       padding: 0 1em; background: Canvas; color: CanvasText; }
+h1 { font-size: 1.6em; line-height: 1.25; }
+h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
+.answer { font-size: 1.1em; font-weight: 600; }
+p, li { max-width: 58em; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-size: .94em;
+        font-variant-numeric: tabular-nums; }
+caption { font-weight: 600; padding: .4em 0; white-space: nowrap; }
+th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
+th { vertical-align: bottom; }
+:is(th, td):first-child { padding-left: 0; min-width: 8em; }
+/* Shadows at the edges where a table continues: what scrolls along covers them. */
+.wide { overflow-x: auto; margin: 1.6em 0 .4em;
+        background: linear-gradient(to right, Canvas 50%, transparent) left / 3em local,
+          linear-gradient(to left, Canvas 50%, transparent) right / 3em local,
+          linear-gradient(to right, #8888, transparent) left / .9em scroll,
+          linear-gradient(to left, #8888, transparent) right / .9em scroll;
+        background-repeat: no-repeat; }
+.wide::-webkit-scrollbar { height: .6em; }
+.wide::-webkit-scrollbar-thumb { background: #888a; border-radius: .3em; }
+.many :is(caption, td) { white-space: normal !important; }
+figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
+         width: fit-content; max-width: 100%; box-sizing: border-box; }
+img { display: block; max-width: 100%; height: auto; }
+/* A chart is drawn in dark ink on white. Turned over, its colours keep their hues. */
+@media screen and (prefers-color-scheme: dark) {
+  figure { filter: invert(.9) hue-rotate(180deg); }
+}
+li { margin: .2em 0; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6em 0; max-width: 64em;
+      padding: .6em .8em; border-radius: 6px; background: #8882; user-select: all; }
+@page { margin: 14mm; }
+@media print {
+  :root { color-scheme: light; }
+  body { max-width: none; margin: 0; padding: 0; font-size: 10.5px;
+         background: #fff; color: #000; }
+  h1, h2, caption, thead { break-after: avoid; }
+  tr, figure, li { break-inside: avoid; }
+  figure { padding: 0; }
+  img { max-height: 11cm; object-fit: contain; object-position: left; }
+  /* Paper does not scroll: cells of a wide table take several lines. */
+  .wide { overflow: visible; background: none; }
+  caption, td { white-space: normal !important; }
+  th, td { padding: .2em .35em; }
+  :is(th, td):first-child { min-width: 5em; }
+  .many { font-size: .85em; overflow-wrap: anywhere; }
+  table { max-width: 100%; }
+  a { color: inherit; text-decoration: none; }
+  .sources a::after { content: " (" attr(href) ")"; }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A question's answer with everything it rests on."""
+
+    title: str
+    answer: str
+    """One sentence, computed from the data."""
+    notes: Sequence[str] = ()
+    """What a reader has to know before believing the answer."""
+    below: Sequence[str] = ()
+    """Those of them that the answer refers to."""
+    tables: Sequence[Table] = ()
+    """The first one is the headline."""
+    figures: Sequence[Figure] = ()
+    """The first one is the answer as a picture."""
+    method: Sequence[str] = ()
+    """How it was measured: statistic, order, where and when."""
+    sources: Sequence[Source] = ()
+    """Of methods and of numbers that others published."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers, for programs."""
+    next_step: str = ""
+    """What to try now."""
+    controls: Sequence[NoiseFloor] = ()
+    """What configurations that were measured twice show; see `nbkit.reports.doubts`."""
+    untimed: str = ""
+    """The part of the answer, or all of it, that no rate and no time enters, such as a
+    loss: it stands whoever else used the machine."""
+
+    @property
+    def has_no_answer(self) -> bool:
+        """Whether the answer takes back what tables and charts show."""
+        return bool(self.result.get("doubts"))
+
+    def to_html(self) -> str:
+        """Return the report as a separate page."""
+        title = escape(self.title)
+        sources = "".join(f"<li>{one.to_html()}</li>" for one in _apart(self.sources))
+        parts = [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width">',
+            f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
+            f"<h1>{title}</h1>",
+            f'<p class="answer">{escape(self.answer)}</p>',
+            *self._shown(),
+            _section("How it was measured", self.method),
+            f'<h2>Sources</h2><ul class="sources">{sources}</ul>' if sources else "",
+            f"<h2>Next</h2>{with_commands(self.next_step)}" if self.next_step else "",
+            "</main></body></html>",
+        ]
+        return "\n".join(part for part in parts if part) + "\n"
+
+    def _shown(self) -> list[str]:
+        """Return notes, tables and figures; without an answer, the notes say why."""
+        notes = [Note(self.notes).to_html()] if self.notes else []
+        figures = [figure.to_html() for figure in self.figures]
+        tables = [table.to_html() for table in self.tables]
+        if self.has_no_answer:
+            without = _WITHOUT_TIMES if self.untimed else _WITHOUT
+            return [*notes, f"<h2>{without}</h2>", *tables, *figures]
+        return [*figures[:1], *tables[:1], *notes, *tables[1:], *figures[1:]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the pictures as JSON values."""
+        return {
+            "schema": REPORT_SCHEMA,
+            "title": self.title,
+            "answer": self.answer,
+            "notes": list(self.notes),
+            "tables": [table.to_dict() for table in self.tables],
+            "figures": [figure.caption for figure in self.figures],
+            "method": list(self.method),
+            "sources": [asdict(source) for source in self.sources],
+            "result": dict(self.result),
+            "next_step": self.next_step,
+        }
+
+    def save(self, folder: Path) -> SavedReport:
+        """Write the page, the result, every picture and every table; show them.
+
+        ``report.html``, ``result.json``, ``figures/*.png`` and ``tables/*.csv``. A
+        file is replaced as a whole. What an earlier report has left there and this one
+        has not is removed; other files in the folder are not touched.
+        """
+        pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
+        sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
+        # Drawn before the first file is replaced.
+        contents = {
+            **dict(zip(pictures, (one.png for one in self.figures), strict=True)),
+            **dict(zip(sheets, (one.to_csv() for one in self.tables), strict=True)),
+            _PAGE: self.to_html(),
+        }
+        page, result = folder / _PAGE, folder / _RESULT
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise store_error(folder, error, _ELSEWHERE) from error
+        before = _written_before(result)
+        for name, content in contents.items():
+            data = content.encode() if isinstance(content, str) else content
+            _replace(folder / name, data)
+        write_json(result, {**self.to_dict(), "files": list(contents)})
+        _remove(folder, before - contents.keys())
+        return SavedReport(
+            self,
+            page,
+            result,
+            tuple(folder / name for name in pictures),
+            tuple(folder / name for name in sheets),
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class SavedReport:
+    """A report in files; a notebook shows its first chart and its answer."""
+
+    report: Report
+    page: Path
+    """The report as a separate page."""
+    result: Path
+    """The report as JSON."""
+    figures: tuple[Path, ...] = ()
+    """Every chart as a picture (PNG), in the report's order."""
+    tables: tuple[Path, ...] = ()
+    """Every table for other programs (CSV), in the report's order."""
+
+    def bundle(self) -> MimeBundle:
+        """Return the answer, where the rest is, and the result for programs."""
+        report = self.report
+        rest = [*report.below, *self._places()]
+        step = f"Next: {report.next_step}" if report.next_step else ""
+        return {
+            "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
+            f"{Note(rest).to_html()}{with_commands(step)}",
+            "text/plain": "\n".join([report.answer, *rest, *filter(None, [step])]),
+            REPORT_MIME: {
+                **report.to_dict(),
+                "page": str(self.page),
+                "result_file": str(self.result),
+                "figure_files": [str(path) for path in self.figures],
+                "table_files": [str(path) for path in self.tables],
+            },
+        }
+
+    def __repr__(self) -> str:
+        lines = [self.report.answer, *self.report.below, *self._places()]
+        return visible("\n".join(lines), lines=True)
+
+    def _places(self) -> list[str]:
+        places = [f"Report: {self.page}", f"Result: {self.result}"]
+        if self.figures:
+            places.append(f"Charts: {self.figures[0].parent}")
+        if self.tables:
+            places.append(f"Tables: {self.tables[0].parent}")
+        return places
+
+    def _ipython_display_(self) -> None:
+        for figure in self.report.figures[: not self.report.has_no_answer]:
+            display(figure)
+        display(self.bundle(), raw=True)
+
+
+def _apart(sources: Sequence[Source]) -> list[Source]:
+    """Return the sources, those of one text with their addresses."""
+    found: list[Source] = []
+    for one in sources:
+        alike = {_place(it.url) for it in sources if it.text == one.text}
+        if len(alike) > 1:
+            rest = _place(one.url).removeprefix(os.path.commonpath(alike)).strip("/")
+            one = replace(one, text=f"{one.text}: {rest}" if rest else one.text)
+        found.append(one)
+    return found
+
+
+def _place(url: str | None) -> str:
+    return (url or "").partition("//")[2].strip("/")
+
+
+def _section(title: str, sentences: Sequence[str]) -> str:
+    return f"<h2>{title}</h2>{Note(sentences).to_html()}" if sentences else ""
+
+
+def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
+    """Return a file name for each caption, the same again for the same report."""
+    names: list[str] = []
+    for caption in captions:
+        slug = re.sub(r"[^a-z0-9]+", "-", caption.lower())[:60].strip("-") or folder
+        name, number = f"{folder}/{slug}.{ending}", 2
+        while name in names:
+            name, number = f"{folder}/{slug}-{number}.{ending}", number + 1
+        names.append(name)
+    return names
+
+
+def _written_before(result: Path) -> set[str]:
+    """Return the pictures and tables of the report in this folder."""
+    earlier = read_json(result)
+    if earlier is None:
+        return set()
+    if earlier.get("schema") != REPORT_SCHEMA:
+        message = (
+            f"{result} is not the result of a report, so it is not overwritten; use "
+            "another folder."
+        )
+        raise StoreError(message)
+    return {name for name in earlier.get("files", []) if _is_own(name)}
+
+
+def _is_own(name: object) -> bool:
+    """Return whether a name is one that a report gives to a picture or a table."""
+    if not isinstance(name, str):
+        return False
+    parts = PurePosixPath(name).parts
+    return len(parts) == 2 and parts[0] in (_FIGURES, _TABLES) and parts[1] != ".."
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+    except OSError as error:
+        raise store_error(path, error, _ELSEWHERE) from error
+
+
+def _remove(folder: Path, names: set[str]) -> None:
+    """Remove what an earlier report has written, and folders that it leaves empty."""
+    for name in names:
+        path = folder / name
+        try:
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        except OSError as error:
+            raise store_error(path, error, _ELSEWHERE) from error
+
+
+def read_report(notebook: Path) -> dict[str, Any]:
+    """Return the result that a saved notebook carries."""
+    content = nbformat.read(notebook, as_version=4)
+    for cell in reversed(content.cells):
+        for output in cell.get("outputs", []):
+            report = output.get("data", {}).get(REPORT_MIME)
+            if report is not None:
+                return report
+    # The error of an interrupted study says what reports it.
+    said = re.search(r"nbkit report ([\w-]+)", _errors(content))
+    message = (
+        f"{notebook} has 0 reports, 1 is needed; run the notebook to its end, or nbkit "
+        f"report {said[1] if said else 'STUDY'} answers from what has finished."
+    )
+    raise StoreError(message)
+
+
+def _errors(notebook: nbformat.NotebookNode) -> str:
+    """Return the tracebacks that a notebook shows."""
+    outputs = [one for cell in notebook.cells for one in cell.get("outputs", [])]
+    return "\n".join(line for one in outputs for line in one.get("traceback", []))

@@ -1,0 +1,1 @@
+"""Running a record again, and comparing runs."""

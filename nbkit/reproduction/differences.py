@@ -1,0 +1,228 @@
+"""What two arms of runs differ in, beside the ratio of their throughput."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from nbkit.review.usable_arms import earliest, no_verdict_sentence, usable_arms
+from nbkit.statistics import Ratio, ratio
+from nbkit.store.nonfinite import NonFinite
+from nbkit.store.runs import StoredRun
+from nbkit.visible import visible
+
+_PARTS = (
+    "configuration",
+    "entry",
+    "data",
+    "code",
+    "environment",
+    "machine",
+    "storage",
+    "devices",
+)
+
+# Names of this one run or process: they differ always and explain nothing.
+_OWN = {
+    "configuration": {"name"},
+    "code": {"diff", "dirty", "folder", "branch", "remote", "untracked"},
+    "environment": {"executable"},
+    "machine": {"network_cards", "rdma_ports"},
+    "storage": {"free_bytes"},
+}
+_NOTHING = "–"
+_LONGEST_TEXT = 60
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is compared of one run."""
+
+    run_id: str
+    images_per_second: float | None
+    """Images over the time of the measured steps, or the last that a function has
+    logged; None where nothing was measured."""
+    parts: Mapping[str, Mapping[str, Any]]
+    """Facts by part: configuration, entry (of a function or script), data, code,
+    environment, machine, storage, devices."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Text of what ran, by file: changes since the commit, cells, local modules."""
+    n_steps: int | None = None
+    """Measured steps of the rate; 0 if a function has logged it, None if it
+    is the largest of several batch sizes of inference."""
+    nonfinite: NonFinite | None = None
+    """Where its training stopped being finite."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact in which two arms differ."""
+
+    part: str
+    name: str
+    a: str
+    """A's value as text; several where A's own runs differ; ``–`` is unknown."""
+    b: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms of runs: how fast, and what else is different."""
+
+    a_name: str
+    b_name: str
+    ratio: Ratio | None
+    """A's throughput over B's; None where a run has measured none, was not finite, or
+    was disturbed."""
+    differences: tuple[Difference, ...]
+    code_diff: str = ""
+    """From A's code to B's as a unified diff, of the first run of each; empty where
+    both ran the same, or kept nothing of it."""
+    rates: str = ""
+    """Images per second of both, each with its n; empty where one has none."""
+    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """By arm, where a run stopped being finite."""
+    doubt: str = ""
+    """Why the runs cannot support an answer, as others disturbed them; empty if not."""
+
+    @property
+    def sentence(self) -> str:
+        """The ratio in words and of what it is one, or why there is none."""
+        if self.doubt:
+            return self.doubt
+        first = no_verdict_sentence(self.not_finite)
+        if self.ratio is not None:
+            first = self.ratio.sentence
+        if first:
+            return " ".join(filter(None, [first, self.rates]))
+        if self.rates:
+            return f"No ratio: a run has 0 images/s. {self.rates}"
+        return "No ratio: a run has no measured steps (images per second)."
+
+    def __str__(self) -> str:
+        if self.is_alike:
+            return f"{self.sentence}\nNothing else that is recorded differs."
+        parts = [self.sentence]
+        if self.differences:
+            names = self.a_name, self.b_name
+            parts.append(difference_table(self.differences, *names))
+        if self.code_diff:
+            parts.append(self.code_diff)
+        return visible("\n\n".join(parts), lines=True)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether nothing that is recorded differs but the outcome."""
+        return not (self.differences or self.code_diff)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def difference_table(
+    differences: Sequence[Difference], a_name: str, b_name: str
+) -> str:
+    """Return differences as lines of text with aligned columns."""
+    rows = [Difference("", "", a_name, b_name), *differences]
+    cells = [(row.part, row.name, shortened(row.a), shortened(row.b)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def compare_arms(
+    a: Sequence[RunFacts], b: Sequence[RunFacts], a_name: str = "A", b_name: str = "B"
+) -> Comparison:
+    """Compare two arms of runs."""
+    rates = [[run.images_per_second for run in arm] for arm in (a, b)]
+    known = [[rate for rate in arm if rate is not None] for arm in rates]
+    found, words = None, ""
+    lost = {
+        name: one
+        for name, arm in ((a_name, a), (b_name, b))
+        if (one := earliest(run.nonfinite for run in arm)) is not None
+    }
+    if known == rates:
+        above_zero = all(rate > 0 for arm in known for rate in arm)
+        if above_zero and usable_arms([a_name], lost, (b_name,)):
+            found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
+        of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
+        of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
+        words = f"Images/s: {of_a}; {of_b}."
+    found_differences = tuple(differences(a, b))
+    code_diff = _code_diff(a[0], b[0]) if a and b else ""
+    return Comparison(a_name, b_name, found, found_differences, code_diff, words, lost)
+
+
+def steps_of_rate(run: StoredRun) -> int | None:
+    """Return the steps over which a run's rate is measured; see `rates_in_words`."""
+    return None if run.config.task == "inference" else run.summary.n_steps
+
+
+def rates_in_words(
+    name: str, images_per_second: float, n_runs: int, n_steps: int | None
+) -> str:
+    """Return an arm's images per second, and what they are."""
+    digits = 1 if images_per_second >= 10 else 3
+    rate = f"{name} {images_per_second:,.{digits}f}"
+    if n_runs > 1:
+        return f"{rate} (median of {n_runs} runs)"
+    if n_steps is None:
+        return rate
+    of = f"over {n_steps:,} steps" if n_steps else "the last that was logged"
+    return f"{rate} ({of})"
+
+
+def _code_diff(a: RunFacts, b: RunFacts) -> str:
+    lines: list[str] = []
+    for name in sorted(a.code.keys() | b.code.keys()):
+        lines += difflib.unified_diff(
+            a.code.get(name, "").splitlines(),
+            b.code.get(name, "").splitlines(),
+            f"{a.run_id}/{name}",
+            f"{b.run_id}/{name}",
+            lineterm="",
+        )
+    return "\n".join(lines)
+
+
+def differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Difference]:
+    """Yield every fact in which two arms of runs differ."""
+    for part in _PARTS:
+        flat_a = [_flat(run.parts.get(part) or {}) for run in a]
+        flat_b = [_flat(run.parts.get(part) or {}) for run in b]
+        names = dict.fromkeys(name for flat in [*flat_a, *flat_b] for name in flat)
+        for name in names:
+            if name.partition(".")[0] in _OWN.get(part, set()):
+                continue
+            of_a, of_b = (
+                dict.fromkeys(flat.get(name, _NOTHING) for flat in arm)
+                for arm in (flat_a, flat_b)
+            )
+            # The same values in another order of runs do not differ.
+            if of_a.keys() != of_b.keys():
+                yield Difference(part, name, " | ".join(of_a), " | ".join(of_b))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested values as text, by dotted names."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{name}."))
+        else:
+            found[name] = _NOTHING if value is None else str(value)
+    return found
+
+
+def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return a text, cut with an ellipsis if it has more letters than that."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,0 +1,181 @@
+"""What a run that was run again says about the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from nbkit.reproduction.differences import (
+    Difference,
+    difference_table,
+    rates_in_words,
+    steps_of_rate,
+)
+from nbkit.review.usable_arms import earliest, no_verdict_sentence
+from nbkit.statistics import Ratio, Summary
+from nbkit.store.nonfinite import NonFinite
+from nbkit.store.runs import StoredRun
+from nbkit.visible import visible
+
+
+@dataclass(frozen=True)
+class LossComparison:
+    """The losses of steps that two runs have both recorded."""
+
+    run_id: str
+    """The run that is compared with the original."""
+    n_steps: int
+    """Steps that both have."""
+    first_step: int | None
+    """The first of them with another loss; None if all are equal to the last bit."""
+    original: float | None
+    """The original's loss of that step; None also where it was not finite."""
+    reproduced: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if not self.n_steps:
+            return "No step has a loss in both runs."
+        if self.first_step is None:
+            return f"The losses of {self.n_steps:,} steps are equal to the last bit."
+        text = (
+            f"The losses differ from step {self.first_step:,} on: "
+            f"{_number(self.original)} in the original, {_number(self.reproduced)} now"
+        )
+        if self.original is not None and self.reproduced is not None:
+            text += f" ({self.reproduced - self.original:+.3g})"
+        return f"{text}."
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A run, and the runs of the same record that followed."""
+
+    original: StoredRun
+    runs: tuple[StoredRun, ...]
+    """The new runs, in the order of their launches."""
+    differences: tuple[Difference, ...]
+    """What is recorded and not equal: A is the original, B are the new runs."""
+    ratio: Ratio | None
+    """Throughput of the new runs over the original's (and of the runs beside it in the
+    same arm of a study); None where a run has measured none, or was not finite."""
+    between_runs: Summary | None
+    """Images per second of the original's runs; its interval is None with one run."""
+    losses: LossComparison
+    """Of the new run that departs from the original first."""
+
+    @cached_property
+    def not_finite(self) -> dict[str, NonFinite]:
+        """Where the original, or a new run, stopped being finite."""
+        now = earliest(run.nonfinite for run in self.runs)
+        found = {"original": self.original.nonfinite, "reproduction": now}
+        return {name: one for name, one in found.items() if one is not None}
+
+    @property
+    def run(self) -> StoredRun:
+        """The first new run."""
+        return self.runs[0]
+
+    @property
+    def sentence(self) -> str:
+        """Ratio, rates, place among the original's runs, and losses, in words."""
+        parts = [self._speed(), self._place(), self.losses.sentence]
+        return " ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        if not self.differences:
+            return f"{self.sentence}\nNothing else that is recorded differs."
+        table = difference_table(self.differences, "original", "now")
+        return visible(f"{self.sentence}\n\n{table}", lines=True)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _speed(self) -> str:
+        if self.not_finite:
+            return f"{no_verdict_sentence(self.not_finite)} {self._rates()}".rstrip()
+        if self.ratio is not None:
+            return f"{self.ratio.sentence} {self._rates()}".rstrip()
+        return "No ratio: a run has no measured steps (images per second)."
+
+    def _rates(self) -> str:
+        rates = [run.summary.images_per_second for run in self.runs]
+        known = [rate for rate in rates if rate is not None]
+        beside = self.between_runs
+        if beside is None or not known:
+            return ""
+        of_now, of_then = steps_of_rate(self.run), steps_of_rate(self.original)
+        now = rates_in_words("reproduction", median(known), len(known), of_now)
+        then = rates_in_words("original", beside.median, beside.n, of_then)
+        return f"Images/s: {now}; {then}."
+
+    def _place(self) -> str:
+        """Say where the first new run is in what is known of the original."""
+        now, between = self.run.summary, self.between_runs
+        rate, steps = now.images_per_second, self.original.summary
+        if rate is None or between is None:
+            return ""
+        if between.ci_low is not None and between.ci_high is not None:
+            return (
+                f"The original's arm has {between.n} runs, whose typical value is "
+                f"{between.ci_low:,.1f} to {between.ci_high:,.1f} images/s "
+                f"({between.confidence * 100:g} % interval; single runs scatter more "
+                f"widely): {rate:,.1f} is "
+                f"{_where(rate, between.ci_low, between.ci_high)} it."
+            )
+        text = "The original is one run, so there is no interval between runs"
+        low, high = steps.images_per_second_q25, steps.images_per_second_q75
+        middle = now.images_per_second_median
+        if low is None or high is None or middle is None:
+            return f"{text}."
+        return (
+            f"{text}; half of its {steps.n_steps:,} steps had {low:,.1f} to "
+            f"{high:,.1f} images/s: {middle:,.1f} in the reproduction's median step is "
+            f"{_where(middle, low, high)} that."
+        )
+
+
+def compare_losses(original: StoredRun, runs: Sequence[StoredRun]) -> LossComparison:
+    """Return the losses of the run that departs from the original first.
+
+    Losses are those of steps, and what a function has logged as ``loss``.
+    """
+    of_original = _losses(original)
+    found = [_compare_losses(of_original, run) for run in runs]
+    far = 1 + max(of_original, default=0)
+    return min(found, key=lambda one: far if one.first_step is None else one.first_step)
+
+
+def _compare_losses(
+    original: dict[int, float | None], run: StoredRun
+) -> LossComparison:
+    losses = _losses(run)
+    common = sorted(original.keys() & losses.keys())
+    first = next((step for step in common if original[step] != losses[step]), None)
+    if first is None:
+        return LossComparison(run.run_id, len(common), None, None, None)
+    return LossComparison(
+        run.run_id, len(common), first, original[first], losses[first]
+    )
+
+
+def _losses(run: StoredRun) -> dict[int, float | None]:
+    losses: dict[int, float | None] = {}
+    for line in run.metrics(None):
+        values = line["values"] if line["kind"] == "log" else line
+        if line["kind"] in ("step", "log") and "loss" in values:
+            losses[line["step"]] = values["loss"]
+    return losses
+
+
+def _where(value: float, low: float, high: float) -> str:
+    if value < low:
+        return "below"
+    return "above" if value > high else "within"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else repr(value)

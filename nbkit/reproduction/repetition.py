@@ -1,0 +1,324 @@
+"""`reproduce`: run the record of a run again, and say how the outcome differs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.launch.code.provenance import describe_code, describe_environment
+from nbkit.launch.code.trust import permit_run
+from nbkit.launch.code.variables import rank_variables
+from nbkit.launch.run import Run, attach
+from nbkit.launch.submit import submit
+from nbkit.reading import read_file
+from nbkit.reproduction.comparison import code_facts, environment_facts, run_facts
+from nbkit.reproduction.differences import (
+    Difference,
+    RunFacts,
+    difference_table,
+    differences,
+)
+from nbkit.reproduction.outcome import Reproduction, compare_losses
+from nbkit.reproduction.planning import (
+    Code,
+    ReproductionPlan,
+    check_reproducible,
+)
+from nbkit.store.paths import RunPaths
+from nbkit.store.runs import create_run_folder
+from nbkit.studies.progress import Progress
+from nbkit.studies.study import Study
+from nbkit.telemetry.machine import describe_machine
+
+_NOTHING = "–"
+_MOST_WARNED = 20
+
+
+def reproduce(
+    run: Run | str,
+    *,
+    repeats: int = 1,
+    code: Code = "current",
+    strict: bool = False,
+    progress: bool = True,
+    trust: bool = False,
+) -> Reproduction:
+    """Repeat a run from its record, and compare the result with the original.
+
+    Blocks until the new runs have ended; an interrupt stops the current one.
+
+    Parameters
+    ----------
+    run
+        A finished run, or its id. Its stored configuration, and its function with the
+        arguments or its script, are used.
+    repeats
+        Number of new runs, one after the other, called ``again: NAME``. With one run
+        on a side there is no interval between runs; a verdict needs five.
+    code
+        ``current`` imports modules from where they are now. ``original`` writes the
+        files of the original's git commit with its saved diff into the new run's
+        folder, and functions and scripts import from there; your checkout does not
+        change. Untracked files are not kept.
+    strict
+        Raise if anything that is recorded differs: before the first run starts, or
+        after it for what only a run shows.
+    progress
+        Show the progress.
+    trust
+        Also execute another user's run; what it executes is printed first.
+
+    Returns
+    -------
+    Reproduction
+        ``run``, ``runs``, ``differences``, ``ratio``, ``losses``, ``sentence``;
+        printed as a table.
+
+    Raises
+    ------
+    RunError
+        If the run has not finished, needs ``trust``, or cannot be run here (its files
+        are incomplete, or its function was made by another version of Python); or with
+        `strict`.
+    ConfigError
+        If its data does not exist.
+    RunFailedError, RunStoppedError
+        If a new run fails, or is stopped.
+
+    Warns
+    -----
+    UserWarning
+        If packages, Python, code or the machine differ; the text has both values.
+
+    Notes
+    -----
+    A run executes what its author wrote: trust runs of people you trust only.
+
+    Examples
+    --------
+    >>> nbkit.reproduce(nbkit.runs()[0]).sentence  # doctest: +SKIP
+    """
+    original = attach(run) if isinstance(run, str) else run
+    if not isinstance(original, Run):
+        message = f"run={original!r:.60} is not a run; pass one of runs_by_arm()."
+        raise ConfigError(message)
+    check_reproducible(original, repeats, code)
+    permit = permit_run(original.paths, trust=trust)
+    plan = ReproductionPlan.of(original, code, permit)
+    before = [*_differences_now(plan)]
+    if before:
+        table = difference_table(before[:_MOST_WARNED], "original", "now")
+        if len(before) > _MOST_WARNED:
+            table += f"\n… and {len(before) - _MOST_WARNED} more"
+        message = f"not all is as it was for run {original.run_id}:\n{table}"
+        if strict:
+            _refuse(message)
+        warnings.warn(message, stacklevel=2)
+    shown = Progress(f"reproduce {original.run_id}", repeats, quiet=not progress)
+    runs: list[Run] = []
+    for number in range(repeats):
+        shown.start(f"run {number + 1}")
+        runs.append(_run_once(plan, shown))
+        if strict and (after := _all_differences(plan, runs, before)):
+            table = difference_table(after, "original", "now")
+            _refuse(f"run {runs[-1].run_id} is not as {original.run_id} was:\n{table}")
+    shown.close()
+    return _reproduction(plan, runs, before)
+
+
+def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
+    """Launch, and wait for the end."""
+    run = _launch(plan)
+    try:
+        run.wait(on_poll=shown.poll)
+    except BaseException as error:
+        if not run.state.is_final:
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            run.stop(by="interrupt" if is_interrupt else "an error of the notebook")
+        raise
+    finally:
+        shown.end(run)
+    return run
+
+
+def _launch(plan: ReproductionPlan) -> Run:
+    original, entry, cwd = plan.original, plan.entry, plan.cwd
+    tags = {"reproduces": original.run_id}
+    paths = create_run_folder(plan.config)
+    try:
+        if plan.checkout is not None and entry is not None:
+            plan.checkout.write(paths.worktree, original)
+            entry = plan.checkout.moved(entry, paths.worktree)
+            cwd = plan.checkout.folder(paths.worktree)
+            tags["commit"] = plan.checkout.commit
+        if entry is not None:
+            entry.write(paths)
+        submit(
+            plan.config,
+            paths,
+            plan.permit,
+            attempt=0,
+            on_owner_exit="stop",
+            origins=original.submission.get("origins", {}),
+            tags=tags,
+            cwd=cwd,
+        )
+    except BaseException:
+        # A supervisor that finds its folder gone ends by itself.
+        shutil.rmtree(paths.root, ignore_errors=True)
+        raise
+    return Run(paths.root)
+
+
+def _reproduction(
+    plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
+) -> Reproduction:
+    original = plan.original
+    beside = [one.summary.images_per_second for one in _same_arm(original)]
+    rates = [one.summary.images_per_second for one in runs]
+    known = [[rate for rate in arm if rate] for arm in (rates, beside)]
+    ratio = None
+    if known == [rates, beside] and not any(run.nonfinite for run in (original, *runs)):
+        ratio = statistics.ratio(
+            known[0], known[1], a_name="reproduction", b_name="original"
+        )
+    return Reproduction(
+        original=original,
+        runs=tuple(runs),
+        differences=tuple(_all_differences(plan, runs, before)),
+        ratio=ratio,
+        between_runs=statistics.summarise(known[1]) if known[1] else None,
+        losses=compare_losses(original, runs),
+    )
+
+
+def _same_arm(original: Run) -> list[Run]:
+    """Return the runs of the original's arm, if a study has made it, else itself."""
+    tags = original.record.get("tags") or {}
+    if "study" in tags and "arm" in tags:
+        try:
+            arm = Study.open(tags["study"]).runs_by_arm().get(tags["arm"], [])
+        except StoreError:
+            arm = []  # the study's folder was removed
+        if original.run_id in [run.run_id for run in arm]:
+            return arm
+    return [original]
+
+
+# What differs
+
+
+def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
+    """Yield what is known to differ before a run starts."""
+    record = plan.original.record
+    variables = rank_variables(plan.original.config, plan.original.paths)
+    with tempfile.TemporaryDirectory() as folder:
+        here = RunPaths(Path(folder))
+        now = {
+            "code": code_facts(describe_code(plan.cwd, here), here),
+            "environment": environment_facts(describe_environment(here, variables)),
+            "machine": describe_machine(gpus=False),
+        }
+        packages = _packages(here)
+    then = {
+        "code": code_facts(record.get("code") or {}, plan.original.paths),
+        "environment": environment_facts(record.get("environment") or {}),
+        "machine": record.get("machine") or {},
+    }
+    if plan.config.engine != "local":
+        # The machine of a job, and what Slurm gives it, is known once that has run.
+        for facts in (now, then):
+            del facts["machine"]
+            given = facts["environment"]["variables"]
+            rest = {k: v for k, v in given.items() if not k.startswith("SLURM")}
+            facts["environment"]["variables"] = rest
+    found = differences(
+        [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
+    )
+    yield from _counted(plan, found)
+    yield from _differences_of_packages(_packages(plan.original.paths), packages)
+    yield from _differences_of_code(plan)
+
+
+def _all_differences(
+    plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
+) -> list[Difference]:
+    """Return what the runs have recorded, and what only was seen before them."""
+    facts = [run_facts(run) for run in runs]
+    found = [*_counted(plan, differences([run_facts(plan.original)], facts))]
+    only_before = (
+        *("packages", "source", "folder"),
+        *("uncommitted changes", "untracked files"),
+    )
+    return [*found, *(one for one in before if one.part in only_before)]
+
+
+def _counted(
+    plan: ReproductionPlan, found: Iterator[Difference]
+) -> Iterator[Difference]:
+    for one in found:
+        # Every package is compared apart. The code of then is equal by its making,
+        # and is outside of any checkout.
+        is_package = one.part == "environment" and one.name.startswith("packages.")
+        if not is_package and not (one.part == "code" and plan.checkout is not None):
+            yield one
+
+
+def _packages(paths: RunPaths) -> dict[str, str]:
+    try:
+        lines = read_file(paths.code / "packages.txt").decode().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: version for name, _, version in (x.partition("==") for x in lines)}
+
+
+def _differences_of_packages(
+    then: dict[str, str], now: dict[str, str]
+) -> Iterator[Difference]:
+    for name in sorted(then.keys() | now.keys()):
+        of_then, of_now = then.get(name, _NOTHING), now.get(name, _NOTHING)
+        if of_then != of_now:
+            yield Difference("packages", name, of_then, of_now)
+
+
+def _differences_of_code(plan: ReproductionPlan) -> Iterator[Difference]:
+    if plan.checkout is not None:
+        code: dict[str, Any] = plan.original.record.get("code") or {}
+        if code.get("dirty") is None and code.get("diff") is None:
+            yield Difference("uncommitted changes", "diff", _NOTHING, "not kept")
+        if code.get("untracked") != 0:
+            number = code.get("untracked")
+            text = _NOTHING if number is None else str(number)
+            yield Difference("untracked files", "number", text, "not kept")
+        return
+    launched_in = plan.original.submission.get("cwd")
+    if launched_in != str(plan.cwd):
+        yield Difference("folder", "cwd", launched_in or _NOTHING, str(plan.cwd))
+    if plan.entry is None:
+        return
+    for path, source in plan.entry.description["sources"].items():
+        # Cells and the script are run as they were kept.
+        if source["file"].startswith("modules/"):
+            then = _hash(plan.entry.sources[source["file"]])
+            try:
+                now = _hash(Path(path).read_bytes())
+            except OSError:
+                now = _NOTHING
+            if then != now:
+                yield Difference("source", path, then, now)
+
+
+def _hash(content: bytes) -> str:
+    return f"sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def _refuse(message: str) -> None:
+    text = f"{message}\nMake it equal, or omit strict."
+    raise RunError(text)

@@ -1,0 +1,1 @@
+"""What a run's files say about it: findings, bottlenecks, bounds, energy."""

@@ -1,0 +1,287 @@
+"""How each cause is found: arithmetic on what a run's files say, nothing else.
+
+A cause is named from a tenth of the measured time on. Where the time of a part is
+known, leaving it out wins at most ``1 / (1 - share)``; that is an upper end, since
+what the part hid may become visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from nbkit.review.causes import WORTH_A_WORD, Cause, Gain, at_most
+from nbkit.review.cpu_checks import (
+    SATURATED,
+    busy_share,
+    few_cpus,
+    filled_share,
+    no_cpu,
+    other_processes,
+)
+from nbkit.review.facts import Facts, RankTimes
+
+_FREE = 0.5
+"""Share of the CPUs that it may use below which a run has too few loading processes."""
+
+Check = Callable[[Facts], Iterator[Cause]]
+
+
+def run_causes(facts: Facts) -> Iterator[Cause]:
+    """Yield what the times of the ranks and the host's CPUs say."""
+    if facts.ranks:
+        # What bounds the passes of an inference is not asked.
+        for check in _OTHERS if facts.is_inference else _CHECKS:
+            yield from check(facts)
+
+
+def _input(facts: Facts) -> Iterator[Cause]:
+    share = facts.lost_to_input
+    if share < WORTH_A_WORD:
+        return
+    who, first = _everyone(facts), facts.ranks[0]
+    waited = share * first.total_seconds / first.steps
+    busy = busy_share(facts)
+    others = share - facts.least_data_wait
+    slowest = ""
+    if others > 0:
+        slowest = f", {others * 100:.0f} % for those of the slowest rank"
+    cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f} % busy."
+    idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
+    known = [part for part in idle if part is not None]
+    # A GPU that is emulated does nothing anyway.
+    if known and max(known) > 0 and not facts.is_load:
+        seen = f"{max(known) * 100:.0f} % of the samples"
+        cpus += f" A GPU read 0 % utilization in {seen}."
+    yield Cause(
+        "input",
+        share,
+        f"{who} waited for images in {share * 100:.0f} % of the measured time"
+        f"{slowest}, {waited * 1e3:,.3g} ms a step.{cpus}",
+        _mend_input(facts),
+        at_most(share, "the waiting left out"),
+    )
+
+
+def _mend_input(facts: Facts) -> str:
+    config = facts.config
+    workers = (config.get("loader_config") or {}).get("num_workers")
+    if config.get("data", "synthetic") == "synthetic":
+        return "look at what else this host computes; synthetic images cost nothing."
+    if config.get("loader") == "naive":
+        return "loader='torch', which decodes ahead in separate processes."
+    filled = filled_share(facts)
+    if filled is not None and filled >= SATURATED:
+        return (
+            "let the CPUs decode less: images stored in the size they are trained at "
+            "(nbkit.datasets.pack), or loader='dali' on GPUs."
+        )
+    if workers is not None and (filled is None or filled < _FREE):
+        more = max(2 * workers, 2)
+        return f"loader_config={{'num_workers': {more}}} instead of {workers}."
+    if filled is None:
+        return "measure the storage; how busy its CPUs were is not known."
+    if filled < _FREE:
+        return "measure the storage: CPUs were free while images were waited for."
+    busy = f"{filled * 100:.0f} % busy"
+    return f"measure the storage: the CPUs that it may use were {busy}."
+
+
+def _slow_rank(facts: Facts) -> Iterator[Cause]:
+    """Find a rank that the others wait for.
+
+    Usually they wait for it in the exchange. A rank 0 whose input is late makes them
+    wait earlier: they get its buffers at the beginning of the forward pass.
+    """
+    if not facts.all_ranks or len(facts.ranks) < 2:
+        return
+    slow, excess = _latest(facts, lambda rank: rank.own_share)
+    hungry, wait_excess = _latest(
+        facts, lambda rank: rank.share(rank.data_wait_seconds) or 0.0
+    )
+    if wait_excess > max(excess, WORTH_A_WORD):
+        slow, excess = hungry, wait_excess
+    if excess < WORTH_A_WORD:
+        return
+    reason, change = _why_slow(facts, slow, excess)
+    yield Cause(
+        "slow-rank",
+        excess,
+        f"Rank {_where(slow)} needs {excess * 100:.0f} % of the step longer than the "
+        f"median of the other {len(facts.ranks) - 1}, which wait for it{reason}.",
+        change,
+        at_most(excess, "that rank as fast as the others"),
+    )
+
+
+def _latest(
+    facts: Facts, value: Callable[[RankTimes], float]
+) -> tuple[RankTimes, float]:
+    """Return the rank with the highest value, and by how much it is the highest."""
+    highest = max(facts.ranks, key=value)
+    others = [value(rank) for rank in facts.ranks if rank is not highest]
+    return highest, value(highest) - median(others)
+
+
+def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
+    """Return why a rank is slow and what to try, by what it has more of."""
+
+    def more(part: str) -> float:
+        mine = slow.share(getattr(slow, part))
+        others = [
+            share
+            for rank in facts.ranks
+            if rank is not slow
+            and (share := rank.share(getattr(rank, part))) is not None
+        ]
+        return 0.0 if mine is None or not others else mine - median(others)
+
+    if more("data_wait_seconds") > excess / 2:
+        return (
+            ": it waits for its images",
+            f"look at what rank {_where(slow)} reads, and give its loading processes "
+            "as many CPUs as those of the others.",
+        )
+    if (queued := more("cpu_queue_seconds")) > excess / 3:
+        cpus = _cpus_in_words(slow)
+        return (
+            f": it was ready and had no CPU in {queued * 100:.0f} % more of the time, "
+            f"so that something else runs on {cpus}",
+            f"end what else runs on {cpus}, or move it to other CPUs.",
+        )
+    if clocks := _lower_clock(facts, slow):
+        return (
+            f": its GPU ran {clocks * 100:.0f} % of the highest clock below the "
+            "others'",
+            "look at that GPU's temperature and power limit (nvidia-smi -q -d "
+            "PERFORMANCE), or leave it out (devices=...).",
+        )
+    used = slow.share(slow.cpu_seconds)
+    spent = "" if used is None else f", with {used:.2f} CPUs busy"
+    return (
+        f": it computes longer{spent}",
+        f"run rank {_where(slow)} on another device or other CPUs: if the slowness "
+        "stays with the rank, its work is what is larger.",
+    )
+
+
+def _lower_clock(facts: Facts, slow: RankTimes) -> float | None:
+    """Return how much more of its clock a rank's GPU has lost; None if it has not."""
+    gpus = facts.load.gpus if facts.load else ()
+    own = [one.get("uuid") for one in facts.devices if one.get("rank") == slow.rank]
+    mine = next((gpu.clock_lost for gpu in gpus if gpu.uuid in own), None)
+    others = [
+        gpu.clock_lost
+        for gpu in gpus
+        if gpu.uuid not in own and gpu.clock_lost is not None
+    ]
+    if mine is None or not others or mine - median(others) < WORTH_A_WORD / 2:
+        return None
+    return mine - median(others)
+
+
+def _communication(facts: Facts) -> Iterator[Cause]:
+    share = facts.least_communication
+    # Without gradients, ranks wait for images of each other: that is `_input`.
+    if share < WORTH_A_WORD or facts.is_load:
+        return
+    change = "twice the batch_size_per_gpu, or gradient_accumulation_steps=2"
+    unsure = (
+        ""
+        if facts.all_ranks
+        else " Rank 0 cannot distinguish that from a slower rank; the ranks' own times "
+        "are known at the end of a run."
+    )
+    yield Cause(
+        "communication",
+        share,
+        f"{_everyone(facts)} waited for the exchange of gradients in "
+        f"{share * 100:.0f} % of the measured time, with nothing left to compute."
+        f"{unsure}",
+        f"{change}: half as many exchanges for the same images.",
+        Gain(
+            high=1 / (1 - min(share, 0.99)),
+            low=1 / (1 - share / 2),
+            how="half of the waiting left out, at the most all of it",
+        ),
+    )
+
+
+def _batch(facts: Facts) -> Iterator[Cause]:
+    update = facts.update_share or 0.0
+    idle = _idle_for_no_reason(facts)
+    if update < WORTH_A_WORD and idle < 2 * WORTH_A_WORD:
+        return
+    batch = facts.worker.get("batch_size_per_gpu")
+    size = "the batch" if batch is None else f"{batch} images a rank"
+    evidence = []
+    if update >= WORTH_A_WORD:
+        evidence.append(
+            f"With {size}, updating the weights is {update * 100:.0f} % of a step "
+            "(median)."
+        )
+    if idle >= 2 * WORTH_A_WORD:
+        evidence.append(
+            f"No kernel ran in {idle * 100:.0f} % of the time with {size}, although "
+            "neither input nor exchange was waited for: the host issues work too "
+            "slowly."
+        )
+    share = max(update, idle)
+    yield Cause(
+        "batch",
+        share,
+        " ".join(evidence),
+        "twice the batch_size_per_gpu (with the learning rate for it)"
+        + (", or compile=True." if facts.on_gpus else "."),
+        Gain(
+            high=2.0,
+            low=1 / (1 - share / 2),
+            how="that time halved for an image, at the most all of the step",
+        ),
+    )
+
+
+def _idle_for_no_reason(facts: Facts) -> float:
+    """Return in which part of the time GPUs ran no kernel and nothing was waited for.
+
+    A utilization is a share of 1/6 to 1 s in which any kernel ran: pauses of
+    microseconds show in it, a GPU that is filled badly does not. A GPU that is
+    emulated sleeps, and that tells nothing.
+    """
+    busy = [gpu.busy_share for gpu in facts.load.gpus] if facts.load else []
+    known = [share for share in busy if share is not None]
+    if not facts.on_gpus or not known or facts.is_load:
+        return 0.0
+    waits = facts.least_data_wait, facts.least_communication
+    return 0.0 if max(waits) >= WORTH_A_WORD else max(0.0, 1 - max(known))
+
+
+def _everyone(facts: Facts) -> str:
+    if len(facts.ranks) > 1:
+        return "Every rank"
+    return "Rank 0" if facts.world_size > 1 else "It"
+
+
+def _where(rank: RankTimes) -> str:
+    return f"{rank.rank} on {rank.node}" if rank.node else f"{rank.rank}"
+
+
+def _cpus_in_words(rank: RankTimes) -> str:
+    numbers = list(rank.cpus or ())
+    where = f" of {rank.node}" if rank.node else ""
+    if not 0 < len(numbers) <= 8:
+        return f"its CPUs{where}"
+    plural = "s" if len(numbers) > 1 else ""
+    return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
+
+
+_OTHERS: tuple[Check, ...] = (other_processes, no_cpu)
+_CHECKS: tuple[Check, ...] = (
+    # Before the input, which it explains: of equals, the first stays the first.
+    few_cpus,
+    _input,
+    _slow_rank,
+    _communication,
+    _batch,
+    *_OTHERS,
+)

@@ -1,0 +1,194 @@
+"""Causes that GPUs tell: others on them, clocks, layout, what their memory allows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from statistics import fmean
+
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.references.rows import published_pairs
+from nbkit.review.bounds import Fusion, resnet50_bound
+from nbkit.review.causes import WORTH_A_WORD, Cause, Gain, at_most
+from nbkit.review.facts import Facts
+from nbkit.review.row_checks import has_convolutions
+from nbkit.review.samples import GpuLoad
+
+_NEAR_BOUND = 0.5
+"""Half of what memory allows and more is where well-tuned code is: the best published
+reaches two thirds of it and more."""
+
+_bound = functools.cache(resnet50_bound)
+"""A live view asks again and again."""
+
+
+def gpu_causes(facts: Facts) -> Iterator[Cause]:
+    """Yield what a run's GPUs say; nothing of a run on CPUs."""
+    if facts.on_gpus and facts.ranks:
+        for check in _OTHERS if facts.is_inference else _CHECKS:
+            yield from check(facts)
+
+
+def _others(facts: Facts) -> Iterator[Cause]:
+    """Find others that stay: one that looks in for a moment costs next to nothing.
+
+    How long they stayed is in the samples alone, not in the record.
+    """
+    shares = (facts.load.strangers if facts.load else None) or ()
+    staying = [share for share in shares if share >= WORTH_A_WORD]
+    if count := len(staying):
+        plural = "es that are" if count > 1 else " that is"
+        seen = f"{max(staying) * 100:.0f} % of the samples"
+        yield Cause(
+            "other-gpu-processes",
+            None,
+            f"{count} process{plural} not the run's own on its GPUs, in {seen}"
+            + (" at the most." if count > 1 else "."),
+            "GPUs that no other process uses (devices=...; the sidebar and nvidia-smi "
+            "show which are in use).",
+            None,
+        )
+
+
+def _throttled(facts: Facts) -> Iterator[Cause]:
+    slowed = [gpu for gpu in _gpus(facts) if (gpu.slowed_share or 0) >= WORTH_A_WORD]
+    if slowed:
+        worst = max(slowed, key=lambda gpu: (gpu.clock_lost or 0, gpu.slowed_share))
+        lost, reasons = worst.clock_lost, ", ".join(worst.slowing_reasons)
+        yield Cause(
+            "throttled",
+            None,
+            f"The clocks of {_counted(slowed, facts)} were held down ({reasons}) in "
+            f"{(worst.slowed_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
+            "cool the GPUs: fans, air and dust; nvidia-smi -q -d PERFORMANCE says what "
+            "holds them down.",
+            at_most(lost, "the highest clock all the time") if lost else None,
+        )
+
+
+def _power(facts: Facts) -> Iterator[Cause]:
+    capped = [
+        gpu
+        for gpu in _gpus(facts)
+        if (gpu.capped_share or 0) >= WORTH_A_WORD
+        and (gpu.clock_lost or 0) >= WORTH_A_WORD
+    ]
+    if capped:
+        worst = max(capped, key=lambda gpu: gpu.clock_lost or 0)
+        lost = worst.clock_lost or 0.0
+        yield Cause(
+            "power-limit",
+            None,
+            f"The power limit held the clocks of {_counted(capped, facts)} down in "
+            f"{(worst.capped_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
+            "a higher power limit, if the GPUs have one to give (see nvidia-smi -q -d "
+            "POWER).",
+            at_most(lost, "the highest clock all the time"),
+        )
+
+
+def _layout(facts: Facts) -> Iterator[Cause]:
+    config = facts.config
+    capable = all(
+        (device.get("compute_capability") or [0])[0] >= 7 for device in facts.devices
+    )
+    if not (
+        config.get("task", "train") == "train"
+        and config.get("precision") in SIXTEEN_BIT
+        and config.get("memory_format") == "channels_first"
+        and has_convolutions(str(config.get("model")))
+        and capable
+    ):
+        return
+    waits = facts.least_data_wait, facts.least_communication
+    yield Cause(
+        "layout",
+        None,
+        f"{config['precision']} convolutions in channels_first on "
+        f"{facts.device_name or 'tensor cores'}.",
+        "memory_format='channels_last'.",
+        # What it brings to a GPU that waits, or to a compiled model, is not published.
+        None
+        if config.get("compile") or max(waits) >= WORTH_A_WORD
+        else _published_gain(),
+    )
+
+
+@functools.cache
+def _published_gain() -> Gain | None:
+    """Return what the layout brought to others who changed nothing else."""
+    alone = [pair for pair in published_pairs() if pair.differs is None]
+    ratios = sorted(pair.ratio for pair in alone)
+    if not ratios:
+        return None
+    where = " and ".join(
+        f"{one.first.publisher} on {one.first.gpu_name}" for one in alone
+    )
+    how = f"published, not measured here: ResNet-50 in fp16 by {where}"
+    return Gain(high=ratios[-1], low=ratios[0], how=how)
+
+
+def _memory(facts: Facts) -> Iterator[Cause]:
+    """Compare ResNet-50 with what its GPU's memory bandwidth allows."""
+    config, name = facts.config, facts.device_name
+    is_modelled = (
+        config.get("task", "train") == "train"
+        and config.get("model") == "resnet50"
+        and config.get("image_size") == 224
+    )
+    rate, batch = facts.images_per_second, facts.worker.get("batch_size_per_gpu")
+    precision = str(config.get("precision"))
+    if not (is_modelled and rate and batch and name):
+        return
+    fusion: Fusion = "fused" if config.get("compile") else "eager"
+    bound = _bound(name, precision, fusion, batch)
+    if bound is None or bound.memory_bound_share < 0.5:
+        return
+    each = rate / facts.world_size
+    reached = each / bound.images_per_second
+    if reached < _NEAR_BOUND:
+        return
+    change, better = "compile=True, which fuses kernels", ("fused", precision)
+    if precision not in SIXTEEN_BIT:
+        change, better = "precision='bf16', which halves the bytes", (fusion, "bf16")
+    elif fusion == "fused":
+        change, better = "nothing in the loop: it is near what memory allows", None
+    above = _bound(name, better[1], better[0], batch) if better else None
+    gain = None
+    if above is not None and above.images_per_second > each:
+        how = f"{above.images_per_second:,.0f} images/s is the bound then"
+        gain = Gain(above.images_per_second / each, None, how)
+    yield Cause(
+        "memory-bandwidth",
+        None,
+        f"{each:,.0f} images/s a GPU is {reached * 100:.0f} % of what {name} allows "
+        f"with {fusion} kernels in {precision} ({bound.images_per_second:,.0f}, "
+        f"computed); memory sets {bound.memory_bound_share * 100:.0f} % of that time.",
+        f"{change}.",
+        gain,
+    )
+
+
+def _gpus(facts: Facts) -> list[GpuLoad]:
+    return list(facts.load.gpus) if facts.load else []
+
+
+def _counted(gpus: list[GpuLoad], facts: Facts) -> str:
+    total = len(_gpus(facts))
+    return f"{len(gpus)} of {total} GPUs" if total > 1 else "its GPU"
+
+
+def _clock(gpu: GpuLoad) -> str:
+    if not gpu.sm_clock_mhz or not gpu.sm_clock_max_mhz:
+        return ""
+    mean = fmean(gpu.sm_clock_mhz)
+    return f", to {mean:,.0f} of {gpu.sm_clock_max_mhz:,} MHz on average"
+
+
+_OTHERS: tuple[Callable[[Facts], Iterator[Cause]], ...] = (_others, _throttled)
+_CHECKS: tuple[Callable[[Facts], Iterator[Cause]], ...] = (
+    *_OTHERS,
+    _power,
+    _layout,
+    _memory,
+)

@@ -1,0 +1,257 @@
+"""How long a training took to reach a target accuracy, from its run folder alone.
+
+The clock starts where the first step asks for its first image and stops at the end of
+the evaluation that reached the target, as between MLPerf's ``run_start`` and
+``run_stop``; evaluations are part of it. Reading the file list, building the model and
+the start of processes come before, and are listed separately.
+
+References
+----------
+https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from nbkit import statistics
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.review.energy import joules_between
+from nbkit.review.usable_arms import usable_arms
+from nbkit.statistics import Ratio, Times, median_of
+from nbkit.store.nonfinite import NonFinite
+from nbkit.store.runs import StoredRun
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One evaluation."""
+
+    seconds: float
+    """From the start of training to the end of the evaluation."""
+    epochs: int
+    """Complete epochs before it."""
+    accuracy: float
+    """Top-1, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class TimeToTarget:
+    """What one run says; None where it did not reach the target, or does not tell."""
+
+    run_id: str
+    seed: int
+    target: float
+    """Top-1 accuracy, 0 to 1."""
+    reached: bool
+    seconds: float | None
+    """From the start of training to the end of the evaluation that reached it."""
+    evaluation_seconds: float | None
+    """Of these, in evaluations."""
+    startup_seconds: float | None
+    """From the start of the processes to the start of training: not part of the rest,
+    nor of MLPerf's time."""
+    epochs: int | None
+    images: int | None
+    """Trained with, counted as often as they were shown."""
+    joules: float | None
+    """Of all GPUs over `seconds`."""
+    watched_seconds: float
+    """How long the accuracy was watched at all: until the last evaluation."""
+    best_accuracy: float
+    curve: tuple[CurvePoint, ...]
+    """Every evaluation."""
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The time without its evaluations."""
+        if self.seconds is None or self.evaluation_seconds is None:
+            return None
+        return self.seconds - self.evaluation_seconds
+
+
+def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
+    """Return how long a run took to its target accuracy."""
+    wanted = run.config.target_accuracy if target is None else target
+    if wanted is None:
+        message = (
+            f"run {run.run_id} has target_accuracy=None, a time needs one; give "
+            "target=, such as 0.759."
+        )
+        raise ConfigError(message)
+    lines = run.metrics(None)
+    steps = [line for line in lines if line["kind"] == "step"]
+    scored = [
+        line
+        for line in lines
+        if line["kind"] == "evaluation" and line.get("top1_accuracy") is not None
+    ]
+    if not steps or not scored:
+        message = (
+            f"run {run.run_id} has {len(steps)} steps and {len(scored)} evaluations "
+            "with a top-1 accuracy, at least 1 of each is needed; set "
+            "evaluation_period_epochs, and use images with one class each."
+        )
+        raise NotEnoughDataError(message)
+    begin = started_at(lines)
+    end = next((line for line in scored if line["top1_accuracy"] >= wanted), None)
+    return TimeToTarget(
+        run_id=run.run_id,
+        seed=run.config.seed,
+        target=wanted,
+        reached=end is not None,
+        startup_seconds=startup_seconds(run),
+        watched_seconds=scored[-1]["t"] - begin,
+        best_accuracy=max(line["top1_accuracy"] for line in scored),
+        curve=tuple(
+            CurvePoint(line["t"] - begin, line["epoch"], line["top1_accuracy"])
+            for line in scored
+        ),
+        **_until(end, begin, steps, scored, run),
+    )
+
+
+def _until(
+    end: Line | None,
+    begin: float,
+    steps: Sequence[Line],
+    scored: Sequence[Line],
+    run: StoredRun,
+) -> dict[str, Any]:
+    names = ("seconds", "evaluation_seconds", "epochs", "images", "joules")
+    if end is None:
+        return dict.fromkeys(names)
+    evaluations = [line for line in scored if line["t"] <= end["t"]]
+    shown = [line["images"] for line in steps if line["step"] <= end["step"]]
+    return {
+        "seconds": end["t"] - begin,
+        "evaluation_seconds": sum(line["duration_seconds"] for line in evaluations),
+        "epochs": end["epoch"],
+        "images": sum(shown),
+        "joules": joules_between(run, begin, end["t"]),
+    }
+
+
+def started_at(lines: Sequence[Line]) -> float:
+    """Return the Unix time at which the first step asked for its first image."""
+    # On a GPU the end of a step is noticed some steps later, but never too early: the
+    # earliest beginning that the first steps tell is the nearest.
+    passed, begins = 0.0, []
+    for line in lines:
+        if line["kind"] in ("evaluation", "checkpoint"):
+            break  # its time is in no step
+        if line["kind"] == "step":
+            passed += line["step_time_seconds"]
+            begins.append(line["t"] - passed)
+    return min(begins)
+
+
+def startup_seconds(run: StoredRun) -> float | None:
+    """Return the time from the start of the processes to the start of training."""
+    lines, record = run.metrics(None), run.record
+    began = record.get("time", {}).get("started")
+    if run.attempt:
+        # There the record has the start of the last attempts, but not of a lost one.
+        first = lines[0]["attempt"]
+        starts = {one["number"]: one["started"] for one in record.get("attempts", [])}
+        began = starts.get(first) or _starting_event(run, first)
+    if began is None:
+        return None
+    return started_at(lines) - datetime.datetime.fromisoformat(began).timestamp()
+
+
+def _starting_event(run: StoredRun, attempt: int) -> str | None:
+    """Return when an attempt began, as its events tell."""
+    return next(
+        (
+            line["time"]
+            for line in run.events
+            if line["event"] == "starting" and line["attempt"] == attempt
+        ),
+        None,
+    )
+
+
+def cost(seconds: float | None, price_per_hour: float | None) -> float | None:
+    """Return what a time costs; None where one of the two is not known."""
+    if seconds is None or price_per_hour is None:
+        return None
+    return price_per_hour * seconds / 3600
+
+
+@dataclass(frozen=True)
+class RecipeTimes:
+    """What the seeds of one recipe say together."""
+
+    recipe: str
+    runs: tuple[TimeToTarget, ...]
+    """One a seed, also those that did not reach the target."""
+    nonfinite: NonFinite | None = None
+    """Where one of its seeds stopped being finite; None if none did."""
+
+    @cached_property
+    def times(self) -> Times:
+        """Seconds to the target over seeds."""
+        return statistics.summarise_times(
+            [run.seconds for run in self.runs if run.seconds is not None],
+            sum(run.seconds is None for run in self.runs),
+        )
+
+    @cached_property
+    def epochs(self) -> Times:
+        """Epochs to the target over seeds."""
+        return statistics.summarise_times(
+            [float(run.epochs) for run in self.runs if run.epochs is not None],
+            sum(run.epochs is None for run in self.runs),
+        )
+
+    @property
+    def joules(self) -> float | None:
+        """Median over the seeds that reached the target and whose counters tell."""
+        return median_of(self.runs, lambda run: run.joules)
+
+    @property
+    def evaluation_share(self) -> float | None:
+        """Part of the time that went into evaluations, over the seeds that reached."""
+        told = [
+            (part, run.seconds)
+            for run in self.runs
+            if (part := run.evaluation_seconds) is not None and run.seconds is not None
+        ]
+        return statistics.share([part for part, _ in told], [all_ for _, all_ in told])
+
+
+def compare_recipes(
+    one: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
+) -> Ratio | str:
+    """Return the ratio of two recipes' times, or why there is no verdict.
+
+    A seed that did not reach the target has no time, and a ratio of the others' times
+    would be one of the lucky ones.
+    """
+    recipes = {recipe.recipe: recipe for recipe in (one, baseline)}
+    lost = {name: one.nonfinite for name, one in recipes.items() if one.nonfinite}
+    if usable_arms(recipes, lost) != [*recipes]:
+        return "; ".join(f"no verdict, {name}: {why}" for name, why in lost.items())
+    for recipe in (one, baseline):
+        missed = recipe.times.n - recipe.times.reached
+        if missed:
+            seeds = "seed" if recipe.times.n == 1 else "seeds"
+            return (
+                f"verdict withheld, because {missed} of {recipe.times.n} {seeds} of "
+                f"{recipe.recipe} did not reach the target"
+            )
+    return statistics.ratio(
+        [run.seconds for run in one.runs if run.seconds is not None],
+        [run.seconds for run in baseline.runs if run.seconds is not None],
+        higher_is_faster=False,
+        a_name=one.recipe,
+        b_name=baseline.recipe,
+        comparisons=comparisons,
+    )

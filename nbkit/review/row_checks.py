@@ -1,0 +1,337 @@
+"""Checks of published rates: each row alone, each series, and rows against each other.
+
+No check knows a publisher: what is found in one table would be found in any other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.references.gpu_names import canonical_gpu_name
+from nbkit.references.rows import PublishedRow, series
+from nbkit.review.bounds import Fusion, resnet50_bound
+from nbkit.review.claim_checks import unstated_findings
+from nbkit.review.findings import Finding
+from nbkit.review.gpu_peaks import gpu_peaks
+from nbkit.statistics import PRACTICAL_MARGIN
+from nbkit.statistics.comparison import efficiency
+from nbkit.statistics.quantities import device_label
+
+INPUT_BOUND_SHARE = 0.10
+"""Share of the step spent waiting for data from which the input is what is measured."""
+
+_CONVOLUTIONAL = (
+    *("resnet", "resnext", "wide_resnet", "densenet", "vgg", "alexnet", "inception"),
+    *("googlenet", "mobilenet", "efficientnet", "regnet", "convnext", "squeezenet"),
+    *("shufflenet", "mnasnet"),
+)
+"""How the names of families begin that are mostly convolutions."""
+
+_SMALL_GAIN = 1.5
+"""Below it the half of the rate's doubling that half the bytes allow is not reached."""
+_BANDWIDTH_FACTOR = 1.2
+"""A GPU with so much more memory bandwidth has to show some of it."""
+
+_bound = functools.cache(resnet50_bound)
+"""A table asks for the bound of few GPUs again and again."""
+
+Check = Callable[[PublishedRow], Iterator[Finding]]
+
+
+def row_findings(
+    rows: Sequence[PublishedRow], beside: Sequence[PublishedRow] = ()
+) -> Iterator[Finding]:
+    """Yield what is suspicious about published rows."""
+    for row in rows:
+        for check in _CHECKS:
+            yield from check(row)
+    yield from unstated_findings(rows)
+    for label, members in series([*rows, *beside]).items():
+        yield from _series_findings(label, members)
+    training = [row for row in rows if row.phase == "train" and row.images_per_second]
+    yield from _small_gains(training)
+    yield from _faster_gpus(training)
+    yield from _confounded(training)
+
+
+def has_convolutions(model: str) -> bool:
+    """Return whether a model by torchvision's or timm's name is mostly convolutions.
+
+    Of a family that is not known, it is not.
+    """
+    return model.startswith(_CONVOLUTIONAL)
+
+
+def has_tensor_cores(gpu_name: str | None) -> bool:
+    """Return whether a GPU is known to have tensor cores."""
+    name = canonical_gpu_name(gpu_name) if gpu_name else None
+    return name is not None and not name.startswith(("P100", "Radeon"))
+
+
+def bound_finding(
+    subject: str,
+    gpu_name: str,
+    precision: str,
+    images_per_second_per_gpu: float,
+    url: str | None = None,
+) -> Finding | None:
+    """Return a finding if ResNet-50 cannot train so fast on that GPU."""
+    if precision == "fp32":
+        return None
+    kinds: tuple[tuple[str, Fusion], ...] = (
+        ("above-bound", "minimal"),
+        ("near-bound", "fused"),
+    )
+    for code, fusion in kinds:
+        bound = _bound(gpu_name, precision, fusion)
+        if bound and images_per_second_per_gpu > bound.images_per_second:
+            evidence = (
+                f"{images_per_second_per_gpu:,.0f} images/s a GPU; {fusion} kernels at "
+                f"full memory bandwidth would reach {bound.images_per_second:,.0f}"
+            )
+            claim = f"{images_per_second_per_gpu:,.0f} images/s a GPU"
+            return Finding(code, subject, claim, evidence, url)
+    return None
+
+
+def superlinear(
+    points: Sequence[tuple[int, float]], margin: float = PRACTICAL_MARGIN
+) -> tuple[int, float] | None:
+    """Return the size with the highest efficiency if that is beyond linear."""
+    base_size, base = min(points)
+    found = [
+        (efficiency(rate, size, base, base_size), size)
+        for size, rate in points
+        if size > base_size
+    ]
+    if not found or max(found)[0] <= 1 + margin:
+        return None
+    highest, size = max(found)
+    return size, highest
+
+
+def _finding(code: str, row: PublishedRow, evidence: str) -> Finding:
+    return Finding(code, row.label, _claim(row), evidence, row.url)
+
+
+def _claim(row: PublishedRow) -> str:
+    if row.images_per_second is not None:
+        return f"{row.images_per_second:,.6g} images/s"
+    if row.speedup is not None:
+        return f"{row.speedup:g} times one GPU"
+    return f"{row.time_to_target_minutes:g} minutes"
+
+
+def _layout(row: PublishedRow) -> Iterator[Finding]:
+    # torch.compile chooses the layout of convolutions itself.
+    if (
+        row.precision in SIXTEEN_BIT
+        and row.memory_format == "channels_first"
+        and not row.compile
+        and has_convolutions(row.model)
+        and has_tensor_cores(row.gpu_name)
+    ):
+        yield _finding(
+            "layout", row, f"{row.precision} in channels_first on {row.gpu_name}"
+        )
+
+
+def _statistic(row: PublishedRow) -> Iterator[Finding]:
+    detail = row.statistic_detail or row.statistic or ""
+    in_full = "; ".join(filter(None, (detail, row.conditions)))
+    for window, code in (
+        ("drained step included", "drained-step"),
+        ("warm-up included", "warm-up"),
+        ("evaluation included", "evaluation"),
+    ):
+        if row.window == window:
+            yield _finding(code, row, in_full)
+    if row.statistic == "mean of step rates":
+        yield _finding("mean-of-rates", row, detail)
+
+
+def _data_wait(row: PublishedRow) -> Iterator[Finding]:
+    share = row.data_wait_share
+    if share is not None and share > INPUT_BOUND_SHARE:
+        evidence = f"{share * 100:.0f} % of the step is data wait"
+        yield _finding("input-bound", row, evidence)
+
+
+def _precision(row: PublishedRow) -> Iterator[Finding]:
+    on_gpu = row.gpu_name is not None and row.phase != "emulation"
+    sixteen_bit = "mixed precision" in (row.conditions or "")
+    if on_gpu and row.precision is None and not sixteen_bit:
+        yield _finding("precision", row, "neither FP32, TF32, FP16 nor BF16 is named")
+
+
+def _emulated(row: PublishedRow) -> Iterator[Finding]:
+    if row.phase == "emulation":
+        yield _finding("emulated", row, row.statistic_detail or "emulated")
+
+
+def _too_fast(row: PublishedRow) -> Iterator[Finding]:
+    # A training of ResNet-50 at another size states it.
+    other_size = " px" in (row.conditions or "")
+    if row.model != "resnet50" or row.phase != "train" or other_size:
+        return
+    if row.gpu_name and row.precision and row.images_per_second:
+        rate = row.images_per_second / row.world_size
+        finding = bound_finding(row.label, row.gpu_name, row.precision, rate, row.url)
+        if finding is not None:
+            yield finding
+
+
+def _too_much_speedup(row: PublishedRow) -> Iterator[Finding]:
+    if row.speedup is None:
+        return
+    if superlinear([(1, 1.0), (row.world_size, row.speedup)]) is not None:
+        yield _finding(
+            "superlinear", row, f"{row.speedup:g} times on {row.world_size} GPUs"
+        )
+
+
+_CHECKS: tuple[Check, ...] = (
+    _layout,
+    _statistic,
+    _data_wait,
+    _precision,
+    _emulated,
+    _too_fast,
+    _too_much_speedup,
+)
+
+
+def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Finding]:
+    first, last = members[0], members[-1]
+    claim = f"{first.world_size} to {last.world_size} GPUs"
+    statistics = [
+        ", ".join(filter(None, (row.statistic, row.window))) or "not stated"
+        for row in members
+    ]
+    if len(set(statistics)) > 1:
+        evidence = "; ".join(
+            f"{device_label('cuda', row.world_size)}: {statistic}"
+            for row, statistic in zip(members, statistics, strict=True)
+        )
+        yield Finding("mixed-statistics", label, claim, evidence, first.url)
+    years = sorted({row.year for row in members})
+    if len(years) > 1:
+        evidence = f"measured in {' and '.join(map(str, years))}"
+        yield Finding("mixed-environment", label, claim, evidence, first.url)
+    beyond = superlinear(
+        [(row.world_size, row.images_per_second or 0.0) for row in members]
+    )
+    if beyond is not None:
+        size, highest = beyond
+        times = highest * size / first.world_size
+        evidence = f"{times:.2f} times the rate on {size / first.world_size:g} times "
+        evidence += f"the GPUs: efficiency {highest * 100:.1f} %"
+        yield Finding("superlinear", label, claim, evidence, first.url)
+
+
+def _grouped(
+    rows: Iterable[PublishedRow], *names: str
+) -> Iterator[tuple[str, list[PublishedRow]]]:
+    """Yield rows that agree in these fields, with a label for them."""
+    groups: dict[tuple[Any, ...], list[PublishedRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+    for key, members in groups.items():
+        if len(members) > 1:
+            yield ", ".join(str(value) for value in key if value is not None), members
+
+
+_WHOSE = ("publisher", "software", "model")
+_WHERE = ("world_size", "nnodes", "data")
+
+
+def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+    """Compare 16-bit precision with TF32 or FP32 on the same machine."""
+    eligible = [
+        row
+        for row in rows
+        if has_convolutions(row.model) and has_tensor_cores(row.gpu_name)
+    ]
+    same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
+    for label, members in _grouped(eligible, *same):
+        sixteen = _best(members, SIXTEEN_BIT)
+        others = _best(members, ("tf32", "fp32"))
+        if sixteen is None or others is None:
+            continue
+        gain = _rate(sixteen) / _rate(others)
+        if gain < _SMALL_GAIN:
+            evidence = (
+                f"{sixteen.precision} {_claim(sixteen)}, {others.precision} "
+                f"{_claim(others)}: {gain:.2f} times"
+            )
+            claim = f"{sixteen.precision} is {gain:.2f} times {others.precision}"
+            yield Finding("small-gain", label, claim, evidence, sixteen.url)
+
+
+def _faster_gpus(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+    """Compare GPUs of which one has clearly more bandwidth."""
+    same = (*_WHOSE, "precision", "memory_format", *_WHERE)
+    for label, members in _grouped(rows, *same):
+        names = {row.gpu_name for row in members if row.gpu_name}
+        for slow_name, fast_name in permutations(sorted(names), 2):
+            factor = _bandwidth_factor(slow_name, fast_name)
+            slow = _best([row for row in members if row.gpu_name == slow_name])
+            fast = _best([row for row in members if row.gpu_name == fast_name])
+            if factor is None or slow is None or fast is None:
+                continue
+            gain = _rate(fast) / _rate(slow)
+            if gain <= 1 + PRACTICAL_MARGIN:
+                evidence = (
+                    f"{fast_name} {_claim(fast)}, {slow_name} {_claim(slow)}: "
+                    f"{gain:.3f} times, with {factor:.2f} times the memory bandwidth"
+                )
+                claim = f"{fast_name} is {gain:.3f} times {slow_name}"
+                yield Finding("faster-gpu", label, claim, evidence, fast.url)
+
+
+def _bandwidth_factor(slow_name: str, fast_name: str) -> float | None:
+    """Return how much more bandwidth the second GPU has, if it is better in all."""
+    slow, fast = gpu_peaks(slow_name), gpu_peaks(fast_name)
+    if slow is None or fast is None:
+        return None
+    factor = (
+        fast.memory_bandwidth_bytes_per_second / slow.memory_bandwidth_bytes_per_second
+    )
+    better = fast.fp16_flop_per_second >= slow.fp16_flop_per_second
+    return factor if factor >= _BANDWIDTH_FACTOR and better else None
+
+
+def _confounded(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
+    """Find comparisons of precisions that change the batch as well."""
+    same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
+    for label, members in _grouped(rows, *same):
+        batches: dict[str, set[int]] = {}
+        for row in members:
+            if row.precision and row.batch_size_per_gpu:
+                batches.setdefault(row.precision, set()).add(row.batch_size_per_gpu)
+        if len(batches) < 2 or set.intersection(*batches.values()):
+            continue
+        parts = [
+            f"{precision} with batch {' and '.join(map(str, sorted(sizes)))}"
+            for precision, sizes in sorted(batches.items())
+        ]
+        claim = " against ".join(sorted(batches))
+        evidence = ", ".join(parts)
+        yield Finding("confounded", label, claim, evidence, members[0].url)
+
+
+def _best(
+    rows: Iterable[PublishedRow], precisions: Sequence[str] | None = None
+) -> PublishedRow | None:
+    """Return the fastest row, of these precisions."""
+    found = [row for row in rows if precisions is None or row.precision in precisions]
+    return max(found, key=_rate, default=None)
+
+
+def _rate(row: PublishedRow) -> float:
+    assert row.images_per_second is not None
+    return row.images_per_second

@@ -1,0 +1,408 @@
+"""Checks of runs in the store, each alone and the arms of a comparison together.
+
+Whatever a run's files say is judged as they say it, so that an imported run is judged
+like one of this machine.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from statistics import fmean
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.review.claim_checks import cache_evidence, demand_finding
+from nbkit.review.findings import Finding
+from nbkit.review.row_checks import (
+    INPUT_BOUND_SHARE,
+    bound_finding,
+    has_convolutions,
+)
+from nbkit.statistics import (
+    MINIMUM_RUNS,
+    PRACTICAL_MARGIN,
+    images_per_second,
+    measured_steps,
+    ratio,
+    student_t_quantile,
+)
+from nbkit.store.record import RunState, damage_told
+from nbkit.store.runs import StoredRun
+from nbkit.store.summary import RunSummary
+
+_FEW_STEPS = 50
+"""One step of twice the length among them moves their mean by the practical margin."""
+
+_SLOWED_SHARE = 0.01
+"""Share of the time with clocks held down that is worth a word."""
+
+_CLOCK_SECONDS = 1.0
+"""How far a record's times, taken by another process, may differ from the steps."""
+
+_PARTS = 15
+"""Of a window, to see whether its rate changes."""
+
+_SETTINGS = (
+    *("model", "precision", "memory_format", "compile", "cuda_graphs"),
+    *("batch_size_per_gpu", "gradient_accumulation_steps", "image_size"),
+    *("data", "loader", "cpu_binding"),
+)
+
+_SOFTWARE = ("torch", "cuda", "cudnn", "nccl")
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the checks look at, read once."""
+
+    subject: str
+    claim: str
+    state: RunState
+    config: ExperimentConfig
+    summary: RunSummary
+    steps: Sequence[Line]
+    record: Line
+    worker: Line
+
+    @property
+    def on_gpus(self) -> bool:
+        return self.summary.device_type == "cuda"
+
+    @property
+    def fingerprint(self) -> Line:
+        """Of the images: ``files`` and ``bytes``, None where there are none."""
+        return (self.worker.get("data") or {}).get("fingerprint") or {}
+
+
+def run_findings(
+    run: StoredRun, *, storage_bytes_per_second: float | None = None
+) -> Iterator[Finding]:
+    """Yield what is suspicious about a run."""
+    with damage_told(run.paths.root):
+        facts = _facts(run)
+        for check in _CHECKS:
+            for code, evidence in check(facts):
+                yield Finding(code, facts.subject, facts.claim, evidence)
+        yield from _too_fast(facts)
+        if storage_bytes_per_second is not None:
+            yield from _demand(facts, storage_bytes_per_second)
+
+
+def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
+    """Yield what is suspicious about a comparison of arms."""
+    known = {arm: [_facts(run) for run in runs] for arm, runs in arms.items() if runs}
+    if not known:
+        return
+    subject = ", ".join(known)
+    claim = "a comparison" if len(known) > 1 else "a rate"
+    checks = (_few_runs, _mixed_environment, _confounded, _superlinear)
+    for check in checks:
+        for code, evidence in check(known):
+            yield Finding(code, subject, claim, evidence)
+
+
+Outcome = tuple[str, str]
+"""Code and evidence."""
+
+
+def _facts(run: StoredRun) -> _Facts:
+    record, summary = run.record, run.summary
+    name = record.get("name")
+    rate = summary.images_per_second
+    return _Facts(
+        subject=f"run {run.run_id}" + (f" ({name})" if name else ""),
+        claim="no rate" if rate is None else f"{rate:,.6g} images/s",
+        state=run.state,
+        config=run.config,
+        summary=summary,
+        steps=run.metrics(),
+        record=record,
+        worker=run.worker,
+    )
+
+
+def _unfinished(facts: _Facts) -> Iterator[Outcome]:
+    if facts.state is not RunState.FINISHED:
+        yield "unfinished", f"it is {facts.state}, {facts.summary.n_steps} steps count"
+
+
+def _device(facts: _Facts) -> Iterator[Outcome]:
+    if (facts.record.get("launch") or {}).get("replayed"):
+        yield "replayed", "the GPUs it held are a recording"
+    elif facts.summary.device_type == "cpu":
+        yield "cpu", f"on {facts.summary.device_name or 'CPUs'}"
+    if facts.summary.oversubscribed:
+        yield "oversubscribed", f"{facts.summary.world_size} ranks shared devices"
+    kinds = Counter(device["name"] for device in facts.worker.get("devices") or [])
+    if facts.on_gpus and len(kinds) > 1:
+        found = ", ".join(f"{count} x {name}" for name, count in kinds.items())
+        yield "mixed-gpus", found
+
+
+def _layout(facts: _Facts) -> Iterator[Outcome]:
+    config = facts.config
+    if (
+        config.task == "train"
+        and config.precision in SIXTEEN_BIT
+        and config.memory_format == "channels_first"
+        and has_convolutions(config.model)
+        and facts.on_gpus
+        and all(
+            (device.get("compute_capability") or [0])[0] >= 7
+            for device in facts.worker.get("devices") or []
+        )
+    ):
+        yield (
+            "layout",
+            f"{config.precision} in channels_first on {facts.summary.device_name}",
+        )
+
+
+def _input(facts: _Facts) -> Iterator[Outcome]:
+    share = facts.summary.data_wait_share
+    # A loader alone has nothing else to wait for.
+    config = facts.config
+    only_reads = config.task == "load" and not config.emulated_step_seconds
+    if share is not None and share > INPUT_BOUND_SHARE and not only_reads:
+        yield "input-bound", f"{share * 100:.0f} % of the step is data wait"
+    data = facts.fingerprint.get("bytes")
+    machine = facts.record.get("machine") or {}
+    memory = machine.get("usable_memory_bytes", machine.get("memory_total_bytes"))
+    # The images that an inference is timed with are on its device beforehand.
+    if data is not None and memory and config.task != "inference":
+        evidence = cache_evidence(data, memory, facts.config.nnodes)
+        epochs = 1 + max((line.get("epoch") or 0 for line in facts.steps), default=0)
+        if evidence is not None:
+            plural = "s" if epochs > 1 else ""
+            yield "cached-data", f"{evidence}; {epochs} epoch{plural}"
+
+
+def _steps(facts: _Facts) -> Iterator[Outcome]:
+    if not facts.config.has_steps:
+        return
+    count = facts.summary.n_steps
+    if count < _FEW_STEPS:
+        yield "few-steps", f"{count} measured steps"
+    if facts.summary.bursts is not None:
+        yield "bursts", facts.summary.bursts.removeprefix("steps come in bursts: ")
+    if facts.config.task == "load":
+        return
+    if facts.summary.nonfinite is not None:
+        yield "loss", str(facts.summary.nonfinite)
+    expected = facts.worker.get("global_batch_size")
+    counted = {line["images"] for line in facts.steps}
+    if expected and counted and counted != {expected}:
+        found = ", ".join(map(str, sorted(counted)))
+        yield "batch", f"steps count {found} images, the global batch is {expected}"
+
+
+def _drift(facts: _Facts) -> Iterator[Outcome]:
+    """Compare the first and the last third of the window, by five parts of each.
+
+    Single steps come in bursts. The scatter is that between neighbouring parts: within
+    a third that changes, it would hide the change.
+
+    References
+    ----------
+    von Neumann (1941), https://doi.org/10.1214/aoms/1177731677
+    """
+    steps = measured_steps(facts.steps)
+    cuts = [len(steps) * n // _PARTS for n in range(_PARTS + 1)]
+    parts = [steps[start:end] for start, end in pairwise(cuts)]
+    rates = [images_per_second(part) for part in parts]
+    if not all(rates):
+        return
+    logs = [math.log(rate) for rate in rates if rate]
+    third = _PARTS // 3
+    change = fmean(logs[-third:]) - fmean(logs[:third])
+    scatter = math.sqrt(fmean((b - a) ** 2 for a, b in pairwise(logs)) / 2)
+    chance = student_t_quantile(0.995, _PARTS - 1) * scatter * math.sqrt(2 / third)
+    if abs(change) - chance > math.log1p(PRACTICAL_MARGIN):
+        ends = steps[: cuts[third]], steps[cuts[-third - 1] :]
+        first, last = (f"{images_per_second(end) or 0:,.4g}" for end in ends)
+        yield (
+            "drift",
+            f"{first} images/s in the first third of the measured steps, {last} in the "
+            "last",
+        )
+
+
+def _time(facts: _Facts) -> Iterator[Outcome]:
+    times = facts.record.get("time") or {}
+    if not facts.steps or not times.get("started") or not times.get("ended"):
+        return
+    start, end = (
+        datetime.datetime.fromisoformat(times[name]) for name in ("started", "ended")
+    )
+    lasted = (end - start).total_seconds()
+    newest = max(line.get("attempt", 0) for line in facts.steps)
+    summed = math.fsum(
+        line["step_time_seconds"]
+        for line in facts.steps
+        if line.get("attempt", 0) == newest
+    )
+    if newest == facts.record.get("attempt") and summed > lasted + _CLOCK_SECONDS:
+        yield "time", f"the steps add up to {summed:,.1f} s, it lasted {lasted:,.1f} s"
+
+
+def _gpus(facts: _Facts) -> Iterator[Outcome]:
+    system = facts.record.get("system") or {}
+    strangers = system.get("other_gpu_processes")
+    if strangers:
+        yield "other-processes", f"{strangers} seen on its GPUs"
+    if in_doubt := (facts.record.get("launch") or {}).get("in_doubt"):
+        yield "other-processes", "; ".join(in_doubt.values())
+    seconds = system.get("seconds") or 0.0
+    slowed = [
+        gpu["slowed_seconds"]
+        for gpu in (system.get("gpus") or {}).values()
+        if gpu.get("slowed_seconds") is not None
+    ]
+    if slowed and seconds and max(slowed) / seconds > _SLOWED_SHARE:
+        share = max(slowed) / seconds
+        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f} %)"
+
+
+def _binding(facts: _Facts) -> Iterator[Outcome]:
+    told = facts.worker.get("bindings") or []
+    lost = [one for one in told if one["asked"] != "none" and one.get("why_not")]
+    if lost:
+        first = lost[0]
+        yield (
+            "unbound",
+            f"cpu_binding={first['asked']}, {len(lost)} of {len(told)} ranks; "
+            f"rank {first['rank']}: {first['why_not']}",
+        )
+
+
+_CHECKS: tuple[Callable[[_Facts], Iterator[Outcome]], ...] = (
+    _unfinished,
+    _device,
+    _layout,
+    _input,
+    _steps,
+    _drift,
+    _time,
+    _gpus,
+    _binding,
+)
+
+
+def _too_fast(facts: _Facts) -> Iterator[Finding]:
+    config, summary = facts.config, facts.summary
+    rate, name = summary.images_per_second, summary.device_name
+    is_modelled = config.task == "train" and config.model == "resnet50"
+    if not (
+        is_modelled and config.image_size == 224 and facts.on_gpus and rate and name
+    ):
+        return
+    each = rate / (summary.world_size or 1)
+    finding = bound_finding(facts.subject, name, config.precision, each)
+    if finding is not None:
+        yield finding
+
+
+def _demand(facts: _Facts, storage_bytes_per_second: float) -> Iterator[Finding]:
+    rate = facts.summary.images_per_second
+    files, data = facts.fingerprint.get("files"), facts.fingerprint.get("bytes")
+    if rate is None or not files or data is None:
+        return
+    finding = demand_finding(
+        facts.subject, rate, data / files, storage_bytes_per_second
+    )
+    if finding is not None:
+        yield finding
+
+
+Arms = Mapping[str, Sequence[_Facts]]
+
+
+def _few_runs(arms: Arms) -> Iterator[Outcome]:
+    rates = {
+        arm: sum(facts.summary.images_per_second is not None for facts in runs)
+        for arm, runs in arms.items()
+    }
+    few = {arm: count for arm, count in rates.items() if count < MINIMUM_RUNS}
+    if few:
+        counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
+        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} an arm"
+
+
+def _mixed_environment(arms: Arms) -> Iterator[Outcome]:
+    runs = [facts for members in arms.values() for facts in members]
+    # A run that failed at its start knows no device.
+    names = {name for facts in runs if (name := facts.summary.device_name)}
+    seen: dict[str, dict[str, None]] = {}
+    for facts in runs:
+        for name, value in _environment(facts, one_machine=len(names) <= 1).items():
+            if value is not None:
+                seen.setdefault(name, {})[str(value)] = None
+    differing = {name: values for name, values in seen.items() if len(values) > 1}
+    if differing:
+        parts = [f"{name}: {', '.join(values)}" for name, values in differing.items()]
+        yield "mixed-environment", "; ".join(parts)
+
+
+def _environment(facts: _Facts, *, one_machine: bool) -> dict[str, Any]:
+    """Return what has to be the same; two kinds of GPU are in two machines."""
+    system = facts.record.get("system") or {}
+    packages = (facts.record.get("environment") or {}).get("packages") or {}
+    host = (facts.record.get("machine") or {}).get("hostname")
+    return {
+        **{name: facts.worker.get(name) for name in _SOFTWARE},
+        "driver": system.get("driver_version"),
+        "nbkit": packages.get("nbkit"),
+        "host": host if one_machine else None,
+    }
+
+
+def _confounded(arms: Arms) -> Iterator[Outcome]:
+    """Find a setting that follows another one through all arms."""
+    configs = [runs[0].config for runs in arms.values()]
+    values = {name: [getattr(config, name) for config in configs] for name in _SETTINGS}
+    varied = [name for name, each in values.items() if len(set(each)) > 1]
+    for cause, effect in permutations(varied, 2):
+        pairs = set(zip(values[cause], values[effect], strict=True))
+        follows = len(pairs) == len(set(values[cause]))
+        mutual = len(pairs) == len(set(values[effect]))
+        # Of two that follow each other the one that is listed first is named first.
+        is_first = not mutual or _SETTINGS.index(cause) < _SETTINGS.index(effect)
+        if follows and is_first:
+            texts = [f"{one} with {other}" for one, other in sorted(pairs, key=str)]
+            yield "confounded", f"{cause} and {effect}: {', '.join(texts)}"
+
+
+def _superlinear(arms: Arms) -> Iterator[Outcome]:
+    """Compare sizes of otherwise equal arms on GPUs; CPU processes share caches."""
+    sizes: dict[str, dict[int, list[float]]] = {}
+    for members in arms.values():
+        for facts in members:
+            rate, size = facts.summary.images_per_second, facts.summary.world_size
+            # What a function or script of the user does, its settings do not tell.
+            if facts.on_gpus and rate and size and not facts.config.has_entry:
+                names = ("task", *_SETTINGS)
+                settings = [getattr(facts.config, name) for name in names]
+                same = str([facts.summary.device_name, *settings])
+                sizes.setdefault(same, {}).setdefault(size, []).append(rate)
+    for of_size in sizes.values():
+        base = min(of_size)
+        for size in sorted(of_size):
+            if size == base:
+                continue
+            against = ratio(of_size[size], of_size[base])
+            linear = size / base
+            low = against.ci_low if against.ci_low is not None else against.estimate
+            if low / linear > 1 + PRACTICAL_MARGIN:
+                yield (
+                    "superlinear",
+                    f"{against.estimate:.2f} times the rate on {linear:g} times the "
+                    f"GPUs: efficiency {against.estimate / linear * 100:.1f} %",
+                )

@@ -1,0 +1,1 @@
+"""Studies: configurations, each run several times, in a balanced order."""

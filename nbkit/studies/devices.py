@@ -1,0 +1,90 @@
+"""What one node computes on: GPUs, or CPU processes instead of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Literal, TypeAlias
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.launch.devices.choice import visible_gpus, whole_gpus
+from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.nvml import describe_gpus
+
+DeviceType: TypeAlias = Literal["cuda", "cpu"]
+
+_NEWER_CAPABILITY = 8.0
+"""Compute capability of Ampere, which brought both formats:
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x"""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What one node has to compute on."""
+
+    device_type: DeviceType
+    count: int
+    """GPUs, or usable CPUs."""
+    name: str | None = None
+    """Of the GPU; None on CPUs, and on nodes that cannot be looked at from here."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether CPU processes are used instead of GPUs."""
+        return self.device_type == "cpu"
+
+
+def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
+    """Return what a node of this engine has."""
+    if engine != "local":
+        config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
+        found = registry.resolve("engines", engine)().check(config)
+        return Devices(found["device_type"], gpus)
+    if device in ("cpu", "replay"):
+        return Devices("cpu", int(usable_cpus()))
+    here = visible_gpus(device)
+    if not here:
+        return Devices("cpu", int(usable_cpus()))
+    names = {gpu.product for gpu in here if gpu.product}
+    return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
+
+
+def why_cpus(asked: str, engine: str) -> str:
+    """Return why CPU processes are used instead of GPUs."""
+    if asked in ("cpu", "replay"):
+        return f"device={asked} was asked for"
+    return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
+
+
+def described_gpus(device: str) -> list[dict[str, Any]]:
+    """Return the facts of the GPUs that a run may get; none where nothing is known.
+
+    Instances of a divided GPU have no separate facts: those of all GPUs then.
+    """
+    every = describe_gpus()["devices"] or []
+    names = {one.name for one in visible_gpus(device)}
+    return [gpu for gpu in every if gpu["uuid"] in names] or every
+
+
+def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return which GPU lacks the newer formats; None if all have them or none tells."""
+    for gpu in gpus:
+        capability = gpu.get("compute_capability")
+        if capability is not None and float(capability) < _NEWER_CAPABILITY:
+            return (
+                f"{gpu['name']} has compute capability {capability}, and they need "
+                f"{_NEWER_CAPABILITY}"
+            )
+    return None
+
+
+def sweep_sizes(largest: int) -> list[int]:
+    """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6."""
+    if largest < 1:
+        message = f"a sweep up to {largest} has no size; use 1 or more."
+        raise ConfigError(message)
+    powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
+    return [*powers, largest]

@@ -1,0 +1,223 @@
+"""`params`: a notebook's parameters, checked before anything starts.
+
+papermill writes the values of its command line into a separate cell after the
+notebook's ``parameters`` cell, warns of a name that the notebook does not know, and
+passes ``true`` as a text. The kernel remembers the source of every cell it ran, so
+both cells can be read there, and nothing of papermill needs to be changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from nbkit.errors import ParameterError
+from nbkit.registry import suggest
+from nbkit.studies.coercion import Kind, annotation_of, coerce, kind_of
+from nbkit.studies.injected_cell import injected_names, statements
+from nbkit.studies.notebooks import as_typed
+
+SIZES_OF_A_CPU = (
+    "device",
+    "batch_size_per_gpu",
+    "image_size",
+    "steps",
+    "warmup_steps",
+)
+"""Parameters that were chosen for CPUs without a GPU: a next step on a GPU leaves them
+to its defaults, since they are not meaningful there."""
+
+
+class Parameters(Mapping[str, Any]):
+    """Checked parameters, as attributes and as a mapping.
+
+    Parameters
+    ----------
+    values
+        Value by name, in the order of the notebook.
+    origins
+        ``papermill``, ``notebook`` (edited there) or ``default``, by name.
+    """
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self.origins = dict(origins)
+        """Where each value came from."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            message = f"no parameter is called {name!r}"
+            raise AttributeError(message) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self._values), default=0)
+        return "\n".join(
+            f"{name:{width}} = {value!r}"
+            + ("" if self.origins[name] == "default" else f"  ({self.origins[name]})")
+            for name, value in self._values.items()
+        )
+
+
+def params() -> Parameters:
+    """Return the parameters of the notebook whose cell calls this.
+
+    The notebook declares them in one cell of annotated literals; a default of None
+    makes a parameter optional. Strings are converted to numbers, booleans or lists
+    (split at commas) by the annotation, and the notebook's variables get these values
+    too.
+
+    Raises
+    ------
+    ParameterError
+        If a name is not declared or a value does not fit, naming all of them.
+    """
+    shell = get_ipython()
+    if shell is None:
+        message = "params() reads the cells of a notebook; call it in one."
+        raise ParameterError(message)
+    checked = check_parameters(shell.user_ns["In"], shell.user_ns)
+    shell.user_ns.update(checked)
+    return checked
+
+
+def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Parameters:
+    """Return the parameters that the cells declare, with the namespace's values."""
+    position, declared = _declared(cells)
+    injected = injected_names(cells[position + 1 :])
+    errors = [
+        f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
+        f"of {', '.join(declared)}.{suggest(name, list(declared))}"
+        for name in injected
+        if name not in declared
+    ]
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, (kind, default) in declared.items():
+        try:
+            values[name] = coerce(name, namespace.get(name, default), kind)
+        except ParameterError as error:
+            errors.append(str(error))
+            continue
+        changed = values[name] != coerce(name, default, kind)
+        origins[name] = "notebook" if changed else "default"
+        if name in injected:
+            origins[name] = "papermill"
+    if errors:
+        raise ParameterError("\n".join(errors))
+    return Parameters(values, origins)
+
+
+def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
+    """Return the command that makes a notebook's report with these parameters."""
+    options = "".join(
+        f" {_option(value)} {name} {shlex.quote(_as_text(value))}"
+        for name, value in chosen.items()
+    )
+    return f"papermill {as_typed(notebook)} out.ipynb{options}"
+
+
+def next_command(notebook: str, chosen: Mapping[str, Any], *, is_cpu: bool) -> str:
+    """Return the same for a next step; after one on CPUs without their sizes."""
+    if not is_cpu or chosen.keys().isdisjoint(SIZES_OF_A_CPU):
+        return papermill_command(notebook, chosen)
+    kept = {n: value for n, value in chosen.items() if n not in SIZES_OF_A_CPU}
+    return f"on a machine with GPUs: {papermill_command(notebook, kept)}"
+
+
+def _option(value: Any) -> str:
+    """Return papermill's option: ``-r`` keeps a text that looks like a number."""
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, str):
+        return "-p"
+    text = _as_text(value)
+    if text in ("True", "False", "None"):
+        return "-r"
+    try:
+        float(text)  # so does every integer
+    except ValueError:
+        return "-p"
+    return "-r"
+
+
+def _as_text(value: Any) -> str:
+    """Return a parameter as papermill's command line says it."""
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
+    """Return the position and the content of the newest cell of declarations."""
+    mixed: list[str] = []
+    mixed_names: set[str] = set()
+    for position in reversed(range(len(cells))):
+        found = [(one, _declaration(one)) for one in statements(cells[position])]
+        declared = [it for _, it in found if not isinstance(it, str)]
+        names = {name for name, *_ in declared}
+        if declared and len(declared) == len(found) and not names & mixed_names:
+            return position, {name: (kind, value) for name, kind, value in declared}
+        if declared and not mixed:
+            mixed_names = names
+            mixed = [
+                f"{_first_line(cells[position], one)} (line {one.lineno}) {it}"
+                for one, it in found
+                if isinstance(it, str)
+            ]
+    if mixed:
+        heading = "The newest cell with parameters holds more than parameters:"
+        raise ParameterError("\n".join([heading, *mixed]))
+    message = (
+        "0 of the cells that ran declare parameters, 1 is needed; run a cell of "
+        "annotated literals alone before this one, such as: gpus: int = 8"
+    )
+    raise ParameterError(message)
+
+
+def _declaration(statement: ast.stmt) -> tuple[str, Kind, Any] | str:
+    """Return name, kind and default; or what is wrong and what to do now."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(name), value=None):
+            annotation = ast.unparse(statement.annotation)
+            return f"has no default; write {name}: {annotation} = None."
+        case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
+            annotation = ast.unparse(statement.annotation)
+        case ast.Assign(targets=[ast.Name(name)], value=value):
+            annotation = None
+        case _:
+            return "declares no parameter; move it to another cell."
+    try:
+        default = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return "is computed; write a literal, or move it to another cell."
+    if isinstance(default, tuple | set):
+        return f"is a {type(default).__name__}; write a list of one type."
+    if annotation is None:
+        annotation, what = annotation_of(default), "has no type"
+    else:
+        what = f"has the type {annotation}, which a parameter cannot be"
+        if (kind := kind_of(annotation, default)) is not None:
+            return name, kind, default
+        annotation = annotation_of(default)
+    return f"{what}; write {name}: {annotation} = {ast.unparse(value)}."
+
+
+def _first_line(source: str, statement: ast.stmt) -> str:
+    return (ast.get_source_segment(source, statement) or "").partition("\n")[0]

@@ -1,0 +1,200 @@
+"""A study: several configurations, each run several times, in a balanced order.
+
+A study is a folder with one file, ``studies/<study_id>/study.json``: the plan, the
+order and the ids of the runs, written by the process that executes the study. What
+became of a run is asked of the run itself. The file also says what kind of study it
+is, with the facts of its plan, so that `nbkit.report` needs nothing but the store.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import StoreError
+from nbkit.launch.run import Run
+from nbkit.store.ownership import imported_from, is_of_others
+from nbkit.store.paths import StudyPaths, the_study_folder
+from nbkit.store.record import damage_told, read_json
+from nbkit.studies.disturbed_starts import Replaced, replaced, to_repeat
+from nbkit.studies.order import Slot
+from nbkit.studies.quiet import Wait
+from nbkit.studies.starts import finished_runs
+
+
+class StoredStudy:
+    """A study in the store, as its file and its runs tell; nothing is started.
+
+    Parameters
+    ----------
+    root
+        The study's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.paths = StudyPaths(root)
+        self._counts_repeated = True
+        self._last_content: dict[str, Any] = {}
+        if not self._content:
+            message = f"{self.paths.study} does not exist; Study.create() makes one."
+            raise StoreError(message)
+        # Asked now: its mark goes with its folder, and what it says is still known.
+        self._was_of_others = self._is_of_others
+
+    @classmethod
+    def open(cls, study_id: str) -> Self:
+        """Return a study of the store by its id, or by the end of it."""
+        return cls(the_study_folder(study_id))
+
+    @property
+    def study_id(self) -> str:
+        """The study's id, which is its folder's name."""
+        return self.paths.root.name
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self._content["name"]
+
+    @property
+    def kind(self) -> str | None:
+        """Which report the study gets; None for that of any arms."""
+        return self._content.get("kind")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the report has to know of the plan; empty if nothing was said."""
+        return self._content.get("plan") or {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that every run gets."""
+        return dict(self._content["environment"])
+
+    @property
+    def repeats(self) -> int:
+        """Planned process starts of every arm."""
+        return self._content["repeats"]
+
+    @property
+    def arms(self) -> dict[str, ExperimentConfig]:
+        """Configuration of every arm, in the plan's order; first what runs once."""
+        arms = self._content["arms"].items()
+        # Who looks at a study need not have the plug-ins that it uses.
+        read = {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
+        if self._was_of_others or self._is_of_others:
+            return {arm: one.coming_from(self.paths.root) for arm, one in read.items()}
+        return read
+
+    @property
+    def once(self) -> list[str]:
+        """What is measured a single time; also one of `arms`."""
+        return self._content.get("once") or []
+
+    @property
+    def control(self) -> tuple[str, str] | None:
+        """The arm that is measured twice, and its second name; None without."""
+        control = self._content.get("control")
+        return None if control is None else (control[0], control[1])
+
+    @property
+    def together(self) -> list[list[str]]:
+        """Arms that are started together, group by group."""
+        return self._content.get("together") or []
+
+    @property
+    def at_once(self) -> set[str]:
+        """Arms that are started together: they are meant to disturb each other."""
+        return {arm for group in self.together for arm in group}
+
+    @property
+    def rounds(self) -> list[list[Run]]:
+        """Finished runs that were started together, round by round."""
+        groups = enumerate(self.together)
+        group_of = {arm: number for number, arms in groups for arm in arms}
+        if not group_of:
+            return []
+        rounds: dict[tuple[int, int], list[Run]] = {}
+        # By what has finished: a file may say any number of groups.
+        for slot, run in self._finished().items():
+            if slot.arm in group_of:
+                rounds.setdefault((slot.repeat, group_of[slot.arm]), []).append(run)
+        return [*rounds.values()]
+
+    @property
+    def order(self) -> list[Slot]:
+        """Every process start of the plan, in the order of execution."""
+        return [Slot(arm, repeat) for arm, repeat in self._content["order"]]
+
+    @property
+    def missing(self) -> list[Slot]:
+        """What has no result yet, in the order of execution."""
+        finished = self._finished(diverged=True)
+        return [slot for slot in self.order if slot not in finished]
+
+    @property
+    def waits(self) -> list[Wait]:
+        """How long its executions have waited for a quiet machine, where asked to."""
+        with damage_told(self.paths.root):
+            return [Wait(**one) for one in self._content.get("waits") or []]
+
+    @property
+    def disturbed(self) -> list[Slot]:
+        """What other processes disturbed and is worth repeating."""
+        content, left_out = self._content, self.at_once | {*self.once}
+        return to_repeat(self._finished(), content["runs"], left_out)
+
+    @property
+    def replaced(self) -> list[Replaced]:
+        """Disturbed starts, and the runs that count in their place."""
+        finished = self._finished()
+        found, at_once = replaced(finished, self._content["runs"]), self.at_once
+        return [one for one in found if one.slot.arm not in at_once]
+
+    def before_repeats(self) -> Self:
+        """Return the study as if no disturbed start had been made once more."""
+        found = type(self)(self.paths.root)
+        found._counts_repeated = False
+        return found
+
+    def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
+        """Return the finished runs of every arm, in the order of their repeats.
+
+        With ``diverged``, also those that were ended because they were not finite.
+        """
+        content, finished = self._content, self._finished(diverged=diverged)
+        found: dict[str, list[Run]] = {arm: [] for arm in content["arms"]}
+        # By what has finished: a file may say any number of repeats.
+        for slot in sorted(finished, key=lambda slot: slot.repeat):
+            if slot.arm in found and 0 <= slot.repeat < content["repeats"]:
+                found[slot.arm].append(finished[slot])
+        return found
+
+    def __repr__(self) -> str:
+        done, planned = len(self._finished()), len(self.order)
+        diverged = len(self._finished(diverged=True)) - done
+        origin = imported_from(self.paths.imported)
+        mark = f", {diverged} not finite" if diverged else ""
+        mark += "" if origin is None else f", imported from {origin}"
+        return f"<Study {self.study_id} {done} of {planned} runs finished{mark}>"
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        """What the file says now: another process may be executing the study.
+
+        What it said last if it was removed meanwhile.
+        """
+        self._last_content = read_json(self.paths.study) or self._last_content
+        return self._last_content
+
+    @property
+    def _is_of_others(self) -> bool:
+        return is_of_others(self.paths.imported, [self.paths.root, self.paths.study])
+
+    def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
+        entries = self._content["runs"]
+        if not self._counts_repeated:
+            entries = [one for one in entries if not one.get("again")]
+        return finished_runs(entries, self.together, diverged=diverged)

@@ -1,0 +1,391 @@
+"""Executing a study: several configurations, each run several times, in balanced order.
+
+One process executes a study, and is the one that writes its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunError,
+    RunFailedError,
+    RunStoppedError,
+)
+from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
+from nbkit.launch.run import Run
+from nbkit.launch.start import start_run
+from nbkit.store.metrics import store_error
+from nbkit.store.ownership import FOLDER_MODE
+from nbkit.store.paths import StudyPaths, studies_folder
+from nbkit.store.private import make_store
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import utc_now, write_json
+from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
+from nbkit.studies.executor import held_number, wait_for_the_last_runs
+from nbkit.studies.interruption import headline_if_stopped
+from nbkit.studies.kinds import before_start, repeats_needed
+from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.progress import Progress
+from nbkit.studies.quiet import wait_for
+from nbkit.studies.starts import (
+    check_together,
+    checked,
+    end_all,
+    grouped,
+    new_study_id,
+    variables_set,
+    wait_for_all,
+    ways_on,
+)
+from nbkit.studies.stored_study import StoredStudy
+
+STUDY_SCHEMA = "nbkit.study/1"
+
+
+class Study(StoredStudy):
+    """A study in the store; open it from any process, execute it from one.
+
+    Parameters
+    ----------
+    root
+        The study's folder.
+    """
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        arms: Mapping[str, ExperimentConfig],
+        *,
+        repeats: int = 1,
+        control: str | None = None,
+        once: Mapping[str, ExperimentConfig] | None = None,
+        together: Sequence[Sequence[str]] = (),
+        parameters: Parameters | None = None,
+        environment: Mapping[str, str] | None = None,
+        kind: str | None = None,
+        plan: Mapping[str, Any] | None = None,
+        trust: bool = False,
+    ) -> Self:
+        """Write the plan of a new study, without starting it.
+
+        Parameters
+        ----------
+        name
+            Name of the study, such as the notebook's name.
+        arms
+            Configuration by the name that reports will use.
+        repeats
+            Process starts of every arm.
+        control
+            Arm that is measured a second time, as a separate arm that is called
+            "<arm> again" (A/A control). It is what the others are compared with; the
+            two are as far apart as the order allows.
+        once
+            What is measured once, before the arms, by name, such as the bandwidth
+            between devices. It is not compared with anything.
+        together
+            Arms that are started together, group by group, each group in the order of
+            the arms. If one of its runs does not finish, all of them are repeated.
+        parameters
+            The notebook's parameters, for the record.
+        environment
+            Environment variables that every run of the study gets.
+        kind
+            Kind of its report, such as ``scaling``; None for the report of any arms.
+        plan
+            What that report must know of the plan, as JSON values.
+        trust
+            Also accept what configurations of other users' runs request of Slurm: see
+            `nbkit.launch`.
+
+        Raises
+        ------
+        ConfigError
+            If there is nothing to run, a name is used twice, the control is not an arm,
+            arms cannot be started together, or one holds a secret.
+        RunError
+            If a configuration needs ``trust``.
+        StoreError
+            If the store cannot be written.
+        """
+        if not arms or repeats < 1:
+            message = (
+                f"a study of {len(arms)} arms and repeats={repeats} has nothing to "
+                "run; use at least one arm and repeats=1."
+            )
+            raise ConfigError(message)
+        check_together(together, list(arms), control)
+        every, order = arms_and_order(arms, repeats, control, once or {})
+        permit_configurations(every.values(), trust=trust)
+        written = {
+            "name": name,
+            "plan": dict(plan or {}),
+            "arms": {
+                arm: config.model_dump(mode="json", exclude_unset=True)
+                for arm, config in every.items()
+            },
+            "parameters": dict(parameters or {}),
+            "environment": dict(environment or {}),
+        }
+        refuse_secrets(written)
+        refuse_secret_variables(written["environment"])
+        root = studies_folder() / new_study_id(name)
+        try:
+            make_store()
+            studies_folder().mkdir(exist_ok=True)
+            root.mkdir(FOLDER_MODE)
+        except OSError as error:
+            raise store_error(root, error) from error
+        content = {
+            "schema": STUDY_SCHEMA,
+            "study_id": root.name,
+            **written,
+            "kind": kind,
+            "created": utc_now(),
+            "once": list(once or {}),
+            "control": None if control is None else [control, twin(control)],
+            "together": [list(group) for group in together],
+            "repeats": repeats,
+            "order": [[slot.arm, slot.repeat] for slot in order],
+            "origins": parameters.origins if parameters else {},
+            "executor": None,
+            "executions": 0,
+            "runs": [],
+        }
+        write_json(StudyPaths(root).study, content)
+        return cls(root)
+
+    def run(
+        self,
+        *,
+        progress: bool = True,
+        trust: bool = False,
+        force: bool = False,
+        wait_for_quiet: float = 0.0,
+    ) -> Self:
+        """Run what has not finished yet, one after the other, or a group together.
+
+        Every run is a separate process start, and is stopped if this process ends.
+        After the last of them, starts that other processes disturbed are repeated, if
+        they are at most a third: the record decides, not the rate.
+
+        Parameters
+        ----------
+        progress
+            Show the progress.
+        trust
+            Also execute a study that was imported, or that other users own or can
+            write; what it executes is printed first.
+        force
+            Also execute a study whose process is not visible from here, on a host or in
+            a container that is gone. Of several callers, one executes it. If the
+            process still exists, it ends with its next run.
+        wait_for_quiet
+            Seconds to wait at most, before the first run, for CPUs, and as many GPUs as
+            its rounds need, that are less than a tenth busy. The time and what was
+            still busy are recorded.
+
+        Raises
+        ------
+        ConfigError
+            If ``wait_for_quiet`` is not a time, or the runs are not for this machine.
+        RunError
+            If the study needs ``trust``, or another process executes it or may do so
+            (see ``force``).
+        RunFailedError
+            If a run fails; earlier runs are kept, concurrent ones are stopped.
+        RunStoppedError
+            If a user stops a run.
+        """
+        permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
+        with headline_if_stopped(self, shown=progress), self._executing(force=force):
+            with variables_set(self.environment):
+                starts = checked(grouped(self.missing, self.together), self.arms)
+            shown = Progress(self.name, len(starts), quiet=not progress)
+            repeats = bool(starts) or self._content.get("repeating", False)
+            if wait_for_quiet and repeats:
+                to_come = starts or [[slot] for slot in self.disturbed]
+                self._wait_for_quiet(to_come, wait_for_quiet, shown.say)
+            for slots in starts:
+                self._run_at_once(slots, shown, permit)
+                if self._second_look() in slots:
+                    shown.say(self._needed())
+            if repeats:
+                self._repeat_disturbed(shown, permit)
+            shown.close()
+        return self
+
+    def resume(
+        self, *, progress: bool = True, trust: bool = False, force: bool = False
+    ) -> Self:
+        """Continue an interrupted study; the same as `run`."""
+        return self.run(progress=progress, trust=trust, force=force)
+
+    def _wait_for_quiet(
+        self,
+        starts: Sequence[Sequence[Slot]],
+        patience_seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        arms = self.arms
+        rounds = dict.fromkeys(tuple(slot.arm for slot in slots) for slots in starts)
+        configs = [[arms[name] for name in names] for names in rounds]
+        with variables_set(self.environment):
+            wait = wait_for(configs, patience_seconds, say)
+        self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
+
+    def _run_at_once(
+        self,
+        slots: Sequence[Slot],
+        progress: Progress,
+        permit: Permit,
+        *,
+        again: bool = False,
+    ) -> None:
+        labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
+        progress.start(" + ".join(labels))
+        start = len(self._content["runs"])
+        runs: list[Run] = []
+        try:
+            for slot in slots:
+                runs.append(self._launch(slot, permit))
+                # Only now: a run that cannot be written down is ended, too.
+                self._keep(slot, runs[-1], start, again=again)
+            wait_for_all(runs, progress.poll)
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            end_all(runs, by="interrupt" if interrupted else "study")
+            if interrupted or isinstance(error, RunError):
+                error.add_note(ways_on(self.study_id))
+            raise
+        finally:
+            for label, run in zip(labels, runs, strict=False):
+                progress.end(run, label)
+
+    def _repeat_disturbed(self, progress: Progress, permit: Permit) -> None:
+        """Make disturbed starts once more; where that fails, the first ones count."""
+        self._write(repeating=True)  # until the end: an interrupted one is continued
+        again = self.disturbed
+        progress.repeat(len(again))
+        try:
+            for slot in again:
+                self._run_at_once([slot], progress, permit, again=True)
+        except (RunFailedError, RunStoppedError) as error:
+            progress.say(f"The disturbed runs count: {error}")
+        self._write(repeating=False)
+
+    def _second_look(self) -> Slot | None:
+        """Return the last start of the second repeat, if more repeats are planned.
+
+        Who looks after every repeat, and stops at the first verdict, takes chance for a
+        difference too often: so progress speaks of it a single time.
+        """
+        second = [slot for slot in self.order if slot.repeat == 1]
+        # What to compare of concurrent runs, or of seeds, only their own report knows.
+        its_own = self.together or self.plan.get("seed_per_repeat")
+        return None if self.repeats <= 2 or its_own else second[-1]
+
+    def _needed(self) -> str:
+        """Return how many repeats the study is estimated to need, in words."""
+        try:
+            return repeats_needed(self)
+        except NotEnoughDataError:
+            return ""  # a run that measured nothing is the report's to complain of
+
+    def _launch(self, slot: Slot, permit: Permit) -> Run:
+        content = self._own_content()
+        fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
+        # Else every list of runs would call all of them by their model.
+        fields = {"name": f"{self.name} {slot.arm}", **fields}
+        tags = {
+            **before_start(self.kind, self.plan, fields),
+            "study": self.study_id,
+            "arm": slot.arm,
+            "repeat": str(slot.repeat),
+        }
+        beside = [arm for group in self.together if slot.arm in group for arm in group]
+        if beside:
+            tags["together"] = "; ".join(beside)
+        with variables_set(self.environment):
+            return start_run(
+                ExperimentConfig(**fields),
+                permit=permit,
+                on_owner_exit="stop",
+                origins=dict.fromkeys(fields, "given") | content["origins"],
+                tags=tags,
+            )
+
+    def _keep(self, slot: Slot, run: Run, start: int, *, again: bool) -> None:
+        """Write down which run is the start of a slot."""
+        entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
+        entry |= {"again": True} if again else {}
+        self._write(runs=[*self._content["runs"], {**entry, "start": start}])
+
+    def _write(self, **changes: Any) -> None:
+        """Change fields of the file; for the process that executes the study."""
+        content = self._own_content()
+        write_json(self.paths.study, {**content, **changes})
+
+    def _own_content(self) -> dict[str, Any]:
+        """Return the file's content, if this process still executes the study."""
+        content = self._content
+        if content["executor"] == ProcessIdentity.of().to_dict():
+            return content
+        message = (
+            f"another process executes study {self.study_id} now; wait for it or "
+            "interrupt it."
+        )
+        raise RunError(message)
+
+    @contextmanager
+    def _executing(self, *, force: bool) -> Iterator[None]:
+        """Be the one process that executes the study and writes its file."""
+        before = self._content
+        if before["executor"] is not None:
+            executor = ProcessIdentity.from_dict(before["executor"])
+            self._refuse_while_alive(executor, force=force)
+            entries = self._content["runs"]
+            wait_for_the_last_runs(self.study_id, entries, force=force)
+        self._begin(before)
+        try:
+            yield
+        finally:
+            # It may have been taken over.
+            with suppress(RunError):
+                self._write(executor=None)
+
+    def _begin(self, before: dict[str, Any]) -> None:
+        """Write down that this process executes the study, unless another does."""
+        said = "executor", "executions"
+        with held_number(self.paths.root, before.get("executions", 0)) as number:
+            now = self._content
+            if any(now.get(name) != before.get(name) for name in said):
+                message = (
+                    f"another process has begun to execute study {self.study_id}; wait "
+                    "for it or interrupt it."
+                )
+                raise RunError(message)
+            me = ProcessIdentity.of().to_dict()
+            write_json(self.paths.study, {**now, "executor": me, "executions": number})
+
+    def _refuse_while_alive(self, executor: ProcessIdentity, *, force: bool) -> None:
+        is_alive = executor.is_alive()
+        if executor == ProcessIdentity.of() or is_alive is False:
+            return
+        if force and is_alive is None:
+            return
+        message = (
+            f"study {self.study_id} is being executed by process {executor.pid} on "
+            f"{executor.host}; wait for it or interrupt it."
+        )
+        if is_alive is None:
+            message += " If that host or container is gone: resume(force=True)."
+        raise RunError(message)

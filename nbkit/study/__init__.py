@@ -1,1 +1,0 @@
-"""What the canonical notebooks share: parameters, studies and the one report."""
