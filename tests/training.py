@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from nbkit.config import ExperimentConfig
 from nbkit.store.heartbeat import Phase
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.worker import rank_context as context
 from nbkit.worker.rank import Rank
 from nbkit.worker.train import train

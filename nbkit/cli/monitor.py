@@ -97,7 +97,7 @@ def _redraw(lines: Sequence[str]) -> None:
 def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
     """Yield the table of each sample, without end."""
     from nbkit.cli.gpu_table import gpu_table
-    from nbkit.server.runs import RunTable
+    from nbkit.server.run_table import RunTable
 
     runs = RunTable(None)
     looked_at = -_LOOK_SECONDS

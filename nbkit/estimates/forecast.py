@@ -23,7 +23,7 @@ from nbkit.reports.parts import MimeBundle, Source, Table
 from nbkit.review.milestones import cost, startup_seconds
 from nbkit.statistics import interval_in_words, median_of
 from nbkit.statistics import quantities as wording
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 GPUS = ("A100-SXM4-80GB", "H100-SXM-80GB", "H200-SXM-141GB")
 """Of which most is published."""

@@ -26,7 +26,7 @@ from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 SUBMITTED_WITHIN_SECONDS = 120.0
 """A supervisor waits so long for its submission."""

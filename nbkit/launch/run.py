@@ -23,7 +23,7 @@ from nbkit.store.record import (
     write_json_once,
 )
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
+from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import visible
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.progress import queue_words, rank_words, total_steps
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 IN_PLACE_SECONDS = 1.0

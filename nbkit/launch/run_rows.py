@@ -10,7 +10,7 @@ from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.store.summary import RunSummary, summarise_run
 
 

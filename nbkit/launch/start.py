@@ -21,7 +21,7 @@ from nbkit.launch.submit import (
     refuse_without_entry,
     submit,
 )
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 
 OwnerExit = Literal["keep", "stop"]
 What = ExperimentConfig | Callable[..., Any] | str | os.PathLike[str]

@@ -14,7 +14,7 @@ from nbkit.store.finiteness import FiniteFollower
 from nbkit.store.progress import progress
 from nbkit.store.record import DAMAGE_ERRORS, RunState, damage_words, read_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 IMAGES_PER_SECOND = (

@@ -25,7 +25,7 @@ from nbkit.store.progress import (
     total_steps,
 )
 from nbkit.store.record import RunState, damage_told, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _MOST_TRACEBACK_CHARACTERS = 20_000
 _MOST_DEVICES = 64

@@ -21,7 +21,7 @@ from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 from nbkit.reports.renderer import Table
 
-_FILES = resources.files("nbkit.recipes") / "published"
+_FILES = resources.files("nbkit.recipes") / "experiments"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nbkit.errors import StoreError
 from nbkit.plural import plural
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.review.diagnosis import diagnose, others_than
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _BETWEEN_JOBS = ("other-processes", "no-cpu")
 """What jobs that are started together do to each other; each has its own GPUs."""

@@ -24,7 +24,7 @@ from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import is_study
 from nbkit.store.record import damage_told
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.stored_study import StoredStudy
 
 CONTROL_LIMIT = WORTH_A_WORD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbkit import statistics
 from nbkit.review.energy import joules_between
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 
 def joules_per_image(run: StoredRun) -> float | None:

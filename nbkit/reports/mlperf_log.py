@@ -29,7 +29,7 @@ from nbkit.review.milestones import (
 )
 from nbkit.store.metrics import store_error
 from nbkit.store.record import replace_file
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _IMAGENET = (1_281_167, 50_000)
 """Training and evaluation images of ILSVRC2012."""

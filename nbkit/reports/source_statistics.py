@@ -23,7 +23,7 @@ from nbkit.statistics import (
     step_images_per_second,
 )
 from nbkit.store.record import RunState
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10

@@ -19,7 +19,7 @@ from nbkit.errors import RunError
 from nbkit.launch.code.entry import Entry
 from nbkit.reading import can_enter
 from nbkit.store.ownership import make_folder
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _GIT_SECONDS = 600
 _UMASK = 0o022

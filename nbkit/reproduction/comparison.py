@@ -26,7 +26,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.private import PRIVATE_FIELDS, read_entry
 from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.redaction import redacted
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 Arm = StoredRun | str | Sequence[StoredRun]
 

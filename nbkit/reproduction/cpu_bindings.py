@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 
 def bound_to(run: StoredRun) -> str | None:

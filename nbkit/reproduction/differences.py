@@ -11,7 +11,7 @@ from typing import Any
 from nbkit.review.usable_arms import earliest, no_verdict_sentence, usable_arms
 from nbkit.statistics import Ratio, ratio
 from nbkit.store.nonfinite import NonFinite
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 _PARTS = (

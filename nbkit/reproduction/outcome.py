@@ -16,7 +16,7 @@ from nbkit.reproduction.differences import (
 from nbkit.review.usable_arms import earliest, no_verdict_sentence
 from nbkit.statistics import Ratio, Summary
 from nbkit.store.nonfinite import NonFinite
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 

@@ -32,7 +32,7 @@ from nbkit.reproduction.planning import (
     check_reproducible,
 )
 from nbkit.store.paths import RunPaths
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from nbkit.studies.progress import Progress
 from nbkit.studies.study import Study
 from nbkit.telemetry.machine import describe_machine

@@ -14,7 +14,7 @@ from nbkit.review.cpu_checks import others_beside
 from nbkit.review.facts import Facts, facts_of
 from nbkit.review.gpu_checks import gpu_causes
 from nbkit.store.record import damage_told, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _BATCH = "batch"
 _BATCH_UNKNOWN = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import lines_of, open_regular, parse_object
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _FEWEST_SAMPLES = 5
 """Inside the window. A sampler looks once a second, and between two looks the counter

@@ -14,7 +14,7 @@ from typing import Any
 from nbkit import statistics
 from nbkit.review.samples import Load, Span, read_load
 from nbkit.store.record import read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 Line = Mapping[str, Any]
 

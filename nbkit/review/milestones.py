@@ -24,7 +24,7 @@ from nbkit.review.energy import joules_between
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import Ratio, Times, median_of
 from nbkit.store.nonfinite import NonFinite
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 Line = dict[str, Any]
 

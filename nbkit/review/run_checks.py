@@ -33,7 +33,7 @@ from nbkit.statistics import (
     student_t_quantile,
 )
 from nbkit.store.record import RunState, damage_told
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.store.summary import RunSummary
 
 _FEW_STEPS = 50

@@ -13,7 +13,7 @@ from traitlets import Bool, Float, List, TraitType, Unicode, validate
 from nbkit.reading import expanded
 from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
 from nbkit.server.rest import ROUTES
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.server.sessions import list_kernels
 from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS

@@ -18,7 +18,7 @@ from nbkit.packages import version
 from nbkit.server.feed import Feed
 from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
-from nbkit.server.runs import NEWEST, Look, RunTable
+from nbkit.server.run_table import NEWEST, Look, RunTable
 from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer

@@ -22,11 +22,11 @@ from nbkit.live.nodes import MOST_NODES, newest_by_node
 from nbkit.server.handler import ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.run_row import devices_of, nodes_of
-from nbkit.server.runs import NEWEST, find_exactly, is_own
+from nbkit.server.run_table import NEWEST, find_exactly, is_own
 from nbkit.server.stream import SCHEMA
 from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES, may_be_framed
 from nbkit.server.websocket import StreamHandler
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.notebooks import notebook
 
 _MOST_RUNS = 1000

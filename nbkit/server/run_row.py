@@ -9,7 +9,7 @@ from typing import Any
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import RunState
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 Row = dict[str, Any]
 

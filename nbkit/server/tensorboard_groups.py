@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
-from nbkit.server.runs import find_exactly
+from nbkit.server.run_table import find_exactly
 from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
 from nbkit.store.record import read_json
-from nbkit.store.runs import list_run_folders
+from nbkit.store.stored_runs import list_run_folders
 
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""

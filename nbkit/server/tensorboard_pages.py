@@ -14,7 +14,7 @@ from tornado.iostream import StreamClosedError
 
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
-from nbkit.server.runs import find_exactly
+from nbkit.server.run_table import find_exactly
 from nbkit.server.tensorboard_groups import (
     Curves,
     all_curves,

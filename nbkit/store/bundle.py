@@ -38,8 +38,8 @@ from nbkit.store.paths import (
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
-from nbkit.store.runs import StoredRun, find_run_folder, list_run_names
 from nbkit.store.signs import SILENT_SECONDS
+from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import encodable, visible
 
 BUNDLE_SCHEMA = "nbkit.bundle/1"

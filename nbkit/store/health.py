@@ -17,7 +17,7 @@ from nbkit.health import Finding, tell
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
 from nbkit.store.record import read_json, write_json, write_json_once
-from nbkit.store.runs import list_run_folders
+from nbkit.store.stored_runs import list_run_folders
 
 _LEAST_FREE_BYTES = 5 * 2**30
 """Two checkpoints of a large vision model (300 M weights and momenta in FP32)."""

@@ -21,7 +21,7 @@ from nbkit.store.record import (
     read_json,
 )
 from nbkit.store.run_index import RunIndex, Stamp, stamp_of
-from nbkit.store.runs import StoredRun, list_run_names
+from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _READERS = 8
 _RUNS_PER_TASK = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nbkit.launch.run import Run
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.widgets.view import RunView
 
 _views: dict[Path, RunView] = {}

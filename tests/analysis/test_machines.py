@@ -21,7 +21,7 @@ from nbkit.questions.machines.ratios import (
     measured_sentence,
     result_document,
 )
-from nbkit.questions.scaling import chart as charts
+from nbkit.reports.pictures import png
 from nbkit.statistics import noise_floor
 
 ALIKE = {
@@ -252,7 +252,7 @@ def test_measured_and_published_never_share_a_mark():
         ("rule", "Measured"),
         ("circle", "Measured"),
     }
-    assert charts.png(chart).startswith(b"\x89PNG")
+    assert png(chart).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("which", ["measured", "published"])
@@ -267,7 +267,7 @@ def test_either_kind_is_drawn_alone(which):
         published_names=("A100", "V100"),
     )
 
-    assert charts.png(chart).startswith(b"\x89PNG")
+    assert png(chart).startswith(b"\x89PNG")
     assert ("no interval from single runs" in str(chart.to_dict())) == (
         which == "measured"
     )

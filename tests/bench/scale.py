@@ -38,7 +38,7 @@ from pathlib import Path
 
 from nbkit.errors import ConfigError
 from nbkit.launch.run import attach
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from tests.bench.rows import Row, row
 from tests.bench.scale_runs import (
     RUNS,

@@ -18,11 +18,11 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.slurm.agents import NodeAgents
 from nbkit.launch.slurm.messages import beats_lines, line
 from nbkit.live.run import LiveRun
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
 from nbkit.widgets.follower import Follower
 from tests.bench.rows import Row, row

@@ -94,7 +94,7 @@ def test_the_page_explains_lines_that_doctor_has():
     text = section(page, "## Lines of `nbkit doctor`")
     rows = re.findall(r"^\| (`.+?) \| ", text, re.M)
     named = {name for row in rows for name in re.findall(r"`(.+?)`", row)}
-    code = "".join(path.read_text() for path in (ROOT / "nbkit").glob("*/*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "nbkit").rglob("*.py"))
 
     unknown = {name for name in named if f'"{name}"' not in code}
 

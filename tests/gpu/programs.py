@@ -13,7 +13,7 @@ from typing import Any
 from checks import ShortError, Slot, require_finished
 
 from nbkit import ExperimentConfig, Run
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 
 __all__ = ["plain_loops", "probed", "require_equal_weights"]
 

@@ -14,7 +14,7 @@ import reference
 import torch
 
 from nbkit.config import ExperimentConfig
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from nbkit.worker import seeding, train
 from nbkit.worker.finiteness import FiniteWatch
 from nbkit.worker.step_clock import StepClock

@@ -17,7 +17,7 @@ from fast import beside
 from table import exit_code, table
 
 from nbkit import ExperimentConfig, Run
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 
 HERE = Path(__file__).parent
 

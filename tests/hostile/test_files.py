@@ -18,7 +18,7 @@ from nbkit.live.log_tail import LogTail
 from nbkit.live.metrics import LiveMetrics
 from nbkit.live.rows import run_numbers
 from nbkit.reading import JSON_BYTES, lines_of, open_regular, parse_object, read_file
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.server.tensorboard_groups import all_curves
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import studies_folder
@@ -26,7 +26,7 @@ from nbkit.store.predictions import read_predictions
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.studies.study import Study
 from nbkit.telemetry.past import read_past
 from nbkit.telemetry.system import summarise_system

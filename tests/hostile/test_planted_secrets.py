@@ -26,7 +26,7 @@ from nbkit.store.redaction import (
     redacted_argv,
     secret_lines,
 )
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from nbkit.studies.study import Study
 
 MARK = "pLaN" + "tEd"

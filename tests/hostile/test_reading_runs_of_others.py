@@ -12,7 +12,7 @@ from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.live.rows import run_numbers, state_words
 from nbkit.live.run import LiveRun
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture
 from tests.hostile.written import imported, store_at

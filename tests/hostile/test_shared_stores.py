@@ -24,7 +24,7 @@ from nbkit.store.paths import RunPaths, runs_folder, store_folder
 from nbkit.store.predictions import ClassPredictions, write_predictions
 from nbkit.store.private import private_part, read_entry
 from nbkit.store.record import read_json, write_json, write_json_once
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 from tests.widgets.stored_run import WrittenRun, step
 

@@ -15,7 +15,7 @@ from nbkit.launch.code.entry import function_entry
 from nbkit.launch.run import Run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 
 __all__ = ["imported", "store_at", "write_run"]
 

@@ -39,7 +39,7 @@ def _calls() -> list[tuple[str, str, ast.Call]]:
 @pytest.mark.parametrize(
     ("called", "by"),
     [
-        ("Permit", {"launch/trust.py"}),
+        ("Permit", {"launch/code/trust.py"}),
         # Of a run that the caller has made; all others are judged.
         ("permit_new", {"launch/start.py"}),
         ("engine.submit", {"launch/submit.py"}),

@@ -43,7 +43,7 @@ def test_import_nbkit_loads_only_itself_and_the_standard_library():
         "import nbkit; nbkit.sweep",
         "import nbkit.launch.start",
         "import nbkit.launch.supervision.supervisor",
-        "import nbkit.store.runs",
+        "import nbkit.store.stored_runs",
         "import nbkit.statistics",
         "import nbkit.telemetry.sampler",
         "from nbkit import registry; registry.names('models')",
@@ -128,3 +128,12 @@ def answer(program: str) -> list[str]:
         check=True,
     )
     return json.loads(process.stdout)
+
+
+def test_modules_are_not_called_like_a_public_function():
+    # ``import nbkit.<name>`` would hide the function behind the module. The package
+    # launch is callable for that reason.
+    names = {*nbkit.__all__} - {"launch"}
+    paths = [path for path in (ROOT / "nbkit").rglob("*") if path.suffix in ("", ".py")]
+
+    assert [path for path in paths if path.stem in names] == []

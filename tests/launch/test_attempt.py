@@ -16,7 +16,7 @@ from nbkit.launch.supervision.attempt import Attempt
 from nbkit.launch.supervision.ranks import RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.record import RunState
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 
 
 class _StuckRanks:

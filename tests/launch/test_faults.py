@@ -15,7 +15,7 @@ from nbkit.launch.code.trust import permit_new
 from nbkit.launch.submit import submit
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.launch import faults
 from tests.waiting import hang_limit, patient, wait_until
 

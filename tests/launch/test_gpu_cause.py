@@ -15,7 +15,7 @@ from nbkit.launch.supervision.cause import failure_cause, simple_cause
 from nbkit.launch.supervision.gpu_cause import blame_gpus
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.telemetry.sampler import Sampler
 from tests.launch.test_cause import _error, _rank
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu

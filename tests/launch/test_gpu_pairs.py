@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from nbkit.launch.devices.choice import Candidate, gpu_pairs
+from nbkit.launch.devices import gpu_pairs
+from nbkit.launch.devices.choice import Candidate
 from nbkit.launch.devices.claims import leases
 from nbkit.launch.devices.pool import Claim, Lease
 from tests.telemetry.conftest import drive, no_setting

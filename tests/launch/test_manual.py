@@ -20,7 +20,7 @@ from nbkit.launch.manual.ranks import TorchrunNode, TorchrunNodes
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, write_json
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.launch.terminals import begin, by_hand, launch_fault, terminals
 from tests.waiting import wait_until
 

@@ -15,7 +15,7 @@ from nbkit.launch.slurm.messages import line, parse
 from nbkit.launch.slurm.node import _data_folders
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import write_json
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.waiting import wait_until
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from nbkit.errors import LaunchError
+from nbkit.launch.slurm import agents as node_agents
 from nbkit.launch.slurm.agents import NodeAgents
-from nbkit.launch.slurm.engine import agents as node_agents
 from nbkit.store.heartbeat import Beat, Phase
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.waiting import wait_until
 
 NAMES = ("n1", "n2")

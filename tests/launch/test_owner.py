@@ -9,7 +9,7 @@ from nbkit.launch.owner import watch
 from nbkit.launch.run import Run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.waiting import patient
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbkit.errors import LaunchError
-from nbkit.launch.slurm.engine import partitions as partitions_module
+from nbkit.launch.slurm import partitions as partitions_module
 from nbkit.launch.slurm.partitions import GpuCount, partitions, refuse_too_many_nodes
 from nbkit.store.slurm import SlurmSilentError
 from tests.slurm_programs import SlurmPrograms

@@ -151,7 +151,7 @@ def test_every_field_is_used(small, field):
 
     if field in ELSEWHERE:
         folder = Path(nbkit.launch.__file__).parent
-        assert any(_reads(path, f"slurm.{field}") for path in folder.glob("*.py"))
+        assert any(_reads(path, f"slurm.{field}") for path in folder.rglob("*.py"))
     else:
         config = small(slurm={field: EVERYTHING[field]})
         assert _texts(config) != _texts(small())

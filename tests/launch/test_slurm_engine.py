@@ -9,11 +9,11 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.code.trust import permit_new
+from nbkit.launch.slurm import engine as engine_module
 from nbkit.launch.slurm.engine import SlurmEngine
-from nbkit.launch.slurm.engine import engine as engine_module
 from nbkit.launch.submit import submit
 from nbkit.store.record import RunState, write_json
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
 CPU = ExperimentConfig(engine="slurm", device="cpu")

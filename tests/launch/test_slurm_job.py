@@ -20,8 +20,8 @@ from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, write_json
-from nbkit.store.runs import StoredRun, create_run_folder
 from nbkit.store.signs import is_silent
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
 JOB = Job("7", 0, ("n1",))

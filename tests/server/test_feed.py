@@ -18,7 +18,7 @@ from nbkit.server import child
 from nbkit.server import feed as feed_module
 from nbkit.server.feed import Feed
 from nbkit.server.monitor import Monitor, Settings
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.server.sessions import Kernel
 from nbkit.server.tensorboards import TensorBoards
 

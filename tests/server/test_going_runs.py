@@ -9,7 +9,7 @@ import pytest
 from nbkit.errors import StoreError
 from nbkit.server import going_runs
 from nbkit.server.going_runs import GoingRuns
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.record import RunState
 from tests.server.stored_runs import store_run
 

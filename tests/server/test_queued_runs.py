@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nbkit.server import rest
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json, write_json
 from tests.server.stored_runs import store_run

@@ -20,7 +20,7 @@ from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.server import rest, sessions
 from nbkit.server.monitor import Monitor, Settings
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.server.sessions import Kernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.tensorboards import TensorBoards
@@ -204,7 +204,7 @@ def test_devices_that_are_none_hide_no_run_from_the_sampler(some):
 def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):
     table = RunTable(None)
     with monkeypatch.context() as context:
-        context.setattr("nbkit.server.runs.progress", _fails)
+        context.setattr("nbkit.server.run_table.progress", _fails)
         assert "stale" in table.look([]).rows[0]["cause"]
 
     assert table.look([]).rows[0]["cause"] is None

@@ -10,7 +10,7 @@ import pytest
 from nbkit.errors import RunNotFoundError
 from nbkit.live.nodes import MOST_NODES
 from nbkit.server import rest
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import read_json, write_json

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store import jobs
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster

@@ -19,7 +19,7 @@ from nbkit.store.paths import RunPaths, StudyPaths, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
 

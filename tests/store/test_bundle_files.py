@@ -12,7 +12,7 @@ import nbkit
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from tests.store.test_bundle import _run
 
 

@@ -14,7 +14,7 @@ from nbkit.live.rows import run_numbers
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, create_run_folder
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 
 ME = ProcessIdentity.of().to_dict()
 DEAD = {**ME, "start_ticks": ME["start_ticks"] - 1}

@@ -8,7 +8,7 @@ import pytest
 
 from nbkit.store.finiteness import FiniteFollower, FiniteReading
 from nbkit.store.nonfinite import NonFinite
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 
 def step(number, loss=1.0, attempt=0):

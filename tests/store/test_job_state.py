@@ -14,8 +14,8 @@ from nbkit.store import jobs
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import StoredRun, create_run_folder
 from nbkit.store.signs import SILENT_SECONDS
+from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 
@@ -383,7 +383,8 @@ def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):
     write_json(run.paths.submission, local)
     write_record(run, "running", supervisor=me)
     program = (
-        "import sys; from nbkit.store.runs import StoredRun; from pathlib import Path\n"
+        "import sys; from pathlib import Path\n"
+        "from nbkit.store.stored_runs import StoredRun\n"
         f"run = StoredRun(Path({str(run.paths.root)!r}))\n"
         "from nbkit.store.run_list import list_runs\n"
         "print(run.state, run.queue, list_runs()[0].state, run.cause)\n"

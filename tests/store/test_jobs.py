@@ -17,7 +17,7 @@ from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 

@@ -17,7 +17,7 @@ from nbkit.store.paths import store_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.runs import (
+from nbkit.store.stored_runs import (
     StoredRun,
     create_run_folder,
     find_run_folder,

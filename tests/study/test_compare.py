@@ -9,7 +9,7 @@ from nbkit.errors import ConfigError, RunError, RunNotFoundError
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.record import write_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from tests.launch.conftest import plugins, small, store
 
 __all__ = ["plugins", "small", "store"]

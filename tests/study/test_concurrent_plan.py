@@ -57,7 +57,11 @@ def cpus(monkeypatch):
 
     def has(count):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(count)))
-        for module in ("study.devices", "study.concurrent_plan", "launch.devices"):
+        for module in (
+            "studies.devices",
+            "questions.concurrent_jobs.planning",
+            "launch.devices.choice",
+        ):
             monkeypatch.setattr(f"nbkit.{module}.usable_cpus", lambda: float(count))
 
     has(8)

@@ -9,7 +9,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.estimates.forecast import WholeTraining
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from tests.analysis.trained_run import trained_run
 
 HERE, RATES = 0, 3

@@ -11,7 +11,7 @@ from nbkit.questions.precision import planning as precision_plan
 from nbkit.questions.scaling import planning as scaling_plan
 from nbkit.questions.study_report import make
 from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
 from tests.study import (

@@ -8,10 +8,11 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.questions.inference.evidence import _at, prepare
+from nbkit.questions.inference.evidence import _at
 from nbkit.questions.inference.latency import judge_accuracy
 from nbkit.questions.inference.page import InferenceResult
 from nbkit.questions.inference.planning import InferencePlan
+from nbkit.questions.inference.start import prepare
 from nbkit.reports.arms import ArmRun, Arms
 from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings

@@ -12,7 +12,7 @@ from nbkit.questions.input_pipeline import packs as input_pipeline_data
 from nbkit.questions.input_pipeline import planning as input_pipeline_plan
 from nbkit.questions.input_pipeline.planning import LADDER, plan, with_setting
 from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
-from nbkit.questions.storage import cold_cache as storage_data
+from nbkit.studies import photo_copies
 from nbkit.studies.parameters import Parameters
 from tests.datasets.images import jpeg
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
@@ -294,7 +294,7 @@ def few_photos(tmp_path, monkeypatch):
     """Let the built-in set be small here, and its files too."""
     folder = tmp_path / "photos"
     write_copies(folder / "train", 4)
-    monkeypatch.setattr(storage_data, "photos_folder", lambda: folder)
+    monkeypatch.setattr(photo_copies, "photos_folder", lambda: folder)
     monkeypatch.setattr(input_pipeline_data, "cache_path", lambda _: folder)
     monkeypatch.setattr(input_pipeline_data, "_SHARD_MEGABYTES", 0.2)
     monkeypatch.setattr(packing, "_check_arguments", lambda *_: None)
@@ -331,7 +331,7 @@ def test_ranks_and_batches_say_how_often_the_built_in_set_is_needed(
 def test_no_room_for_the_copies_is_said_in_this_notebooks_words(
     parameters, few_photos, monkeypatch
 ):
-    monkeypatch.setattr(storage_data, "describe_storage", lambda _: {"free_bytes": 1})
+    monkeypatch.setattr(photo_copies, "describe_storage", lambda _: {"free_bytes": 1})
 
     with pytest.raises(ConfigError, match=r"needed 10 times .* use a smaller batch"):
         plan(parameters(data="photos", gpus=2))

@@ -17,7 +17,7 @@ from nbkit import registry
 from nbkit.errors import ConfigError, NotEnoughDataError, StoreError
 from nbkit.launch.run import Run
 from nbkit.questions.study_report import report
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from tests.launch.conftest import PLUGINS
 
 

@@ -20,7 +20,7 @@ from tests.golden.reports import imported
 )
 def test_a_headline_table_says_first_that_an_arm_has_no_run(question, store, tmp_path):
     study = imported(f"{question}/gpu", tmp_path)
-    module = importlib.import_module(f"nbkit.questions.{question}.page")
+    module = importlib.import_module(f"nbkit.questions.{question}")
     whole = module.result(study).table._repr_mimebundle_()
     last = [*study.arms][-1]
     for run in study.runs_by_arm()[last]:

@@ -16,10 +16,10 @@ from nbkit.datasets.find import find
 from nbkit.datasets.manifest import manifest_name, read_manifest
 from nbkit.datasets.packing import pack
 from nbkit.errors import ConfigError, NotColdError
-from nbkit.questions.storage import cold_cache as storage_data
 from nbkit.questions.storage.cold_cache import described_data
 from nbkit.readspeed import resident_share
 from nbkit.store.paths import manifests_folder
+from nbkit.studies import photo_copies
 from nbkit.studies.kinds import before_start
 from nbkit.studies.photo_copies import put_photos
 from tests.datasets.images import write_folder
@@ -150,7 +150,7 @@ def test_another_kind_of_study_does_nothing_before_a_start():
 def few_photos(tmp_path, monkeypatch):
     """Let the built-in set be small here."""
     folder = write_folder(tmp_path / "photos")
-    monkeypatch.setattr(storage_data, "photos_folder", lambda: folder)
+    monkeypatch.setattr(photo_copies, "photos_folder", lambda: folder)
     return folder
 
 
@@ -176,15 +176,15 @@ def test_of_two_processes_that_put_photographs_the_second_finds_the_firsts(
 ):
     place, forms = tmp_path / "place", ["files", "webdataset"]
     place.mkdir()
-    alone = storage_data._unlike_others
+    alone = photo_copies._unlike_others
 
     def after_the_other(data, name):
         # Here the other process puts all of its photographs there.
-        monkeypatch.setattr(storage_data, "_unlike_others", alone)
+        monkeypatch.setattr(photo_copies, "_unlike_others", alone)
         put_photos(place, 2, forms)
         return alone(data, name)
 
-    monkeypatch.setattr(storage_data, "_unlike_others", after_the_other)
+    monkeypatch.setattr(photo_copies, "_unlike_others", after_the_other)
     put = put_photos(place, 2, forms)
 
     assert {described_data(str(put[form]))["images"] for form in forms} == {2 * 12}

@@ -10,11 +10,11 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, ParameterError
 from nbkit.launch.submit import existing_data
-from nbkit.questions.storage import cold_cache as storage_data
 from nbkit.questions.storage import places as storage_places
 from nbkit.questions.storage import planning as storage_plan
 from nbkit.questions.storage.planning import plan
 from nbkit.questions.storage.reads import read
+from nbkit.studies import photo_copies
 from nbkit.studies.devices import Devices
 from nbkit.studies.parameters import Parameters, check_parameters
 from tests.datasets.images import write_folder
@@ -146,7 +146,7 @@ def test_a_missing_data_set_is_not_to_be_replaced_by_synthetic_images():
 @pytest.fixture
 def place(tmp_path, nas, monkeypatch):
     """Return an empty folder that would get few photographs."""
-    monkeypatch.setattr(storage_data, "photos_folder", lambda: nas)
+    monkeypatch.setattr(photo_copies, "photos_folder", lambda: nas)
     folder = tmp_path / "place"
     folder.mkdir()
     return folder

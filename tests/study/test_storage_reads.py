@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.questions.storage import cold_cache as storage_data
 from nbkit.questions.storage.planning import plan
 from nbkit.questions.storage.reads import Reads, read
 from nbkit.questions.storage.timeline import arrived_bytes, epoch_moments
 from nbkit.store.paths import RunPaths
+from nbkit.studies import photo_copies
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
 from tests.study.test_storage_plan import parameters
@@ -54,7 +54,7 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
 def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(
     tmp_path, images, monkeypatch
 ):
-    monkeypatch.setattr(storage_data, "photos_folder", lambda: images)
+    monkeypatch.setattr(photo_copies, "photos_folder", lambda: images)
     place = tmp_path / "place"
     place.mkdir()
     asked = parameters(

@@ -11,7 +11,7 @@ from nbkit.launch.run import Run
 from nbkit.store.metrics import to_json_line
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from nbkit.studies.study import Study
 
 __all__ = ["write_runs"]

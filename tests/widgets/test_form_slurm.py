@@ -10,7 +10,7 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig, SlurmConfig
 from nbkit.errors import RunError
-from nbkit.store.runs import create_run_folder
+from nbkit.store.stored_runs import create_run_folder
 from nbkit.widgets.form_check import Check, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms

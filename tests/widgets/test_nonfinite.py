@@ -11,7 +11,7 @@ from nbkit.cli.main import main
 from nbkit.launch.run_progress import RunPosition, result
 from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
-from nbkit.server.runs import RunTable
+from nbkit.server.run_table import RunTable
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import show_table
 from tests.widgets.stored_run import WrittenRun, step
@@ -116,7 +116,7 @@ def test_the_sidebars_rows(lost):
 def test_the_sidebar_reads_a_long_run_part_by_part_and_then_tells(
     lost, monkeypatch, state
 ):
-    monkeypatch.setattr("nbkit.server.runs._STEPS_SECONDS", 0.0)
+    monkeypatch.setattr("nbkit.server.run_table._STEPS_SECONDS", 0.0)
     lost.append(*map(step, range(11, 15_000)))
     lost.record(state)
     table = RunTable(None)

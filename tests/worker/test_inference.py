@@ -14,7 +14,7 @@ from nbkit.statistics import latency_timings
 from nbkit.store.paths import RunPaths
 from nbkit.store.predictions import read_predictions
 from nbkit.store.progress import progress
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.worker import inference, models
 from nbkit.worker import rank_context as context
 from nbkit.worker.inference import infer

@@ -13,7 +13,7 @@ from nbkit.errors import ConfigError
 from nbkit.review.causes import Diagnosis
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.worker.profile import StepProfile, self_times
 from tests.full_disk import files_no_larger_than
 from tests.launch.conftest import plugins, small, store

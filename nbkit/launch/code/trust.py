@@ -23,7 +23,7 @@ from nbkit.store.ownership import Others, imported_from, what_others_own
 from nbkit.store.paths import RunPaths, StudyPaths
 from nbkit.store.private import read_entry
 from nbkit.store.record import read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig

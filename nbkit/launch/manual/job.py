@@ -28,7 +28,7 @@ from nbkit.launch.supervision.supervisor import (
 from nbkit.reading import is_gone
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, utc_now
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 __all__: list[str] = []
 

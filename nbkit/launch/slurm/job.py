@@ -32,8 +32,8 @@ from nbkit.launch.supervision.supervisor import (
 from nbkit.store.network import see_anew
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, utc_now
-from nbkit.store.runs import StoredRun
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
+from nbkit.store.stored_runs import StoredRun
 
 __all__: list[str] = []
 

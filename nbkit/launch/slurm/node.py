@@ -43,7 +43,7 @@ from nbkit.launch.supervision.supervisor import become_supervisor
 from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.processes import ProcessIdentity, run_markers
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.software import software
 
 __all__: list[str] = []

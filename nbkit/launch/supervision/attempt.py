@@ -23,7 +23,7 @@ from nbkit.reading import is_gone, is_passing, patiently
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 
 _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the

@@ -14,7 +14,7 @@ from nbkit.launch.supervision.leftovers import end_leftovers, processes_of_run
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.system import summarise_systems
 
 _DESCRIBE_SECONDS = 2.0

@@ -32,8 +32,8 @@ from nbkit.store.processes import (
     kill,
 )
 from nbkit.store.record import RunState, damage_told, read_json
-from nbkit.store.runs import list_run_folders
 from nbkit.store.signs import is_supervised
+from nbkit.store.stored_runs import list_run_folders
 
 _LEFTOVER_SECONDS = 5.0
 _PARTS_OF_A_RANK = (b"nbkit.worker", b"nbkit.launch", b"multiprocessing")

@@ -23,7 +23,7 @@ from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
 from nbkit.store.ownership import open_to_append
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname, session_members
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
 from nbkit.telemetry.processes import handling

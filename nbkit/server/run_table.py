@@ -33,7 +33,7 @@ from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress, total_steps
 from nbkit.store.record import RunState, of_newest_attempt, parse_json, read_json
-from nbkit.store.runs import StoredRun, find_run_folder, list_run_folders
+from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
 
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
