@@ -37,8 +37,9 @@ from nbkit.reports.source_tables import audit_notes
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
-from nbkit.store.runs import StoredRun, find_run_folder
+from nbkit.store.stored_runs import StoredRun, find_run_folder
 from nbkit.studies.kinds import report_of_its_kind
+from nbkit.studies.snapshot import StudySnapshot
 from nbkit.studies.study import Study
 
 
@@ -121,7 +122,8 @@ def headline(study: Study) -> str:
 
 
 def make(study: Study) -> Report:
-    """Return the report of a study as its kind makes it."""
+    """Return the report of a study as its kind makes it, as of now."""
+    study = StudySnapshot(study.paths.root)
     lost = not_finite(study)
     try:
         made = report_of_its_kind(study)

@@ -22,8 +22,9 @@ from nbkit.review.findings import Audit, Finding
 from nbkit.review.row_checks import row_findings
 from nbkit.review.run_checks import arm_findings, run_findings
 from nbkit.store.paths import is_study
-from nbkit.store.runs import StoredRun
+from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.kinds import report_of_its_kind
+from nbkit.studies.snapshot import StudySnapshot
 from nbkit.studies.starts import has_diverged
 from nbkit.studies.study import Study
 
@@ -73,6 +74,7 @@ def audit(
     if isinstance(what, str) and is_study(what):
         what = Study.open(what)
     if isinstance(what, Study):
+        what = StudySnapshot(what.paths.root)
         found = findings_of(what, storage_bytes_per_second)
         return Audit(found.subject, [*_doubts(what, found.subject), *found])
     if isinstance(what, str):

@@ -31,6 +31,7 @@ from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
 from tests.bench.queued_runs import queue_rows
 from tests.bench.readspeed import readspeed_rows
+from tests.bench.report import report_rows
 from tests.bench.rows import Row, ratio_row, row, within
 from tests.bench.scale import scale_rows
 from tests.bench.server import server_rows
@@ -74,6 +75,7 @@ def main() -> None:
     rows += readspeed_rows()
     rows += server_rows()
     rows.append(live_view_row())
+    rows += report_rows()
     rows += scale_rows()
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -1,0 +1,29 @@
+"""A study as it was at one moment."""
+
+from __future__ import annotations
+
+import nbkit
+from nbkit.store.record import read_json, write_json
+from nbkit.studies.snapshot import StudySnapshot
+from tests.study.written_study import write_runs
+
+
+def test_study_snapshot_keeps_what_was_read(small):
+    study = nbkit.Study.create("seen", {"a": small(), "b": small(steps=3)}, repeats=2)
+    write_runs(study, {"a": 100.0, "b": 90.0})
+    snapshot = StudySnapshot(study.paths.root)
+    [run, _] = snapshot.runs_by_arm()["a"]
+    before = run.summary.images_per_second
+    content = read_json(study.paths.study)
+    assert content is not None
+
+    write_json(study.paths.study, {**content, "runs": []})
+    run.paths.record.unlink()
+    run.paths.metrics.write_text("")
+
+    assert study.runs_by_arm()["a"] == []
+    assert snapshot.runs_by_arm()["a"][0] is run
+    assert run.state is nbkit.RunState.FINISHED
+    assert run.summary.images_per_second == before
+    assert len(run.metrics()) == 20
+    assert run.metrics("evaluation") == []
