@@ -1,0 +1,105 @@
+"""Columns: one declaration of a number for page, terminal, CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbkit.reports.parts import Lead, Table
+from nbkit.statistics import Ratio, Summary, interval_in_words, quantities
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table; unknown is None on the way, and a dash on the page."""
+
+    title: str | None
+    """None: only in the CSV."""
+    value: str | Callable[[Any], Any]
+    """A path such as ``first.median``, None as soon as a part is; or a function."""
+    show: Callable[[Any], str | None] = str
+    csv: str | None = None
+    """Its name in the CSV, with the unit at its end; None: not there as a number."""
+
+    def of(self, row: Any) -> Any:
+        """Return the value in a row."""
+        if callable(self.value):
+            return self.value(row)
+        for name in self.value.split("."):
+            row = None if row is None else getattr(row, name)
+        return row
+
+    def cell(self, row: Any) -> str | None:
+        """Return the text of a row."""
+        value = self.of(row)
+        return None if value is None else self.show(value)
+
+    def number(self, row: Any) -> Any:
+        """Return the number of a row; of runs, their median."""
+        value = self.of(row)
+        return value.median if isinstance(value, Summary) else value
+
+
+def table(
+    caption: str,
+    columns: Iterable[Column],
+    rows: Sequence[Any],
+    notes: Sequence[str] = (),
+    lead: Lead | None = None,
+) -> Table:
+    """Return rows as a table."""
+    columns = tuple(columns)
+    shown = [one for one in columns if one.title is not None]
+    return Table(
+        caption,
+        [str(one.title) for one in shown],
+        [[one.cell(row) for one in shown] for row in rows],
+        notes,
+        {one.csv: [one.number(row) for row in rows] for one in columns if one.csv},
+        lead,
+    )
+
+
+def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Column]:
+    """Return images/s and their interval; with how many runs, where ``n`` says."""
+
+    def ends(row: Any) -> str | None:
+        found = Column(None, path).of(row)
+        words = found and interval(quantities.rate)(found)
+        count = f" ({Column(None, n).of(row)})" if n else ""
+        return f"{words or quantities.UNKNOWN}{count}" if count else words
+
+    return [
+        Column(title, path, lambda found: quantities.rate(found.median), csv),
+        Column(over, ends),
+    ]
+
+
+def ratio(title: str, path: str, csv: str | None = None) -> list[Column]:
+    """Return estimate, interval and verdict."""
+    return [
+        Column(title, f"{path}.estimate", "{:.3f}".format, csv),
+        Column("95 % interval", path, interval()),
+        Column("verdict", f"{path}.verdict"),
+    ]
+
+
+def interval(
+    shown: Callable[[float], str] | None = None,
+) -> Callable[[Summary | Ratio], str | None]:
+    """Return how an interval is said; None where there is none."""
+
+    def said(found: Summary | Ratio) -> str | None:
+        if found.ci_low is None or found.ci_high is None:
+            return None
+        return interval_in_words(found.ci_low, found.ci_high, shown)
+
+    return said
+
+
+def spread(show: Callable[[float], str]) -> Callable[[Summary], str | None]:
+    """Return how the lowest and the highest of several are said."""
+    return lambda found: (
+        None if found.n == 1 else f"{show(found.minimum)} to {show(found.maximum)}"
+    )

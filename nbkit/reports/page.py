@@ -1,0 +1,108 @@
+"""The page of a question: what all of them say alike, said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from nbkit.launch.run import Run
+from nbkit.reports.arms import finished_arms
+from nbkit.reports.conditions import conditions, describe_images, where_and_when
+from nbkit.reports.doubts import lead_of
+from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.renderer import Figure, Note, Report, Source, Table
+from nbkit.statistics import MINIMUM_RUNS, NoiseFloor
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.parameters import SIZES_OF_A_CPU, next_command
+from nbkit.studies.stored_study import StoredStudy
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is stored of a study, read once and handed down."""
+
+    study: StoredStudy
+    runs: Mapping[str, Sequence[Run]]
+    """Finished ones by arm, without what is measured once."""
+    lost: Mapping[str, NonFinite]
+    conditions: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    repeats: int
+    is_cpu: bool
+
+    @classmethod
+    def of(cls, study: StoredStudy) -> Evidence:
+        """Read a study.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If no run of an arm has finished.
+        """
+        runs = finished_arms(study)
+        every = [run for many in runs.values() for run in many]
+        facts = {**conditions(every), "study_id": study.study_id}
+        is_cpu = {run.summary.device_type for run in every} == {"cpu"}
+        plan, repeats = study.plan, study.repeats
+        return cls(study, runs, not_finite(study), facts, plan, repeats, is_cpu)
+
+    @property
+    def control(self) -> str | None:
+        """The arm that is another one measured once more."""
+        return self.study.control[1] if self.study.control else None
+
+
+def page(
+    question: str,
+    evidence: Evidence,
+    answer: str,
+    parts: Iterable[Table | Note | Figure],
+    *,
+    method: Sequence[str],
+    sources: Iterable[Source],
+    numbers: Mapping[str, Any],
+    controls: Sequence[NoiseFloor],
+    quantity: str = "images_per_second",
+    without: Sequence[str] = SIZES_OF_A_CPU,
+) -> Report:
+    """Return the report of a question: its first table leads, its first figure, too."""
+    parts = list(parts)
+    said = [text for part in parts if isinstance(part, Note) for text in part.sentences]
+    return Report(
+        title=question,
+        answer=f"CPU, functional: {answer}" if evidence.is_cpu else answer,
+        notes=[*evidence.plan.get("notes", []), *said],
+        tables=[part for part in parts if isinstance(part, Table)],
+        figures=[part for part in parts if isinstance(part, Figure)],
+        method=[
+            *method,
+            *describe_images(evidence.conditions),
+            where_and_when(evidence.conditions),
+        ],
+        sources=[*sources],
+        result={
+            "schema": 1,
+            "quantity": quantity,
+            "origin": "measured",
+            "functional_only": evidence.is_cpu,
+            "conditions": dict(evidence.conditions),
+            **numbers,
+        },
+        next_step=_next_step(evidence),
+        controls=controls,
+    )
+
+
+def _next_step(evidence: Evidence) -> str:
+    chosen = dict(evidence.plan.get("chosen", {}))
+    if evidence.repeats < MINIMUM_RUNS:
+        chosen["repeats"] = MINIMUM_RUNS
+    kind = evidence.study.kind or ""
+    return next_command(kind, chosen, is_cpu=evidence.is_cpu)
+
+
+def lead(evidence: Evidence, controls: Sequence[NoiseFloor]) -> Any:
+    """Return what takes the answer back, for a table that is shown by itself."""
+    return partial(lead_of, evidence.study, controls)
