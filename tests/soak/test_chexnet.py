@@ -11,7 +11,7 @@ from nbkit.questions import chexnet
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 from tests.launch.conftest import plugins, store
-from tests.study.test_chexnet_plan import DEFAULTS
+from tests.questions.test_chexnet_plan import DEFAULTS
 
 __all__ = ["plugins", "store"]
 

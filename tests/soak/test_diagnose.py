@@ -1,6 +1,6 @@
 """What bounds a run is named in nine of ten rounds, and nothing where nothing does.
 
-Each round is a real run on CPUs. What only GPUs can show is in tests/analysis, from
+Each round is a real run on CPUs. What only GPUs can show is in tests/review, from
 folders that are written by hand. It wants a quiet machine: one on which others compute
 on every CPU is bound by them, whatever is planted.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.planted import (
+from tests.launch.conftest import plugins, small, store
+from tests.review.planted import (
     OF_THE_HOST,
     PLANTED,
     healthy,
     healthy_ranks,
     named_first,
 )
-from tests.launch.conftest import plugins, small, store
 
 __all__ = ["plugins", "small", "store"]
 

@@ -1,7 +1,7 @@
 """The tuner on real runs, held against every setting of its grid.
 
 ``python -m tests.soak.test_tuner FILE`` writes a grid that was measured into FILE, as
-tests/analysis/test_tuning.py has it; PYTHONPATH names tests/plugins then.
+tests/questions/test_input_pipeline_trials.py has it; PYTHONPATH names tests/plugins.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import nbkit
 from nbkit.store.nonfinite import NonFinite
 from nbkit.widgets.study import study_html
 from tests.launch.conftest import plugins, small, store
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 __all__ = ["plugins", "small", "store"]
 

@@ -16,8 +16,8 @@ from nbkit.recipes.training import training_recipe
 from nbkit.review.milestones import RecipeTimes
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.order import of_repeat
-from tests.analysis.test_charts_time_to_accuracy import trained
-from tests.analysis.trained_run import trained_run
+from tests.questions.test_time_to_accuracy_chart import trained
+from tests.review.trained_run import trained_run
 
 REACHED = [0.3, 0.6, 0.8]
 NEVER = [0.3, 0.5, 0.7]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbkit
 from nbkit.store.record import read_json, write_json
 from nbkit.studies.snapshot import StudySnapshot
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 
 def test_study_snapshot_keeps_what_was_read(small):

@@ -13,7 +13,7 @@ from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.metrics import to_json_line
 from nbkit.store.paths import RunPaths, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
-from tests.study.test_machines import change, parameters
+from tests.questions.test_machines import change, parameters
 
 TWO, ONE = map(str, example_bundles())
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.planted import (
+from tests.launch.conftest import plugins, small, store
+from tests.review.planted import (
     OF_THE_HOST,
     healthy,
     named_first,
@@ -16,7 +17,6 @@ from tests.analysis.planted import (
     starved_by_naive_loader,
     tiny_batch,
 )
-from tests.launch.conftest import plugins, small, store
 
 __all__ = ["plugins", "small", "store"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.telemetry.sample import GpuProcess
-from tests.analysis.written_run import gpu, on_cpus, rank, samples, write_run
+from tests.review.written_run import gpu, on_cpus, rank, samples, write_run
 
 STORES = count()
 

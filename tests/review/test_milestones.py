@@ -17,7 +17,7 @@ from nbkit.review.milestones import (
 )
 from nbkit.statistics import Ratio
 from nbkit.store.metrics import to_json_line
-from tests.analysis.trained_run import BEGIN, trained_run
+from tests.review.trained_run import BEGIN, trained_run
 
 
 def test_time_ends_with_the_evaluation_that_reached_the_target(tmp_path):

@@ -14,7 +14,7 @@ from nbkit.questions.study_report import make
 from nbkit.review.causes import DISTURBANCES, Cause, Diagnosis
 from nbkit.review.cpu_checks import NO_CPU_SHARE
 from nbkit.review.findings import codes
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 
 def rows(**wanted):

@@ -9,7 +9,7 @@ import pytest
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.reports.source_statistics import source_statistics
-from tests.analysis.trained_run import trained_run
+from tests.review.trained_run import trained_run
 from tests.widgets.stored_run import WrittenRun, step
 
 STORES = count()

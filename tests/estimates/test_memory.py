@@ -10,7 +10,7 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.estimates.memory import estimate_memory
 from nbkit.worker import models
-from tests.analysis.model_memory import measure, saved_bytes
+from tests.estimates.model_memory import measure, saved_bytes
 
 
 def estimate(**fields):

@@ -10,7 +10,7 @@ import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.estimates.forecast import WholeTraining
 from nbkit.store.stored_runs import StoredRun
-from tests.analysis.trained_run import trained_run
+from tests.review.trained_run import trained_run
 
 HERE, RATES = 0, 3
 

@@ -13,7 +13,7 @@ from nbkit.review.causes import Cause, Diagnosis
 from nbkit.studies.disturbed_starts import chosen
 from nbkit.studies.order import Slot
 from nbkit.studies.study import Study
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 
 def starts(disturbed):

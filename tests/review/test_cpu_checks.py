@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbkit.telemetry.sample import GpuProcess
-from tests.analysis.written_run import (
+from tests.review.written_run import (
     BEGIN,
     diagnosed,
     gpu,

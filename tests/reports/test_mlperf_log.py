@@ -13,7 +13,7 @@ import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, StoreError
 from nbkit.reports.mlperf_log import mllog
 from nbkit.store.metrics import to_json_line
-from tests.analysis.trained_run import BEGIN, trained_run
+from tests.review.trained_run import BEGIN, trained_run
 
 IMAGENET = {
     "loader": "dali",

@@ -14,12 +14,12 @@ from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.server.run_table import RunTable
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
-from tests.study import (
+from tests.questions import (
     test_precision_plan,
     test_scaling_plan,
     test_time_to_accuracy_plan,
 )
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 LOST = NonFinite("loss", 3)
 FORMATS = ("fp32, channels_last", "bf16, channels_last", "bf16, channels_first")

@@ -9,7 +9,7 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunStoppedError
 from nbkit.studies.study import Study
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 BASE = ExperimentConfig(
     device="cpu", model="resnet18", batch_size_per_gpu=8, tensorboard=False

@@ -25,7 +25,7 @@ from nbkit.questions.study_report import make
 from nbkit.review.causes import Cause
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 NOT_PINNED, PINNED = Setting("shared", pinned=False), Setting("shared", pinned=True)
 WOBBLE = (1.0, 1.004, 0.996, 1.002, 0.998)

@@ -17,9 +17,9 @@ from nbkit.reports.arms import ArmRun, Arms
 from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings
 from nbkit.studies.devices import Devices
-from tests.analysis.test_inference import saying
+from tests.questions.test_inference_latency import saying
+from tests.reports.test_energy_per_image import WATTS, write_samples
 from tests.statistics.test_latency import line
-from tests.study.test_energy import WATTS, write_samples
 from tests.widgets.stored_run import WrittenRun
 
 RATES = {"fp32": 100.0, "fp32 again": 100.0, "bf16": 210.0, "int8": 480.0}

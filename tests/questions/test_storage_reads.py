@@ -15,7 +15,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.studies import photo_copies
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
-from tests.study.test_storage_plan import parameters
+from tests.questions.test_storage_plan import parameters
 
 __all__ = ["tmp_path"]
 

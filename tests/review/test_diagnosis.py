@@ -6,7 +6,7 @@ import pytest
 
 import nbkit
 from nbkit.telemetry.sample import GpuProcess
-from tests.analysis.written_run import (
+from tests.review.written_run import (
     STEP_SECONDS,
     diagnosed,
     gpu,

@@ -12,7 +12,7 @@ from nbkit.reports.headline import headline
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
 from nbkit.widgets.comparison import comparison_html
-from tests.study.written_study import write_runs
+from tests.studies.written_study import write_runs
 
 BASE = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
 LOST = NonFinite("loss", 3)

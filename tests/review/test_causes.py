@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from nbkit.review.causes import Cause, Diagnosis, Gain, codes
-from tests.analysis.written_run import diagnosed
+from tests.review.written_run import diagnosed
 
 __all__ = ["diagnosed"]
 
