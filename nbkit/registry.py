@@ -1,4 +1,4 @@
-"""Models, loaders and engines by name, found through entry points.
+"""Models, loaders, engines and questions by name, found through entry points.
 
 A plug-in and a built-in are registered the same way, in the package's metadata::
 
@@ -19,13 +19,16 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.errors import ConfigError
 
-Kind: TypeAlias = Literal["models", "loaders", "engines"]
+Kind: TypeAlias = Literal["models", "loaders", "engines", "questions", "preparations"]
 
 
 _CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "models": ((), ("weights", "num_classes")),
     "loaders": (("config", "manifest", "placement", "batch_size"), ()),
     "engines": ((), ()),
+    # Of a study: its report; and what is done before each start.
+    "questions": (("study",), ()),
+    "preparations": (("plan", "data"), ()),
 }
 """What each kind is called with: arguments by position, and those by name."""
 
@@ -44,7 +47,8 @@ def resolve(kind: Kind, name: str) -> Any:
     Parameters
     ----------
     kind
-        ``"models"``, ``"loaders"`` or ``"engines"``.
+        ``"models"``, ``"loaders"``, ``"engines"``, ``"questions"`` (reports of studies)
+        or ``"preparations"`` (for their starts).
     name
         A name from `names`.
 

@@ -1,7 +1,7 @@
 """What a study calls of the rooms above it, by the name of its kind.
 
-Reports import studies: a study can only reach them by name when it has run. The names
-are fixed here, and are never what an imported file asks for.
+Reports import studies: a study can only reach them by name when it has run. A kind is
+an entry point of an installed package, and never what an imported file asks for.
 """
 
 from __future__ import annotations
@@ -10,39 +10,33 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from nbkit import registry
 from nbkit.studies.stored_study import StoredStudy
-
-_BEFORE = {"storage": "nbkit.questions.storage.cold_cache"}
-"""By kind, the module whose ``before_start(plan, data)`` is called."""
-
-_REPORTS = {
-    "chexnet": "nbkit.questions.chexnet.page",
-    "concurrent_jobs": "nbkit.questions.concurrent_jobs.page",
-    "inference": "nbkit.questions.inference.evidence",
-    "input_pipeline": "nbkit.questions.input_pipeline.evidence",
-    "precision": "nbkit.questions.precision.page",
-    "scaling": "nbkit.questions.scaling.page",
-    "storage": "nbkit.questions.storage.page",
-    "time_to_accuracy": "nbkit.questions.time_to_accuracy.page",
-}
-"""By kind, the module whose ``report(study)`` makes the report."""
 
 
 def before_start(
     kind: str | None, plan: Mapping[str, Any], arm: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Do what has to be done before a start; return tags for its record."""
-    module = _BEFORE.get(kind or "")
+    """Do what has to be done before a start of this arm; return tags for its record."""
     # On another machine nothing can be done, and its page cache is unknown.
-    if module is None or arm.get("engine", "local") != "local":
+    if arm.get("engine", "local") != "local":
         return {}
-    return importlib.import_module(module).before_start(plan, arm["data"])
+    if kind not in registry.names("preparations"):
+        return {}
+    return registry.resolve("preparations", kind)(plan, arm["data"])
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
-    """Return the `Report` that the module of the study's kind makes."""
-    module = _REPORTS.get(study.kind or "", "nbkit.questions.any_arms")
-    return importlib.import_module(module).report(study)
+    """Return the `Report` that the study's kind makes; of no kind, that of any arms.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run has finished of what it compares with, or a run measured nothing.
+    """
+    if study.kind in registry.names("questions"):
+        return registry.resolve("questions", study.kind)(study)
+    return importlib.import_module("nbkit.questions.any_arms").report(study)
 
 
 def headline_so_far(study: StoredStudy) -> str:

@@ -21,7 +21,10 @@ from tests.house.documents import ROOT, blocks, section
 from tests.training import train_here
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-EXAMPLES = ("### A model", "### A metric", "### A loader", "### An engine")
+EXAMPLES = (
+    *("### A model", "### A metric", "### A loader", "### An engine"),
+    "### A question",
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +74,11 @@ def trained_here(heading):
 
 
 @pytest.mark.parametrize("heading", [*EXAMPLES, "### A notebook"])
-def test_what_is_to_be_added_takes_less_than_ten_lines(heading):
+def test_what_is_to_be_added_takes_a_dozen_lines(heading):
     found = blocks(section(PAGE, heading))
     added = found if heading == "### A notebook" else [b for b in found if b.file]
 
-    assert 0 < sum(block.num_lines for block in added) < 10
+    assert 0 < sum(block.num_lines for block in added) <= 12
 
 
 def test_the_page_names_every_room():
@@ -154,5 +157,6 @@ def test_the_notebook_runs_under_papermill_and_its_report_opens(plugin):
     assert done.returncode == 0, done.stderr
     (report,) = (plugin / "store").glob("studies/*/report.html")
     assert "smoothed" in report.read_text()
+    assert "Does label smoothing cost speed?" in report.read_text()
     answer = nbformat.read(plugin / "out.ipynb", as_version=4).cells[-1].outputs[-1]
     assert str(report) in answer["data"]["text/plain"]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from email.parser import HeaderParser
 from importlib.metadata import distribution, version
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from packaging.requirements import Requirement
@@ -21,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import nbkit
+from nbkit import registry
 from nbkit.packages import DISTRIBUTION
 from tests.distributions import ROOT, build, checksums
 
@@ -176,7 +178,7 @@ for entry in distribution("jupyterlab-nbkit").entry_points:
 
 def test_the_entry_points_that_are_installed_are_those_of_the_project():
     groups = PROJECT["entry-points"]
-    own = {"nbkit.engines", "nbkit.loaders", "nbkit.models"}
+    own = {f"nbkit.{kind}" for kind in get_args(registry.Kind)}
     assert set(groups) == {*own, "torchrun.logs_specs"}
     for group, expected in {**groups, "console_scripts": PROJECT["scripts"]}.items():
         installed = {

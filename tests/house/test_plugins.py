@@ -95,7 +95,7 @@ def test_two_packages_may_mean_the_same_by_a_name():
 def test_what_nbkit_itself_registers_can_be_called_as_it_does():
     program = """
 from nbkit import registry
-for kind in ("models", "loaders", "engines"):
+for kind in registry._CALLS:
     for entry in registry._entries(kind):
         if entry.dist.name == "nbkit":
             registry.resolve(kind, entry.name)
