@@ -31,7 +31,8 @@ class Rest(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
 for name in ("environment", "table", "right", "holds", "fast", "node", "reference"):
     importlib.import_module(name)
-for name in ("launch.supervisor", "launch.attempts", "launch.local_ranks",
+for name in ("launch.supervision.supervisor", "launch.supervision.attempts",
+    "launch.supervision.local_ranks",
              "telemetry.sampler", "telemetry.health", "launch.health", "store.health",
              "worker.train", "worker.inference", "worker.allreduce",
              "worker.data.decode", "worker.data.torch_loader", "worker.data.source"):

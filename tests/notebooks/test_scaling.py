@@ -11,7 +11,7 @@ from PIL import Image
 
 import nbkit
 from nbkit.errors import DeviceError
-from nbkit.questions.scaling.page import plan
+from nbkit.questions.scaling.planning import plan
 from nbkit.reports.headline import headline
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
