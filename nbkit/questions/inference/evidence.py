@@ -12,9 +12,8 @@ from nbkit.launch.run import Run
 from nbkit.questions.inference.latency import judge_accuracy
 from nbkit.questions.inference.page import InferenceResult
 from nbkit.reports.arm_rows import ArmRun, arm_run
-from nbkit.reports.arms import Arms, finished_arms
-from nbkit.reports.conditions import conditions
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.arms import Arms
+from nbkit.reports.page import Evidence
 from nbkit.reports.renderer import Report
 from nbkit.review.energy import joules_between
 from nbkit.statistics import ACCURACY_MARGIN, LatencyTiming
@@ -30,7 +29,8 @@ def result(study: Study) -> InferenceResult:
     NotEnoughDataError
         If the baseline has no finished run, or a run no timed pass.
     """
-    finished = finished_arms(study)
+    evidence = Evidence.of(study)
+    finished = evidence.runs
     baseline, twin = study.control or (next(iter(finished)), None)
     timings = {arm: [_timings(run) for run in runs] for arm, runs in finished.items()}
     if baseline not in finished:
@@ -39,9 +39,7 @@ def result(study: Study) -> InferenceResult:
             "is needed; resume() the study."
         )
         raise NotEnoughDataError(message)
-    lost = not_finite(study)
     sizes = study.arms[baseline].inference.batch_sizes
-    runs = [run for many in finished.values() for run in many]
     predictions = {
         arm: [read_predictions(run.paths.predictions) for run in many]
         for arm, many in finished.items()
@@ -58,7 +56,7 @@ def result(study: Study) -> InferenceResult:
                 },
                 baseline,
                 twin,
-                lost,
+                evidence.lost,
                 study,
             )
             for size in sizes
@@ -68,14 +66,14 @@ def result(study: Study) -> InferenceResult:
             predictions,
             {arm: _score(many[0]) for arm, many in finished.items()},
             baseline,
-            margin=study.plan.get("accuracy_margin", ACCURACY_MARGIN),
+            margin=evidence.plan.get("accuracy_margin", ACCURACY_MARGIN),
             withheld=_why_untaught(finished[baseline][0].worker.get("weights") or {}),
         ),
         configs=study.arms,
         workers={arm: many[0].worker for arm, many in finished.items()},
-        plan=study.plan,
-        repeats=study.repeats,
-        conditions={**conditions(runs), "study_id": study.study_id},
+        plan=evidence.plan,
+        repeats=evidence.repeats,
+        conditions=evidence.conditions,
     )
     return found.among(
         statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 from nbkit import statistics
@@ -237,11 +238,8 @@ class InferenceResult:
                     "is unknown; use -p data with train/ and val/ folders."
                 ]
             )
-        return accuracy_table(kept, self.baseline, self._margin)
-
-    @property
-    def _margin(self) -> float:
-        return self.plan.get("accuracy_margin", ACCURACY_MARGIN)
+        margin = self.plan.get("accuracy_margin", ACCURACY_MARGIN)
+        return accuracy_table(kept, self.baseline, margin)
 
     @property
     def formats(self) -> Table:
@@ -321,19 +319,15 @@ class InferenceResult:
             *(self.table, self.latency, self.accuracy, self.formats),
             self.published,
         )
-        sentences = [
-            sentence
-            for part in parts
-            if isinstance(part, Note)
-            for sentence in part.sentences
-        ]
+        notes = [part.sentences for part in parts if isinstance(part, Note)]
         config = self.configs[self.baseline]
         elsewhere = published_of(config.model, list(self.by_batch_size))
+        urls = {row.source: row.url for row in elsewhere}
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*self.plan.get("notes", []), *sentences],
+            notes=[*self.plan.get("notes", []), *chain(*notes)],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
@@ -346,7 +340,7 @@ class InferenceResult:
                 f"{'compiled' if config.compile else 'not compiled'}.",
                 where_and_when(self.conditions),
             ],
-            sources=[*_SOURCES, *_published_sources(elsewhere)],
+            sources=[*_SOURCES, *(Source(*cited) for cited in urls.items())],
             result={
                 "schema": 1,
                 "quantity": "images_per_second",
@@ -387,10 +381,3 @@ def _over_runs(values: Sequence[float | None]) -> Summary | None:
     """Return what process starts show together; None if one does not know it."""
     known = [value for value in values if value is not None]
     return statistics.summarise(known) if len(known) == len(values) else None
-
-
-def _published_sources(rows: Sequence[PublishedRow]) -> list[Source]:
-    """Return where the published numbers are printed."""
-    return [
-        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
-    ]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbkit.questions.inference.latency import Kept, Served
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.arm_tables import rate_interval, ratio_interval
+from nbkit.reports.columns import Column, interval, rate, table
 from nbkit.reports.parts import Note, Table
-from nbkit.statistics import Summary, images_needed, interval_in_words
+from nbkit.statistics import Summary, images_needed
 from nbkit.statistics import quantities as wording
-
-_QUANTILES = ("p50", "p95", "p99")
 
 _IMAGES = {"real": "read", "synthetic": "random"}
 
@@ -21,113 +19,90 @@ def speed_table(
     served: Sequence[Served], baseline: str, where: str, notes: Sequence[str]
 ) -> Table:
     """Return the headline: every format at every batch size."""
-    return Table(
+
+    def verdict(row: Served) -> str | None:
+        # What the control shows, the noise floor says.
+        own = "control" if row.is_control else row.against and row.against.verdict
+        return "baseline" if row.arm == baseline else own
+
+    return table(
         f"Measured {where}; ratios against {baseline} at the same batch size",
-        [
-            *("format", "batch", "p50 ms", "p95 ms", "p99 ms", "images/s"),
-            *("95 % interval (runs)", "ratio", "95 % interval", "verdict"),
-            *("memory", "J/image"),
-        ],
-        [_speed_cells(one, baseline) for one in served],
+        (
+            Column("format", "arm"),
+            Column("batch", "batch_size", "{:,}".format, "batch_size"),
+            Column(None, "passes", csv="passes_of_a_run"),
+            *_percentiles(lambda seconds: _milliseconds(seconds.median), " ms"),
+            *rate(
+                *("images/s", "95 % interval (runs)"),
+                *("images_per_second", "images_per_second"),
+                n="images_per_second.n",
+            ),
+            *_ends("images_per_second", "images_per_second"),
+            Column(None, "images_per_second.n", csv="runs"),
+            Column("ratio", "against.estimate", "{:.3f}".format, "ratio_estimate"),
+            Column("95 % interval", "against", interval()),
+            Column("verdict", verdict),
+            *_ends("against", "ratio"),
+            Column("memory", "peak_memory_bytes", wording.size, "peak_memory_bytes"),
+            Column("J/image", "joules_per_image", "{:.3g}".format, "joules_per_image"),
+        ),
+        served,
         notes,
-        {
-            "batch_size": [one.batch_size for one in served],
-            "passes_of_a_run": [one.passes for one in served],
-            **_seconds(served),
-            "images_per_second": [one.images_per_second.median for one in served],
-            "images_per_second_ci_low": [o.images_per_second.ci_low for o in served],
-            "images_per_second_ci_high": [o.images_per_second.ci_high for o in served],
-            "runs": [one.images_per_second.n for one in served],
-            "ratio_estimate": [o.against and o.against.estimate for o in served],
-            "ratio_ci_low": [o.against and o.against.ci_low for o in served],
-            "ratio_ci_high": [o.against and o.against.ci_high for o in served],
-            "peak_memory_bytes": [one.peak_memory_bytes for one in served],
-            "joules_per_image": [one.joules_per_image for one in served],
-        },
     )
-
-
-def _speed_cells(one: Served, baseline: str) -> list[str | None]:
-    rate, against = one.images_per_second, one.against
-    interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
-    verdict = None if against is None else against.verdict
-    if one.is_control:
-        # The noise floor says what it shows.
-        verdict = "control"
-    return [
-        one.arm,
-        f"{one.batch_size:,}",
-        *(_milliseconds(_of(one, name)) for name in _QUANTILES),
-        wording.rate(rate.median),
-        f"{interval} ({rate.n})",
-        None if against is None else f"{against.estimate:.3f}",
-        None if against is None else ratio_interval(against.ci_low, against.ci_high),
-        "baseline" if one.arm == baseline else verdict,
-        wording.size(one.peak_memory_bytes),
-        None if one.joules_per_image is None else f"{one.joules_per_image:.3g}",
-    ]
 
 
 def latency_table(served: Sequence[Served]) -> Table:
     """Return every percentile with its interval over process starts."""
-    return Table(
+    return table(
         "Latency of a batch in ms, with 95 % intervals over process starts",
-        ["format", "batch", *_QUANTILES, "passes a run", "runs"],
-        [
-            [
-                one.arm,
-                f"{one.batch_size:,}",
-                *(_with_interval(_of(one, name)) for name in _QUANTILES),
-                f"{one.passes:,}",
-                f"{one.images_per_second.n}",
-            ]
-            for one in served
-        ],
+        (
+            Column("format", "arm"),
+            Column("batch", "batch_size", "{:,}".format),
+            *_percentiles(_with_interval),
+            Column("passes a run", "passes", "{:,}".format),
+            Column("runs", "images_per_second.n"),
+        ),
+        served,
         [
             "From images on the device to finished outputs, with nothing else running. "
             "Percentiles are of the passes of one process start; the table shows the "
             "median over the starts. p95 needs 20 passes, p99 100.",
         ],
-        _seconds(served),
     )
 
 
-def _of(one: Served, name: str) -> Summary | None:
-    return getattr(one, f"{name}_seconds")
+def _percentiles(show: Callable[[Summary], str], unit: str = "") -> list[Column]:
+    """Return the latencies, each with its interval in the CSV."""
+    return [
+        column
+        for name in ("p50", "p95", "p99")
+        for column in (
+            Column(f"{name}{unit}", f"{name}_seconds", show, f"{name}_seconds"),
+            *_ends(f"{name}_seconds", f"{name}_seconds"),
+        )
+    ]
 
 
-def _seconds(served: Sequence[Served]) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {}
-    for name in _QUANTILES:
-        each = [_of(one, name) for one in served]
-        found[f"{name}_seconds"] = [one and one.median for one in each]
-        found[f"{name}_seconds_ci_low"] = [one and one.ci_low for one in each]
-        found[f"{name}_seconds_ci_high"] = [one and one.ci_high for one in each]
-    return found
+def _ends(path: str, csv: str) -> list[Column]:
+    """Return the ends of an interval, which are in the CSV alone."""
+    ends = ("ci_low", "ci_high")
+    return [Column(None, f"{path}.{end}", csv=f"{csv}_{end}") for end in ends]
 
 
-def _milliseconds(found: Summary | None) -> str | None:
-    return None if found is None else _figures(1e3 * found.median)
+def _with_interval(seconds: Summary) -> str:
+    text, ends = _milliseconds(seconds.median), interval(_milliseconds)(seconds)
+    return f"{text} ({ends})" if ends else text
 
 
-def _with_interval(found: Summary | None) -> str | None:
-    if found is None:
-        return None
-    text = _figures(1e3 * found.median)
-    if found.ci_low is None or found.ci_high is None:
-        return text
-    ends = interval_in_words(1e3 * found.ci_low, 1e3 * found.ci_high, _figures)
-    return f"{text} ({ends})"
-
-
-def _figures(milliseconds: float) -> str:
-    digits = 0 if milliseconds >= 1000 else 1 if milliseconds >= 100 else 2
-    return f"{milliseconds:,.{digits}f}"
+def _milliseconds(seconds: float) -> str:
+    shown = 1e3 * seconds
+    digits = 0 if shown >= 1000 else 1 if shown >= 100 else 2
+    return f"{shown:,.{digits}f}"
 
 
 def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Table:
     """Return what is left of the accuracy, on the same images."""
-    pairs = [one.paired for one in kept.values()]
+    is_auroc = any(one.score_name == "mean_auroc" for one in kept.values())
     differing = [one.arm for one in kept.values() if one.starts_differ]
     notes = [
         "Every format answers on the same images with the same weights. What counts is "
@@ -140,7 +115,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
             if why
         ),
     ]
-    if any(one.score_name == "mean_auroc" for one in kept.values()):
+    if is_auroc:
         notes.append(
             "AUROC is the mean over the labels, without a test of the difference. Same "
             "answer: of all images and labels, without an interval, since those of an "
@@ -151,31 +126,38 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
             f"Process starts of {', '.join(differing)} do not all give the same "
             "classes; the first is compared."
         )
-    return Table(
+    unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
+
+    def agreed(row: Kept) -> tuple[float | None, float | None]:
+        return row.agreement_interval or (None, None)
+
+    return table(
         f"Accuracy kept or lost, against {baseline}",
-        [
-            *("format", "accuracy", "same answer (95 % interval)", "only it right"),
-            *("only baseline right", "difference", "95 % interval", "p", "images"),
-            "accuracy is",
-        ],
-        [_accuracy_cells(one, baseline) for one in kept.values()],
+        (
+            Column("format", "arm"),
+            Column(
+                *("accuracy", "score"),
+                lambda part: f"{'AUROC ' * is_auroc}{wording.percent(part)}",
+                "accuracy",
+            ),
+            Column("same answer (95 % interval)", _agreement),
+            Column(None, "agreement", csv="agreement"),
+            Column(None, lambda row: agreed(row)[0], csv="agreement_ci_low"),
+            Column(None, lambda row: agreed(row)[1], csv="agreement_ci_high"),
+            Column("only it right", "paired.only_a"),
+            Column("only baseline right", "paired.only_b"),
+            Column("difference", "paired.difference", _points, "difference"),
+            Column(
+                *("95 % interval", "paired"),
+                lambda pair: f"{_points(pair.ci_low)} to {_points(pair.ci_high)}",
+            ),
+            *_ends("paired", "difference"),
+            Column("p", "paired.p_value", "{:.2g}".format, "p_value"),
+            Column("images", "paired.images", "{:,}".format),
+            Column("accuracy is", lambda row: row.verdict or unjudged[row.arm]),
+        ),
+        [*kept.values()],
         notes,
-        {
-            "accuracy": [one.score for one in kept.values()],
-            "agreement": [one.agreement for one in kept.values()],
-            "agreement_ci_low": [
-                one.agreement_interval and one.agreement_interval[0]
-                for one in kept.values()
-            ],
-            "agreement_ci_high": [
-                one.agreement_interval and one.agreement_interval[1]
-                for one in kept.values()
-            ],
-            "difference": [pair and pair.difference for pair in pairs],
-            "difference_ci_low": [pair and pair.ci_low for pair in pairs],
-            "difference_ci_high": [pair and pair.ci_high for pair in pairs],
-            "p_value": [pair and pair.p_value for pair in pairs],
-        },
     )
 
 
@@ -192,30 +174,15 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     ]
 
 
-def _accuracy_cells(one: Kept, baseline: str) -> list[str | None]:
-    named = "AUROC " if one.score_name == "mean_auroc" else ""
-    score = None if one.score is None else f"{named}{wording.percent(one.score)}"
-    agreement = None if one.agreement is None else wording.percent(one.agreement)
-    if one.agreement_interval is not None:
-        low, high = one.agreement_interval
-        ends = f"{100 * low:.1f} to {100 * high:.1f}"
-        agreement = f"{agreement} ({ends})"
-    pair = one.paired
-    if pair is None:
-        last = "baseline" if one.arm == baseline else "not judged"
-        return [one.arm, score, agreement, *[None] * 6, last]
-    return [
-        one.arm,
-        score,
-        agreement,
-        f"{pair.only_a}",
-        f"{pair.only_b}",
-        f"{100 * pair.difference:+.1f}",
-        f"{100 * pair.ci_low:+.1f} to {100 * pair.ci_high:+.1f}",
-        f"{pair.p_value:.2g}",
-        f"{pair.images:,}",
-        pair.verdict,
-    ]
+def _agreement(row: Kept) -> str | None:
+    if row.agreement is None or row.agreement_interval is None:
+        return None if row.agreement is None else wording.percent(row.agreement)
+    low, high = row.agreement_interval
+    return f"{wording.percent(row.agreement)} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _points(part: float) -> str:
+    return f"{100 * part:+.1f}"
 
 
 def formats_table(
@@ -224,37 +191,34 @@ def formats_table(
     unavailable: Mapping[str, str],
 ) -> Table:
     """Return what each format computes in, and whose weights it has."""
-    rows: list[list[str | None]] = []
-    for arm, one in numbers.items():
-        share = one.get("int8_multiply_add_share")
-        library = one.get("library")
-        rows.append(
-            [
-                arm,
-                one.get("weights"),
-                one.get("elsewhere"),
-                None if share is None else wording.percent(share),
-                library and f"{library} {one.get('library_version')}",
-                one.get("backend"),
-                _calibrated(one),
-            ]
-        )
-    rows += [[arm, "not available", *[None] * 5] for arm in unavailable]
-    notes = [f"{arm} is not available: {why}" for arm, why in unavailable.items()]
-    return Table(
+
+    def fact(name: str) -> Callable[[Mapping[str, Any]], Any]:
+        return lambda row: row.get(name)
+
+    def library(row: Mapping[str, Any]) -> str | None:
+        name = row.get("library")
+        return name and f"{name} {row.get('library_version')}"
+
+    rows = [{**facts, "arm": arm} for arm, facts in numbers.items()]
+    rows += [{"arm": arm, "weights": "not available"} for arm in unavailable]
+    share = fact("int8_multiply_add_share")
+    return table(
         "What is computed in which format",
-        [
-            *("format", "weights", "elsewhere", "INT8 multiply-adds"),
-            *("library", "backend", "calibration images"),
-        ],
+        (
+            Column("format", fact("arm")),
+            Column("weights", fact("weights")),
+            Column("elsewhere", fact("elsewhere")),
+            Column("INT8 multiply-adds", share, wording.percent),
+            Column("library", library),
+            Column("backend", fact("backend")),
+            Column("calibration images", fact("calibration_images"), "{:,}".format),
+        ),
         rows,
-        [_origin(weights), *notes],
+        [
+            _origin(weights),
+            *(f"{arm} is not available: {why}" for arm, why in unavailable.items()),
+        ],
     )
-
-
-def _calibrated(one: Mapping[str, Any]) -> str | None:
-    images = one.get("calibration_images")
-    return None if images is None else f"{images:,}"
 
 
 def _origin(weights: Mapping[str, Any]) -> str:
@@ -276,28 +240,22 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
     """Return published results of a model at inference."""
     if not rows:
         return Note([f"Published by others: no inference results of {model}."])
-    return Table(
+    return table(
         f"Published by others, not measured here: {model} at inference, images/s",
-        [
-            *("device", "format", "batch", "images/s", "layout", "compiled"),
-            *("images", "conditions", "publisher", "software", "year"),
-        ],
-        [
-            [
-                row.gpu_name or "CPU",
-                row.precision,
-                f"{row.batch_size_per_gpu:,}",
-                wording.rate(row.images_per_second),
-                row.memory_format,
-                _yes_or_no(row.compile),
-                _IMAGES.get(str(row.data)),
-                row.conditions,
-                row.publisher,
-                row.software,
-                f"{row.year}",
-            ]
-            for row in rows
-        ],
+        (
+            Column("device", lambda row: row.gpu_name or "CPU"),
+            Column("format", "precision"),
+            Column("batch", "batch_size_per_gpu", "{:,}".format),
+            Column("images/s", "images_per_second", wording.rate, "images_per_second"),
+            Column("layout", "memory_format"),
+            Column("compiled", "compile", lambda flag: "yes" if flag else "no"),
+            Column("images", "data", _IMAGES.get),
+            *(
+                Column(name, name)
+                for name in ("conditions", "publisher", "software", "year")
+            ),
+        ),
+        rows,
         [
             "One number each, without an interval; other software, other machines. "
             "Where images are read during the run, reading and decoding may limit the "
@@ -306,9 +264,4 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
             "TensorRT's INT8 in Dell's guide of 2018 is only in a figure, so it has no "
             "row.",
         ],
-        {"images_per_second": [row.images_per_second for row in rows]},
     )
-
-
-def _yes_or_no(value: bool | None) -> str | None:
-    return None if value is None else "yes" if value else "no"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
@@ -149,7 +150,7 @@ class PrecisionResult:
             self._rates,
             self.format(self.arms.baseline),
             self.arms.noise_floor,
-            {*self._suspect, *self._unjudged},
+            self._doubted("wrong answer?", "not judged"),
             self.arms.comparisons or 1,
         )
 
@@ -176,45 +177,32 @@ class PrecisionResult:
             if arm != self.arms.control and (rates := self.arms.rates(arm))
         }
 
-    @property
-    def _suspect(self) -> set[Format]:
-        return self._doubted("wrong answer?")
-
-    @property
-    def _unjudged(self) -> set[Format]:
-        return self._doubted("not judged")
-
-    def _doubted(self, doubt: str) -> set[Format]:
+    def _doubted(self, *doubts: str) -> set[Format]:
         return {
             self.format(arm)
             for arm, answer in self.answers.items()
-            if answer.doubt == doubt and arm != self.arms.control
+            if answer.doubt in doubts and arm != self.arms.control
         }
-
-    @property
-    def _left_out(self) -> list[str]:
-        baseline = self.format(self.arms.baseline)
-        return left_out_sentences(self._rates, baseline, self._suspect, self._unjudged)
 
     @property
     def layout(self) -> Table | Note:
         """What the layout does to 16 bits here, or why nothing can be said."""
+        left_out = left_out_sentences(
+            self._rates,
+            self.format(self.arms.baseline),
+            self._doubted("wrong answer?"),
+            self._doubted("not judged"),
+        )
         if not self.layouts:
             unmeasured = (
                 "No precision was measured in both layouts; do not set memory_format."
             )
-            return Note(self._left_out or [unmeasured])
-        return layout_table(self.layouts, self._layout_notes)
-
-    @property
-    def _layout_notes(self) -> list[str]:
-        if not self.layouts:
-            return []  # `layout` is a note then, and says what is left out
+            return Note(left_out or [unmeasured])
         sentence = layout_sentence(self.layouts)
         if sentence and self.is_cpu:
             sentence = f"CPU, functional, which says nothing about GPUs: {sentence}"
-        together = held_together(self.verdicts)
-        return [*([sentence] if sentence else []), *self._left_out, *together]
+        notes = [*left_out, *held_together(self.verdicts)]
+        return layout_table(self.layouts, [sentence, *notes] if sentence else notes)
 
     @property
     def published_layouts(self) -> Table:
@@ -290,20 +278,12 @@ class PrecisionResult:
             *(self.table, self.answer_table, self.layout, self.published_layouts),
             *(self.bounds, self.arms.certainty),
         )
-        notes = [
-            *self.plan.get("notes", []),
-            *(
-                sentence
-                for part in parts
-                if isinstance(part, Note)
-                for sentence in part.sentences
-            ),
-        ]
+        notes = [part.sentences for part in parts if isinstance(part, Note)]
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=notes,
+            notes=[*self.plan.get("notes", []), *chain(*notes)],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure],
             method=[
@@ -428,6 +408,5 @@ def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
     """Return where the published numbers of tables and chart are printed."""
     rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
     rows += [row for many in published.values() for row in many]
-    return [
-        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
-    ]
+    urls = {row.source: row.url for row in rows}
+    return [Source(*cited) for cited in urls.items()]

@@ -9,9 +9,10 @@ from nbkit.questions.precision.answers import Answer
 from nbkit.questions.precision.layouts import LayoutEffect
 from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.references.rows import PublishedPair, PublishedRow
+from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.parts import Note, Table
 from nbkit.review.bounds import Bound, resnet50_bound
-from nbkit.statistics import Ratio, interval_in_words
+from nbkit.statistics import Ratio
 from nbkit.statistics import quantities as wording
 
 _NO_RUN = (
@@ -19,6 +20,8 @@ _NO_RUN = (
     "control=True."
 )
 _BOUND_MODEL, _BOUND_IMAGE_SIZE = "resnet50", 224
+
+_times = "{:.2f} x".format
 
 
 def loss_cell(answer: Answer) -> str | None:
@@ -58,25 +61,22 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
     """Return where every arm's training arrived after equally many steps."""
     last = max(1, steps // 10)
     which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"
-    return Table(
+    return table(
         f"Is the answer still right after {steps} steps?",
-        [
-            *("arm", "first loss", f"loss, {which}", "against the baseline"),
-            *("on the way", "limit", "gradients", "finding"),
-        ],
-        [
-            [
-                answer.arm,
-                None if answer.first_loss is None else f"{answer.first_loss:.3f}",
-                None if answer.final_loss is None else f"{answer.final_loss:.3f}",
-                _signed(answer.difference),
-                _signed(answer.difference_on_the_way),
-                f"{answer.limit * 100:.3g} %",
-                gradient_cell(answer),
-                answer.doubt or "nothing suspicious",
-            ]
-            for answer in answers.values()
-        ],
+        (
+            Column("arm", "arm"),
+            Column("first loss", "first_loss", "{:.3f}".format, "first_loss"),
+            Column(f"loss, {which}", "final_loss", "{:.3f}".format, "final_loss"),
+            Column("against the baseline", "difference", _signed, "difference"),
+            Column(
+                "on the way", "difference_on_the_way", _signed, "difference_on_the_way"
+            ),
+            Column("limit", "limit", lambda part: f"{part * 100:.3g} %", "loss_limit"),
+            Column("gradients", gradient_cell),
+            Column("finding", lambda answer: answer.doubt or "nothing suspicious"),
+            Column(None, "updates_skipped", csv="updates_skipped"),
+        ),
+        [*answers.values()],
         [
             "Every run begins with the same weights and sees the same images in the "
             "same order. The loss is the mean over the last tenth of the steps, on the "
@@ -92,96 +92,68 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
             "steps whose gradients are not finite are skipped; a few at the beginning, "
             "while the loss scale is found, are usual.",
         ],
-        {
-            "first_loss": [answer.first_loss for answer in answers.values()],
-            "final_loss": [answer.final_loss for answer in answers.values()],
-            "difference": [answer.difference for answer in answers.values()],
-            "difference_on_the_way": [
-                answer.difference_on_the_way for answer in answers.values()
-            ],
-            "loss_limit": [answer.limit for answer in answers.values()],
-            "updates_skipped": [answer.updates_skipped for answer in answers.values()],
-        },
     )
 
 
-def _signed(part: float | None) -> str | None:
-    return None if part is None else f"{part * 100:+.1f} %"
+def _signed(part: float) -> str:
+    return f"{part * 100:+.1f} %"
 
 
 def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table:
     """Return what the layout does to each precision."""
-    return Table(
+    return table(
         "Measured: what the layout does",
-        [
-            *("format", "channels_last", "channels_first", "layout alone"),
-            *("95 % interval (runs)", "verdict"),
-        ],
-        [
-            [
-                f"{one.precision}, compiled" if one.compile else one.precision,
-                _times(one.last) if one.last else "baseline",
-                _times(one.first),
-                _times(one.effect),
-                _interval(one.effect),
-                one.effect.verdict,
-            ]
-            for one in effects
-        ],
+        (
+            Column("format", lambda row: row.precision + ", compiled" * row.compile),
+            Column(
+                "channels_last",
+                lambda row: _times(row.last.estimate) if row.last else "baseline",
+            ),
+            Column("channels_first", "first.estimate", _times),
+            Column("layout alone", "effect.estimate", _times, "layout_ratio"),
+            Column("95 % interval (runs)", "effect", _interval_and_runs),
+            Column("verdict", "effect.verdict"),
+            Column(None, "effect.ci_low", csv="layout_ratio_low"),
+            Column(None, "effect.ci_high", csv="layout_ratio_high"),
+        ),
+        effects,
         [
             *notes,
             "Both columns are gains over the same baseline; the layout alone is "
             "channels_last over channels_first of the same format.",
         ],
-        {
-            "layout_ratio": [one.effect.estimate for one in effects],
-            "layout_ratio_low": [one.effect.ci_low for one in effects],
-            "layout_ratio_high": [one.effect.ci_high for one in effects],
-        },
     )
 
 
-def _times(found: Ratio) -> str:
-    return f"{found.estimate:.2f} x"
-
-
-def _interval(found: Ratio) -> str:
-    counted = f"({found.n_a} and {found.n_b})"
-    if found.ci_low is None or found.ci_high is None:
-        return f"– {counted}"
-    ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
-    return f"{ends} {counted}"
+def _interval_and_runs(ratio: Ratio) -> str:
+    ends = interval("{:.2f}".format)(ratio) or wording.UNKNOWN
+    return f"{ends} ({ratio.n_a} and {ratio.n_b})"
 
 
 def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
     """Return the same model in both layouts, as others have published it."""
-    return Table(
+    return table(
         "Published by others: ResNet-50 in fp16 on one GPU, images/s by layout",
-        ["GPU", "channels_first", "channels_last", "ratio", "what else differs"],
-        [
-            [
-                pair.first.gpu_name,
-                _published_cell(pair.first),
-                _published_cell(pair.last),
-                f"{pair.ratio:.2f} x",
-                pair.differs or "nothing stated",
-            ]
-            for pair in pairs
-        ],
+        (
+            Column("GPU", "first.gpu_name"),
+            Column("channels_first", "first", _published_cell),
+            Column("channels_last", "last", _published_cell),
+            Column("ratio", "ratio", _times),
+            Column("what else differs", lambda pair: pair.differs or "nothing stated"),
+            Column(
+                None, "first.images_per_second", csv="channels_first_images_per_second"
+            ),
+            Column(
+                None, "last.images_per_second", csv="channels_last_images_per_second"
+            ),
+        ),
+        pairs,
         [
             "One number each, without an interval. Paddle ran NVIDIA's code "
             "without the option that sets the layout, so main.py used "
             "channels_first; versions and settings differ too, so this ratio is not "
             "the effect of the layout alone."
         ],
-        {
-            "channels_first_images_per_second": [
-                p.first.images_per_second for p in pairs
-            ],
-            "channels_last_images_per_second": [
-                p.last.images_per_second for p in pairs
-            ],
-        },
     )
 
 
@@ -206,10 +178,22 @@ def bounds_table(
             ]
         )
     rows = []
-    for one in measured:
-        bound = _bound(gpu_name, configs[one.arm])
-        if bound is not None and not one.is_control:
-            rows.append(_bound_cells(one, configs[one.arm].world_size, bound))
+    for measured_arm in measured:
+        config = configs[measured_arm.arm]
+        bound = _bound(gpu_name, config)
+        if bound is None or measured_arm.is_control:
+            continue
+        rate = measured_arm.images_per_second.median / config.world_size
+        rows.append(
+            [
+                measured_arm.arm,
+                wording.rate(rate),
+                wording.rate(bound.images_per_second),
+                bound.fusion,
+                wording.percent(rate / bound.images_per_second),
+                wording.percent(bound.memory_bound_share),
+            ]
+        )
     if not rows:
         return Note([f"Physical bound: the peaks of {gpu_name} are not known."])
     return Table(
@@ -235,15 +219,3 @@ def _bound(gpu_name: str, config: ExperimentConfig) -> Bound | None:
         "fused" if config.compile else "eager",
         batch if isinstance(batch, int) else 256,
     )
-
-
-def _bound_cells(one: MeasuredArm, world_size: int, bound: Bound) -> list[str | None]:
-    rate = one.images_per_second.median / world_size
-    return [
-        one.arm,
-        wording.rate(rate),
-        wording.rate(bound.images_per_second),
-        bound.fusion,
-        wording.percent(rate / bound.images_per_second),
-        wording.percent(bound.memory_bound_share),
-    ]
