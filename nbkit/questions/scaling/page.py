@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from nbkit.errors import NotEnoughDataError
@@ -21,9 +21,8 @@ from nbkit.questions.scaling.ranks import (
     times_of,
 )
 from nbkit.questions.scaling.tables import (
-    headline_cells,
-    headline_values,
-    percent_interval,
+    certainty_table,
+    headline_table,
     published_cells,
 )
 from nbkit.questions.scaling.throughput import (
@@ -35,23 +34,18 @@ from nbkit.questions.scaling.throughput import (
     scaling_table,
 )
 from nbkit.references.rows import PublishedRow, curves
-from nbkit.reports.arm_tables import each_run, input_bound
-from nbkit.reports.arms import finished_arms
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.conditions import (
     WELCH,
-    conditions,
     describe_images,
     how_measured,
     where_and_when,
 )
-from nbkit.reports.doubts import lead_of
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.page import Evidence, lead
 from nbkit.reports.parts import Lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.reports.source_tables import by_source, with_statistics
 from nbkit.statistics import quantities as wording
-from nbkit.statistics import runs_needed
 from nbkit.statistics.quantities import device_label
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.devices import sweep_sizes
@@ -145,39 +139,7 @@ class ScalingResult:
     @property
     def table(self) -> Table:
         """The headline: every measured size."""
-        is_cpu = self.plan.devices.is_cpu
-        device = "process" if is_cpu else "GPU"
-        spans_nodes = any(row.nnodes > 1 for row in self.rows)
-        return Table(
-            f"Measured {'with CPU processes (functional)' if is_cpu else 'on GPUs'}",
-            [
-                "precision",
-                "processes" if is_cpu else "GPUs",
-                "images/s",
-                "95 % interval (runs)",
-                f"per {device}",
-                "efficiency",
-                *(["against one node"] if spans_nodes else []),
-                "data wait",
-                "communication",
-                f"memory per {device}",
-                "CPU ms/image",
-            ],
-            [headline_cells(row, spans_nodes=spans_nodes) for row in self.rows],
-            [
-                *input_bound(
-                    [
-                        (f"{row.arm} on {row.devices}", row.data_wait_share)
-                        for row in self.rows
-                    ]
-                ),
-                *each_run(
-                    {f"{row.arm} on {row.devices}": row.runs for row in self.rows}
-                ),
-            ],
-            headline_values(self.rows),
-            self.lead,
-        )
+        return headline_table(self.rows, self.lead, is_cpu=self.plan.devices.is_cpu)
 
     @property
     def certainty(self) -> Table:
@@ -185,42 +147,10 @@ class ScalingResult:
 
         Call it only if more than one size was measured.
         """
-        rows = [
-            [
-                row.arm,
-                row.label,
-                wording.percent(row.efficiency),
-                percent_interval(row.efficiency_low, row.efficiency_high),
-                percent_interval(
-                    row.efficiency_bootstrap_low, row.efficiency_bootstrap_high
-                ),
-                f"{row.images_per_second.n}",
-            ]
-            for row in self.counted
-            if row.world_size != row.base_world_size
-        ]
-        device = "processes" if self.plan.devices.is_cpu else "GPUs"
-        return Table(
-            "Efficiency, 95 % intervals by two methods",
-            ["precision", device, "efficiency", "Welch's t", "bootstrap", "runs"],
-            rows,
-            [
-                "Each run is one number, images over time. Welch's t is computed on "
-                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
-                "cross-check: with a handful of runs it is too narrow.",
-                *(
-                    text
-                    for found in compare_arms(self.runs, self.not_finite)
-                    for text in (
-                        found.sentence,
-                        runs_needed(
-                            found.a_runs,
-                            found.b_runs,
-                            confidence=found.verdict_confidence,
-                        ).sentence,
-                    )
-                ),
-            ],
+        return certainty_table(
+            [row for row in self.counted if row.world_size != row.base_world_size],
+            compare_arms(self.runs, self.not_finite),
+            is_cpu=self.plan.devices.is_cpu,
         )
 
     @property
@@ -338,13 +268,16 @@ def result(study: Study) -> ScalingResult:
     NotEnoughDataError
         If no run has finished, or one has no measured step.
     """
-    runs = [run for runs in finished_arms(study).values() for run in runs]
-    facts = {**conditions(runs), "study_id": study.study_id}
-    told = [times for run in runs if (times := times_of(run)) is not None]
-    measured, arms = [*map(_measured, runs)], study.arms
-    lost = {arms[arm].precision: one for arm, one in not_finite(study).items()}
-    lead = partial(lead_of, study, ())
-    return ScalingResult(ScalingPlan.of(study), measured, facts, told, lost, lead)
+    evidence, arms = Evidence.of(study), study.arms
+    runs = [run for many in evidence.runs.values() for run in many]
+    return ScalingResult(
+        plan=ScalingPlan.of(study),
+        runs=[*map(_measured, runs)],
+        conditions=evidence.conditions,
+        times=[times for run in runs if (times := times_of(run)) is not None],
+        not_finite={arms[arm].precision: lost for arm, lost in evidence.lost.items()},
+        lead=lead(evidence, ()),
+    )
 
 
 def report(study: Study) -> Report:

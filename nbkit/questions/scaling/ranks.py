@@ -9,17 +9,40 @@ from typing import Any
 from nbkit.launch.run import Run
 from nbkit.questions.scaling.nodes import (
     STRAGGLES,
-    NodeRow,
     NodeTimes,
     node_table,
     node_times,
     stragglers,
 )
+from nbkit.reports.columns import Column, table
 from nbkit.reports.parts import Note, Table
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import size_label
 
 _MOST_NAMED = 5
+_NODES = (
+    Column("precision", "arm"),
+    Column("size", lambda row: size_label(row.world_size, row.nnodes)),
+    Column("node", "node"),
+    Column("runs", "runs"),
+    Column(
+        *("own time of a step, ms", "own_seconds"),
+        *(lambda seconds: f"{seconds * 1e3:.3g}", "own_seconds"),
+    ),
+    Column(
+        *("over the median rank's", "against_median", "{:.3f}".format),
+        "against_median",
+    ),
+    Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
+    Column(
+        *("communication", "communication_share", wording.percent),
+        "communication_share",
+    ),
+    Column(
+        *("GPU utilization, whole run", "gpu_utilization_percent"),
+        *("{:.0f} %".format, "gpu_utilization_percent"),
+    ),
+)
 
 
 def times_of(run: Run) -> NodeTimes | None:
@@ -64,14 +87,10 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     rows = node_table(several)
     if not rows:
         return Note(sentences)
-    return Table(
+    return table(
         "Measured by node",
-        [
-            *("precision", "size", "node", "runs", "own time of a step, ms"),
-            *("over the median rank's", "data wait", "communication"),
-            "GPU utilization, whole run",
-        ],
-        [_cells(row) for row in rows],
+        _NODES,
+        rows,
         [
             "Own time: a step without the time spent only on waiting for gradients. "
             "A slow rank waits little, and the others wait for it.",
@@ -79,13 +98,6 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
             "columns are of the measured steps.",
             *sentences,
         ],
-        {
-            "own_seconds": [row.own_seconds for row in rows],
-            "against_median": [row.against_median for row in rows],
-            "data_wait_share": [row.data_wait_share for row in rows],
-            "communication_share": [row.communication_share for row in rows],
-            "gpu_utilization_percent": [row.gpu_utilization_percent for row in rows],
-        },
     )
 
 
@@ -95,21 +107,6 @@ def ranks_result(times: Sequence[NodeTimes]) -> dict[str, Any]:
         "nodes": [asdict(row) for row in node_table(times)],
         "stragglers": [asdict(one) for one in stragglers(times)],
     }
-
-
-def _cells(row: NodeRow) -> list[str | None]:
-    busy = row.gpu_utilization_percent
-    return [
-        row.arm,
-        size_label(row.world_size, row.nnodes),
-        row.node,
-        f"{row.runs}",
-        f"{row.own_seconds * 1e3:.3g}",
-        f"{row.against_median:.3f}",
-        wording.percent(row.data_wait_share),
-        wording.percent(row.communication_share),
-        None if busy is None else f"{busy:.0f} %",
-    ]
 
 
 def _percent(part: float) -> str:

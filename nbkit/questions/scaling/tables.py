@@ -1,66 +1,115 @@
-"""Cells of the scaling report's tables."""
+"""Tables of the scaling report, column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from nbkit.questions.scaling.throughput import ScalingRow
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.arm_tables import rate_interval
-from nbkit.statistics import interval_in_words
+from nbkit.reports.arm_tables import each_run, input_bound
+from nbkit.reports.columns import Column, rate, table
+from nbkit.reports.parts import Lead, Table
+from nbkit.statistics import Ratio, interval_in_words, runs_needed
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.comparison import efficiency
 
-
-def headline_cells(row: ScalingRow, *, spans_nodes: bool = False) -> list[str | None]:
-    """Return a measured size as text."""
-    of_node = row.node_efficiency if row.counts else None
-    against_node = None if of_node is None else wording.percent(of_node)
-    rate = row.images_per_second
-    interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
-    return [
-        row.arm,
-        row.label,
-        wording.rate(rate.median),
-        f"{interval} ({rate.n})",
-        wording.rate(row.images_per_second_per_device),
-        wording.percent(row.efficiency if row.counts else None),
-        *([against_node] if spans_nodes else []),
-        wording.percent(row.data_wait_share),
-        wording.percent(row.communication_share),
-        wording.size(row.peak_memory_bytes),
-        None if row.cpu_ms_per_image is None else f"{row.cpu_ms_per_image:.2f}",
-    ]
+_CERTAINTY_NOTE = (
+    "Each run is one number, images over time. Welch's t is computed on logarithms; "
+    "the bootstrap resamples the runs (fixed seed) and is a cross-check: with a "
+    "handful of runs it is too narrow."
+)
 
 
-def headline_values(rows: Sequence[ScalingRow]) -> dict[str, list[Any]]:
-    """Return the numbers of the headline."""
-    rates = [row.images_per_second for row in rows]
-    names = ("world_size", "nnodes", "images_per_second_per_device")
-    judged = ("efficiency_low", "efficiency_high")
-    judged += ("node_efficiency", "node_efficiency_low", "node_efficiency_high")
-    names += ("data_wait_share", "communication_share", "peak_memory_bytes")
-    names += ("cpu_ms_per_image",)
-    return {
-        "images_per_second": [rate.median for rate in rates],
-        "images_per_second_ci_low": [rate.ci_low for rate in rates],
-        "images_per_second_ci_high": [rate.ci_high for rate in rates],
-        "runs": [rate.n for rate in rates],
-        "efficiency_estimate": [row.efficiency if row.counts else None for row in rows],
-        **{
-            name: [getattr(row, name) if row.counts else None for row in rows]
-            for name in judged
-        },
-        **{name: [getattr(row, name) for row in rows] for name in names},
-    }
+def headline_table(
+    rows: Sequence[ScalingRow], lead: Lead | None, *, is_cpu: bool
+) -> Table:
+    """Return every measured size."""
+    device = "process" if is_cpu else "GPU"
+    spans_nodes = any(row.nnodes > 1 for row in rows)
+    named = {f"{row.arm} on {row.devices}": row for row in rows}
+    per_device, rates = "images_per_second_per_device", "images_per_second"
+    return table(
+        f"Measured {'with CPU processes (functional)' if is_cpu else 'on GPUs'}",
+        [
+            Column("precision", "arm"),
+            Column("processes" if is_cpu else "GPUs", "label"),
+            *rate("images/s", "95 % interval (runs)", rates, rates, n=f"{rates}.n"),
+            Column(None, f"{rates}.ci_low", csv=f"{rates}_ci_low"),
+            Column(None, f"{rates}.ci_high", csv=f"{rates}_ci_high"),
+            Column(None, f"{rates}.n", csv="runs"),
+            Column(f"per {device}", per_device, wording.rate),
+            Column("efficiency", lambda row: wording.percent(_judged(row))),
+            Column(None, _judged, csv="efficiency_estimate"),
+            *map(_of_finite, ("efficiency_low", "efficiency_high")),
+            _of_finite("node_efficiency", "against one node" if spans_nodes else None),
+            *map(_of_finite, ("node_efficiency_low", "node_efficiency_high")),
+            *(Column(None, n, csv=n) for n in ("world_size", "nnodes", per_device)),
+            Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
+            Column(
+                "communication", lambda row: wording.percent(row.communication_share)
+            ),
+            Column(None, "communication_share", csv="communication_share"),
+            Column(
+                f"memory per {device}",
+                *("peak_memory_bytes", wording.size, "peak_memory_bytes"),
+            ),
+            Column(
+                "CPU ms/image",
+                *("cpu_ms_per_image", "{:.2f}".format, "cpu_ms_per_image"),
+            ),
+        ],
+        rows,
+        [
+            *input_bound([(name, row.data_wait_share) for name, row in named.items()]),
+            *each_run({name: row.runs for name, row in named.items()}),
+        ],
+        lead,
+    )
 
 
-def percent_interval(low: float | None, high: float | None) -> str | None:
-    """Return an interval in percent; None where there is none."""
-    if low is None or high is None:
-        return None
-    return interval_in_words(low, high, wording.percent)
+def _judged(row: ScalingRow) -> float | None:
+    return row.efficiency if row.counts else None
+
+
+def _of_finite(name: str, title: str | None = None) -> Column:
+    """Return a column without what belongs to trainings that were not finite."""
+
+    def value(row: ScalingRow) -> float | None:
+        return getattr(row, name) if row.counts else None
+
+    return Column(title, value, wording.percent, name)
+
+
+def certainty_table(
+    rows: Sequence[ScalingRow], ratios: Sequence[Ratio], *, is_cpu: bool
+) -> Table:
+    """Return how sure the efficiencies are, and what ratios of arms need."""
+    columns = (
+        Column("precision", "arm"),
+        Column("processes" if is_cpu else "GPUs", "label"),
+        Column("efficiency", "efficiency", wording.percent),
+        _ends("Welch's t", "efficiency"),
+        _ends("bootstrap", "efficiency_bootstrap"),
+        Column("runs", "images_per_second.n"),
+    )
+    notes = [_CERTAINTY_NOTE]
+    for ratio in ratios:
+        confidence = ratio.verdict_confidence
+        needed = runs_needed(ratio.a_runs, ratio.b_runs, confidence=confidence)
+        notes += [ratio.sentence, needed.sentence]
+    return table("Efficiency, 95 % intervals by two methods", columns, rows, notes)
+
+
+def _ends(title: str, name: str) -> Column:
+    """Return a column of an interval in percent."""
+
+    def value(row: ScalingRow) -> str | None:
+        low, high = getattr(row, f"{name}_low"), getattr(row, f"{name}_high")
+        if low is None or high is None:
+            return None
+        return interval_in_words(low, high, wording.percent)
+
+    return Column(title, value)
 
 
 def published_cells(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
@@ -22,12 +22,10 @@ from nbkit.questions.time_to_accuracy.tables import (
 )
 from nbkit.recipes.training import training_recipe
 from nbkit.reports import source_tables
-from nbkit.reports.arms import finished_arms
-from nbkit.reports.conditions import WELCH, conditions, describe_images, where_and_when
-from nbkit.reports.doubts import lead_of
-from nbkit.reports.finite_arms import not_finite
+from nbkit.reports.conditions import WELCH, describe_images, where_and_when
 from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
+from nbkit.reports.page import Evidence, lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.reports.source_tables import with_statistics
 from nbkit.review.milestones import (
@@ -98,17 +96,14 @@ class TimeToAccuracyResult:
     @property
     def table(self) -> Table:
         """The headline: every recipe's times, epochs, energy and cost."""
-        where = "with CPU processes (functional)" if self.is_cpu else "on GPUs"
-        made = recipes_table(
+        return recipes_table(
             self.recipes,
             self.verdicts,
             target=self.target,
-            where=where,
+            is_cpu=self.is_cpu,
             price_per_hour=self.plan.get("price_per_hour"),
             currency=self._currency,
-        )
-        return replace(
-            made, lead=self.lead and partial(self.lead, untimed=self.untimed)
+            lead=self.lead and partial(self.lead, untimed=self.untimed),
         )
 
     @property
@@ -158,23 +153,33 @@ class TimeToAccuracyResult:
         ]
         text = f"To {self.target * 100:.3g} % top-1: {said}."
         if ends:
-            ends += [self._unlike] if self._unlike else []
+            configs = {one.recipe: self.configs[one.recipe] for one in self.recipes}
+            ends += [differs] if (differs := unlike(configs)) else []
             text += f" Times: {wording.one_sentence(ends)}"
         return f"CPU, functional: {text}" if self.is_cpu else text
 
     @property
     def untimed(self) -> str:
         """Epochs to the target: the part of the answer that no clock enters."""
-        counted = [one for one in self.recipes if not one.nonfinite]
-        said = "; ".join(
-            f"{one.recipe} {_epochs(one)} ({one.times.reached} of "
-            f"{wording.counted(one.times.n, 'seed')} reached it)"
-            for one in counted
-        )
-        return f"epochs to {self.target * 100:.3g} % top-1: {said}." * bool(said)
+        said = []
+        for recipe in self.recipes:
+            if not recipe.nonfinite:
+                times, median = recipe.times, recipe.epochs.median
+                epochs = wording.UNKNOWN if median is None else f"{median:g}"
+                reached = f"{times.reached} of {wording.counted(times.n, 'seed')}"
+                said.append(f"{recipe.recipe} {epochs} ({reached} reached it)")
+        text = f"epochs to {self.target * 100:.3g} % top-1: {'; '.join(said)}."
+        return text * bool(said)
 
     def report(self) -> Report:
         """Return everything in one report."""
+        printed = printed_times()
+        sources = [
+            *(WELCH, _MLPERF),
+            *(training_recipe(one.recipe).source for one in self.recipes),
+            *self.whole.sources,
+            *(Source(row.source, row.url) for row, _ in printed),
+        ]
         return Report(
             title=_QUESTION,
             answer=self.answer,
@@ -199,7 +204,7 @@ class TimeToAccuracyResult:
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
-            sources=self._sources,
+            sources=list(dict.fromkeys(sources)),
             result={
                 "schema": 1,
                 "quantity": "seconds to target",
@@ -214,8 +219,7 @@ class TimeToAccuracyResult:
                 },
                 "projected": self.whole.to_dict(),
                 "published": [
-                    {**asdict(row), "seconds": seconds}
-                    for row, seconds in printed_times()
+                    {**asdict(row), "seconds": seconds} for row, seconds in printed
                 ],
             },
             next_step=self._next_step,
@@ -224,10 +228,6 @@ class TimeToAccuracyResult:
     @property
     def _currency(self) -> str:
         return self.plan.get("currency", "USD")
-
-    @property
-    def _unlike(self) -> str:
-        return unlike({one.recipe: self.configs[one.recipe] for one in self.recipes})
 
     def _said(self, one: RecipeTimes) -> str:
         times, most = one.times, self.configs[one.recipe].epochs
@@ -247,13 +247,6 @@ class TimeToAccuracyResult:
             f"{one.recipe} took {wording.duration(times.median)} (median; {spread}"
             f"{epochs})"
         )
-
-    @property
-    def _sources(self) -> list[Source]:
-        recipes = [training_recipe(one.recipe).source for one in self.recipes]
-        printed = [Source(row.source, row.url) for row, _ in printed_times()]
-        every = [WELCH, _MLPERF, *recipes, *self.whole.sources, *printed]
-        return list(dict.fromkeys(every))
 
     @property
     def _next_step(self) -> str:
@@ -280,31 +273,28 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     """
     if found := baseline_lost(study):
         return found
-    finished = finished_arms(study)
+    evidence = Evidence.of(study)
     baseline = next(name for name in study.arms if name not in study.once)
-    if baseline not in finished:
+    if baseline not in evidence.runs:
         message = (
             f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
             "is needed; resume() the study."
         )
         raise NotEnoughDataError(message)
-    facts = study.plan
-    lost = not_finite(study)
-    by_arm = study.runs_by_arm()
+    lost, by_arm = evidence.lost, study.runs_by_arm()
     short = [run for name in usable_arms(study.once, lost) for run in by_arm[name]]
-    runs = [run for many in finished.values() for run in many]
     return TimeToAccuracyResult(
         recipes=tuple(
-            RecipeTimes(arm, tuple(map(time_to_target, many)), lost.get(arm))
-            for arm, many in finished.items()
+            RecipeTimes(arm, tuple(map(time_to_target, runs)), lost.get(arm))
+            for arm, runs in evidence.runs.items()
         ),
         configs=study.arms,
-        whole=_whole(short, facts),
-        plan=facts,
-        repeats=study.repeats,
-        conditions={**conditions(runs), "study_id": study.study_id},
-        is_cpu=all(run.summary.device_type == "cpu" for run in runs),
-        lead=partial(lead_of, study, ()),
+        whole=_whole(short, evidence.plan),
+        plan=evidence.plan,
+        repeats=evidence.repeats,
+        conditions=evidence.conditions,
+        is_cpu=evidence.is_cpu,
+        lead=lead(evidence, ()),
     )
 
 
@@ -346,7 +336,8 @@ def logs(study: Study) -> Table | Note:
     for arm, runs in study.runs_by_arm().items():
         for run in runs if arm not in study.once else []:
             file = folder / f"{arm}-seed-{run.config.seed}.txt"
-            lines = mllog(run, file, division=_division(run)).splitlines()
+            division = "open" if closed_obstacles(run) else "closed"
+            lines = mllog(run, file, division=division).splitlines()
             rows.append([arm, f"{run.config.seed}", f"{len(lines)}", str(file)])
     if not rows:
         return Note(["No logs as MLPerf Training asks for them: no training finished."])
@@ -359,10 +350,6 @@ def logs(study: Study) -> Table | Note:
             "compliance checker accepts logs of ResNet-50 on ImageNet and no others."
         ],
     )
-
-
-def _division(run: Run) -> Literal["closed", "open"]:
-    return "open" if closed_obstacles(run) else "closed"
 
 
 def by_source(study: Study) -> Table | Note:
@@ -386,10 +373,6 @@ def report(study: Study) -> Report:
         If no training has finished.
     """
     return with_statistics(result(study).report(), by_source(study))
-
-
-def _epochs(one: RecipeTimes) -> str:
-    return wording.UNKNOWN if one.epochs.median is None else f"{one.epochs.median:g}"
 
 
 def _facts(one: RecipeTimes) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbkit.config import ExperimentConfig
 from nbkit.estimates.arithmetic import Estimate
 from nbkit.plural import plural
 from nbkit.references.rows import PublishedRow, printed_seconds, published
 from nbkit.reports.arm_tables import held_together
-from nbkit.reports.parts import Table
+from nbkit.reports.columns import Column, interval, table
+from nbkit.reports.parts import Lead, Table
 from nbkit.review.milestones import RecipeTimes, TimeToTarget, cost
 from nbkit.statistics import Ratio, interval_in_words
 from nbkit.statistics import quantities as wording
@@ -24,131 +25,125 @@ _SETTINGS = (
     *("evaluation_period_epochs", "evaluation_offset_epochs", "batch_size_per_gpu"),
 )
 
+_RECIPE_NOTES = (
+    "Time runs from the moment the first step asks for its first image to the end of "
+    "the evaluation that reached the target, evaluations included. Each seed is one "
+    "process start and one number; the spread is over seeds.",
+    "A seed that did not reach the target counts as later than all that did: a "
+    "quartile that would fall on it is unknown. Energy is that of the GPUs, the median "
+    "of the seeds that reached; cost is the median time's.",
+    "Olympic mean: MLPerf's statistic, without the fastest and slowest seed; MLPerf "
+    "asks for five runs of ResNet-50.",
+)
+
 
 def recipes_table(
     recipes: Sequence[RecipeTimes],
     verdicts: Mapping[str, Ratio | str],
     *,
     target: float,
-    where: str,
+    is_cpu: bool,
     price_per_hour: float | None,
     currency: str,
+    lead: Lead | None,
 ) -> Table:
     """Return the headline: every recipe's times, epochs, energy and cost."""
-    times = [one.times for one in recipes]
-    return Table(
+    ratios = {name: v for name, v in verdicts.items() if isinstance(v, Ratio)}
+    words: dict[str, str] = dict.fromkeys(verdicts, "withheld")
+    words |= {name: ratio.verdict for name, ratio in ratios.items()}
+    words[recipes[0].recipe] = "baseline"
+
+    def ratio(row: RecipeTimes) -> Ratio | None:
+        return ratios.get(row.recipe)
+
+    def price_cell(row: RecipeTimes) -> str:
+        return wording.price(cost(row.times.median, price_per_hour), currency)
+
+    where = "with CPU processes (functional)" if is_cpu else "on GPUs"
+    return table(
         f"Measured {where}: time to {target * 100:.3g} % top-1 accuracy",
         [
-            *("recipe", "reached", "median time", "quartiles", "95 % interval"),
-            *("olympic mean", "epochs", "in evaluations", "energy", "cost"),
-            *("time ratio", "95 % interval", "verdict"),
+            Column("recipe", "recipe"),
+            Column(None, "times.n", csv="seeds"),
+            Column(None, "times.reached", csv="reached"),
+            Column("reached", lambda row: f"{row.times.reached} of {row.times.n}"),
+            Column("median time", lambda row: wording.duration(row.times.median)),
+            Column("quartiles", lambda row: _ends(row.times.q25, row.times.q75)),
+            Column("95 % interval", "times", interval(wording.duration)),
+            *(
+                Column(None, f"times.{name}", csv=f"seconds_{name}")
+                for name in ("median", "q25", "q75", "ci_low", "ci_high")
+            ),
+            Column(
+                *("olympic mean", "times.olympic_mean", wording.duration),
+                "seconds_olympic_mean",
+            ),
+            Column("epochs", "epochs.median", "{:g}".format),
+            Column("in evaluations", "evaluation_share", wording.percent),
+            Column("energy", "joules", wording.energy, "joules"),
+            Column("cost", price_cell),
+            Column("time ratio", ratio, lambda ratio: f"{ratio.estimate:.3f}"),
+            Column("95 % interval", ratio, interval()),
+            Column("verdict", lambda row: words.get(row.recipe)),
         ],
-        [
-            [
-                one.recipe,
-                f"{one.times.reached} of {one.times.n}",
-                wording.duration(one.times.median),
-                _ends(one.times.q25, one.times.q75),
-                _ends(one.times.ci_low, one.times.ci_high),
-                wording.duration(one.times.olympic_mean),
-                None if one.epochs.median is None else f"{one.epochs.median:g}",
-                wording.percent(one.evaluation_share),
-                wording.energy(one.joules),
-                wording.price(cost(one.times.median, price_per_hour), currency),
-                *_against(verdicts.get(one.recipe), is_first=place == 0),
-            ]
-            for place, one in enumerate(recipes)
-        ],
-        [
-            "Time runs from the moment the first step asks for its first image to the "
-            "end of the evaluation that reached the target, evaluations included. Each "
-            "seed is one process start and one number; the spread is over seeds.",
-            "A seed that did not reach the target counts as later than all that did: a "
-            "quartile that would fall on it is unknown. Energy is that of the GPUs, "
-            "the median of the seeds that reached; cost is the median time's.",
-            "Olympic mean: MLPerf's statistic, without the fastest and slowest seed; "
-            "MLPerf asks for five runs of ResNet-50.",
-            *held_together([v for v in verdicts.values() if isinstance(v, Ratio)]),
-        ],
-        {
-            "seeds": [one.n for one in times],
-            "reached": [one.reached for one in times],
-            "seconds_median": [one.median for one in times],
-            "seconds_q25": [one.q25 for one in times],
-            "seconds_q75": [one.q75 for one in times],
-            "seconds_ci_low": [one.ci_low for one in times],
-            "seconds_ci_high": [one.ci_high for one in times],
-            "seconds_olympic_mean": [one.olympic_mean for one in times],
-            "joules": [one.joules for one in recipes],
-        },
+        recipes,
+        [*_RECIPE_NOTES, *held_together([*ratios.values()])],
+        lead,
     )
 
 
-def _against(found: Ratio | str | None, *, is_first: bool) -> list[str | None]:
-    if is_first:
-        return [None, None, "baseline"]
-    if not isinstance(found, Ratio):
-        return [None, None, "withheld" if found else None]
-    interval = None
-    if found.ci_low is not None and found.ci_high is not None:
-        interval = interval_in_words(found.ci_low, found.ci_high)
-    return [f"{found.estimate:.3f}", interval, found.verdict]
+class _Seed(NamedTuple):
+    recipe: str
+    run: TimeToTarget
 
 
 def seeds_table(
     recipes: Sequence[RecipeTimes], price_per_hour: float | None, currency: str
 ) -> Table:
     """Return every seed with what it took, so that each number can be traced."""
-    rows = [(one.recipe, run) for one in recipes for run in one.runs]
-    return Table(
+
+    def time_cell(run: TimeToTarget) -> str:
+        if run.seconds is None:
+            return f"not within {wording.duration(run.watched_seconds)}"
+        return wording.duration(run.seconds)
+
+    def price_cell(run: TimeToTarget) -> str:
+        is_least = run.seconds is None and price_per_hour is not None
+        seconds = run.watched_seconds if is_least else run.seconds
+        amount = wording.price(cost(seconds, price_per_hour), currency)
+        return f"at least {amount}" if is_least else amount
+
+    return table(
         "Every seed",
         [
-            *("recipe", "seed", "time to target", "in evaluations", "start"),
-            *("epochs", "images", "best top-1", "energy", "cost", "run"),
+            Column("recipe", "recipe"),
+            Column("seed", "run.seed"),
+            Column("time to target", "run", time_cell),
+            *(
+                Column(None, f"run.{name}", csv=name)
+                for name in ("reached", "seconds", "watched_seconds")
+            ),
+            Column(
+                *("in evaluations", "run.evaluation_seconds", wording.duration),
+                "evaluation_seconds",
+            ),
+            Column(
+                *("start", "run.startup_seconds", wording.duration), "startup_seconds"
+            ),
+            Column("epochs", "run.epochs"),
+            Column("images", "run.images", "{:,}".format),
+            Column("best top-1", "run.best_accuracy", wording.percent),
+            Column("energy", "run.joules", wording.energy, "joules"),
+            Column("cost", "run", price_cell),
+            Column("run", "run.run_id"),
         ],
-        [
-            [
-                recipe,
-                f"{run.seed}",
-                _time(run),
-                wording.duration(run.evaluation_seconds),
-                wording.duration(run.startup_seconds),
-                None if run.epochs is None else f"{run.epochs}",
-                None if run.images is None else f"{run.images:,}",
-                f"{run.best_accuracy * 100:.1f} %",
-                wording.energy(run.joules),
-                _cost(run, price_per_hour, currency),
-                run.run_id,
-            ]
-            for recipe, run in rows
-        ],
+        [_Seed(row.recipe, run) for row in recipes for run in row.runs],
         [
             "Start: from the start of the processes to the first image; it is in no "
             "time and no cost, as in MLPerf. The cost of a seed that did not reach "
             "the target is that of the time it was watched.",
         ],
-        {
-            "reached": [run.reached for _, run in rows],
-            "seconds": [run.seconds for _, run in rows],
-            "watched_seconds": [run.watched_seconds for _, run in rows],
-            "evaluation_seconds": [run.evaluation_seconds for _, run in rows],
-            "startup_seconds": [run.startup_seconds for _, run in rows],
-            "joules": [run.joules for _, run in rows],
-        },
     )
-
-
-def _time(run: TimeToTarget) -> str:
-    if run.seconds is None:
-        return f"not within {wording.duration(run.watched_seconds)}"
-    return wording.duration(run.seconds)
-
-
-def _cost(run: TimeToTarget, price_per_hour: float | None, currency: str) -> str:
-    if run.seconds is not None or price_per_hour is None:
-        return wording.price(cost(run.seconds, price_per_hour), currency)
-    spent = cost(run.watched_seconds, price_per_hour)
-    return f"at least {wording.price(spent, currency)}"
 
 
 def global_batch(config: ExperimentConfig) -> int:
