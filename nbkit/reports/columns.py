@@ -67,8 +67,8 @@ def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Col
     def ends(row: Any) -> str | None:
         found = Column(None, path).of(row)
         words = found and interval(quantities.rate)(found)
-        count = f" ({Column(None, n).of(row)})" if n else ""
-        return f"{words or quantities.UNKNOWN}{count}" if count else words
+        count = Column(None, n).of(row) if n else None
+        return words if count is None else f"{words or quantities.UNKNOWN} ({count})"
 
     return [
         Column(title, path, lambda found: quantities.rate(found.median), csv),

@@ -12,8 +12,8 @@ from nbkit.questions.chexnet import sentences as words
 from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labels
 from nbkit.questions.chexnet.planning import ChexnetPlan
 from nbkit.questions.chexnet.regression import Baseline, statistics_baseline
-from nbkit.questions.chexnet.tables import interval_text
-from nbkit.reports.parts import Table
+from nbkit.questions.chexnet.tables import area_column, interval_text
+from nbkit.reports.columns import Column, table
 from nbkit.studies.quiet import wait_before
 
 _IMAGES_WORTH_A_WORD = 5_000
@@ -44,21 +44,18 @@ class ChexnetBaseline:
         }
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        table = Table(
+        areas = table(
             f"AUROC of 12 global statistics, fitted to {self.fitted.train_images:,} "
             "training images",
-            ["label", "AUROC", "95 % interval"],
-            [
-                [
-                    one.label,
-                    None if one.single is None else f"{one.single.value:.3f}",
-                    interval_text(one.single),
-                ]
-                for one in self.findings
-            ],
+            (
+                Column("label", "label"),
+                area_column("AUROC", "single"),
+                Column("95 % interval", "single", interval_text),
+            ),
+            self.findings,
             [*words.unreadable(self.facts), *words.left_out(self.findings)],
         )
-        return {"text/html": table.to_html(), "text/plain": table.to_text()}
+        return {"text/html": areas.to_html(), "text/plain": areas.to_text()}
 
 
 def baseline(planned: ChexnetPlan, *, wait_for_quiet: float = 0.0) -> ChexnetBaseline:

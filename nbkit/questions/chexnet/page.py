@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics as python_statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -112,15 +112,15 @@ class ChexnetResult:
     def table(self) -> Table:
         """The headline: every label's AUROC beside that of global statistics."""
         mean = self.findings[-1]
-        made = areas_table(
+        return areas_table(
             self.findings,
             len(self.single),
             [
                 words.shortcut_sentence(mean, is_made=self.is_made),
                 *words.left_out(self.findings),
             ],
+            self.lead,
         )
-        return replace(made, lead=self.lead)
 
     @property
     def same(self) -> Table | Note:
@@ -146,8 +146,7 @@ class ChexnetResult:
     @property
     def speed(self) -> Table:
         """The side note: rates and speed-up."""
-        made = rates_table(self.rates, self.speed_up, self.is_cpu)
-        return replace(made, lead=self.lead_of_rates)
+        return rates_table(self.rates, self.speed_up, self.is_cpu, self.lead_of_rates)
 
     @cached_property
     def trainings(self) -> Table:
@@ -226,6 +225,7 @@ class ChexnetResult:
         labels = [*self.images.labels]
         parts = [self.table, self.same, self.trainings, self.speed]
         parts += [self.published_table] if self.published else []
+        said = [s for part in parts if isinstance(part, Note) for s in part.sentences]
         return Report(
             title=_QUESTION,
             answer=self.answer,
@@ -235,12 +235,7 @@ class ChexnetResult:
                 *self.plan.get("notes", []),
                 *words.unreadable(self.plan),
                 *words.left_out(self.findings),
-                *(
-                    s
-                    for part in parts
-                    if isinstance(part, Note)
-                    for s in part.sentences
-                ),
+                *said,
             ],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure, self.curves],
@@ -252,7 +247,11 @@ class ChexnetResult:
                 words.data_source(self.plan, str(self.conditions.get("data")), labels),
                 where_and_when(self.conditions),
             ],
-            sources=[*words.sources(self.plan, labels), WELCH, *self._papers],
+            sources=[
+                *words.sources(self.plan, labels),
+                WELCH,
+                *(Source(one.source, one.url) for one in self.published),
+            ],
             result={
                 "schema": 1,
                 "quantity": "auroc",
@@ -268,15 +267,11 @@ class ChexnetResult:
                     {"name": one.name, "seed": one.seed, **asdict(one.run)}
                     for one in (*self.single, *self.parallel)
                 ],
-                "speed_up": None if self.speed_up is None else asdict(self.speed_up),
+                "speed_up": self.speed_up and asdict(self.speed_up),
                 "published": [asdict(one) for one in self.published],
             },
             next_step=self._next_step,
         )
-
-    @property
-    def _papers(self) -> list[Source]:
-        return [Source(one.source, one.url) for one in self.published]
 
     @property
     def _next_step(self) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import NamedTuple
 
 from nbkit.questions.chexnet.areas import Estimate, LabelFinding
 from nbkit.questions.chexnet.literature import PublishedAreas
-from nbkit.reports.arm_tables import each_run, rate_interval, ratio_interval
-from nbkit.reports.parts import Table
+from nbkit.reports.arm_tables import each_run
+from nbkit.reports.columns import Column, interval, rate, table
+from nbkit.reports.parts import Lead, Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.statistics import quantities as wording
 
@@ -24,72 +26,80 @@ def interval_text(found: Estimate | None, shown: str = "{:.3f}") -> str | None:
 
 def difference_text(found: Estimate) -> str:
     """Return a difference with its interval, such as ``+0.012 (-0.003 to +0.027)``."""
-    interval = interval_text(found, "{:+.3f}") or "no interval"
-    return f"{found.value:+.3f} (95 % {interval})"
+    ends = interval_text(found, "{:+.3f}") or "no interval"
+    return f"{found.value:+.3f} (95 % {ends})"
+
+
+def area_column(title: str, path: str, csv: str | None = None) -> Column:
+    """Return an AUROC."""
+    return Column(title, f"{path}.value", "{:.3f}".format, csv)
+
+
+def _ends(path: str, csv: str) -> list[Column]:
+    ends = ("low", "high")
+    return [Column(None, f"{path}.{end}", csv=f"{csv}_{end}") for end in ends]
 
 
 def areas_table(
-    findings: Sequence[LabelFinding], trainings: int, notes: Sequence[str]
+    findings: Sequence[LabelFinding],
+    trainings: int,
+    notes: Sequence[str],
+    lead: Lead | None,
 ) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
     several = "" if trainings == 1 else f", mean of {trainings} trainings"
     has_patients = any(one.patients is not None for one in findings)
-    return Table(
+    return table(
         f"AUROC of the network on 1 device{several}, beside 12 global statistics",
-        [
-            *("label", "images with it", *["patients"] * has_patients),
-            *("network", "95 % interval"),
-            *("12 statistics", "95 % interval", "network less statistics", "finding"),
-        ],
-        [
-            [
-                one.label,
-                None if one.positives is None else f"{one.positives:,}",
-                *[None if one.patients is None else f"{one.patients:,}"] * has_patients,
-                _area(one.single),
-                interval_text(one.single),
-                _area(one.baseline),
-                interval_text(one.baseline),
-                None if one.gain is None else _signed(one.gain),
-                one.doubt or one.above_baseline,
-            ]
-            for one in findings
-        ],
+        (
+            Column("label", "label"),
+            Column("images with it", "positives", "{:,}".format),
+            *[Column("patients", "patients", "{:,}".format)] * has_patients,
+            area_column("network", "single", "network_auroc"),
+            Column("95 % interval", "single", interval_text),
+            *_ends("single", "network"),
+            area_column("12 statistics", "baseline", "statistics_auroc"),
+            Column("95 % interval", "baseline", interval_text),
+            Column("network less statistics", "gain", _signed),
+            Column(None, "gain.value", csv="gain"),
+            *_ends("gain", "gain"),
+            Column("finding", lambda one: one.doubt or one.above_baseline),
+        ),
+        findings,
         [*notes, _ONE_IN_TWENTY],
-        {
-            "network_auroc": _values(one.single for one in findings),
-            "network_low": [_end(one.single, "low") for one in findings],
-            "network_high": [_end(one.single, "high") for one in findings],
-            "statistics_auroc": _values(one.baseline for one in findings),
-            "gain": _values(one.gain for one in findings),
-            "gain_low": [_end(one.gain, "low") for one in findings],
-            "gain_high": [_end(one.gain, "high") for one in findings],
-        },
+        lead,
     )
+
+
+def _signed(found: Estimate) -> str:
+    ends = interval_text(found, "{:+.3f}")
+    return f"{found.value:+.3f}" + (f" ({ends})" if ends else "")
 
 
 def same_table(
     findings: Sequence[LabelFinding], gpus: int, margin: float, trainings: int
 ) -> Table:
     """Return whether several devices arrive where one does, at equal global batches."""
-    return Table(
+    same = f"same within {margin:g}"
+    return table(
         f"Does training on {gpus} devices arrive at the same AUROC?",
-        [
-            *("label", "1 device", f"{gpus} devices", "12 statistics"),
-            *("difference of devices", "95 %", "verdict"),
-        ],
-        [
-            [
-                one.label,
-                _area(one.paired),
-                _area(one.parallel),
-                _area(one.baseline),
-                None if one.difference is None else f"{one.difference.value:+.3f}",
-                interval_text(one.difference, "{:+.3f}"),
-                one.doubt or _same(one, margin),
-            ]
-            for one in findings
-        ],
+        (
+            Column("label", "label"),
+            area_column("1 device", "paired"),
+            area_column(f"{gpus} devices", "parallel"),
+            area_column("12 statistics", "baseline"),
+            Column(
+                *("difference of devices", "difference.value"),
+                *("{:+.3f}".format, "difference"),
+            ),
+            Column("95 %", "difference", lambda it: interval_text(it, "{:+.3f}")),
+            *_ends("difference", "difference"),
+            Column(
+                *("verdict", lambda one: one.doubt or one.same_within(margin)),
+                lambda verdict: same if verdict == "same" else verdict,
+            ),
+        ),
+        findings,
         [
             f"Pairs of trainings with the same seed, {trainings} of them: the same "
             "first weights, the same images in the same global batches. What differs "
@@ -98,11 +108,6 @@ def same_table(
             f"{MINIMUM_RUNS} pairs; all else is not resolved, which does not show a "
             f"difference. {_ONE_IN_TWENTY}",
         ],
-        {
-            "difference": _values(one.difference for one in findings),
-            "difference_low": [_end(one.difference, "low") for one in findings],
-            "difference_high": [_end(one.difference, "high") for one in findings],
-        },
     )
 
 
@@ -110,55 +115,58 @@ def trainings_table(
     rows: Sequence[tuple[str, float | None, float | None]], baseline: float | None
 ) -> Table:
     """Return each training's own mean AUROC."""
-    statistics = None if baseline is None else f"{baseline:.4f}"
-    return Table(
+    return table(
         "Every training by itself",
-        ["training", "mean AUROC", "12 statistics", "images/s"],
-        [
-            [
-                name,
-                None if area is None else f"{area:.4f}",
-                statistics,
-                None if rate is None else wording.rate(rate),
-            ]
-            for name, area, rate in rows
-        ],
+        (
+            Column("training", itemgetter(0)),
+            Column("mean AUROC", itemgetter(1), "{:.4f}".format, "mean_auroc"),
+            Column(
+                *("12 statistics", lambda _: baseline),
+                *("{:.4f}".format, "statistics_auroc"),
+            ),
+            Column("images/s", itemgetter(2), wording.rate, "images_per_second"),
+        ),
+        rows,
         ["At the last evaluation, over the labels of the mean above."],
-        {
-            "mean_auroc": [area for _, area, _ in rows],
-            "statistics_auroc": [baseline for _ in rows],
-            "images_per_second": [rate for _, _, rate in rows],
-        },
     )
 
 
+class _Arm(NamedTuple):
+    name: str
+    rate: Summary | None
+
+
 def rates_table(
-    runs: Mapping[str, Sequence[float]], ratio: Ratio | None, functional: bool
+    runs: Mapping[str, Sequence[float]],
+    ratio: Ratio | None,
+    functional: bool,
+    lead: Lead | None,
 ) -> Table:
     """Return images per second on one device and on several."""
-    rates = {arm: summarise(many) if many else None for arm, many in runs.items()}
+    first = next(iter(runs))
+    speed = ratio and f"{ratio.estimate:.2f} x"
+    rows = [_Arm(arm, summarise(many) if many else None) for arm, many in runs.items()]
     where = "with CPU processes (functional)" if functional else "on GPUs"
-    speed = None if ratio is None else f"{ratio.estimate:.2f} x"
-    interval = None if ratio is None else ratio_interval(ratio.ci_low, ratio.ci_high)
-    first = next(iter(rates))
-    return Table(
+    return table(
         f"A side note: training throughput {where}",
-        ["arm", "images/s", "95 % interval (runs)", "speed-up", "95 % interval"],
-        [
-            [
-                arm,
-                None if rate is None else wording.rate(rate.median),
-                None if rate is None else _rate_interval(rate),
-                "baseline" if arm == first else speed,
-                None if arm == first else interval,
-            ]
-            for arm, rate in rates.items()
-        ],
+        (
+            Column("arm", "name"),
+            *rate(
+                *("images/s", "95 % interval (runs)", "rate", "images_per_second"),
+                n="rate.n",
+            ),
+            Column("speed-up", lambda arm: "baseline" if arm.name == first else speed),
+            Column(
+                *("95 % interval", lambda arm: None if arm.name == first else ratio),
+                interval(),
+            ),
+        ),
+        rows,
         [
             "The global batch is the same, so each of several devices has less to do.",
             *each_run(runs),
         ],
-        {"images_per_second": [rate and rate.median for rate in rates.values()]},
+        lead,
     )
 
 
@@ -166,65 +174,25 @@ def published_table(
     findings: Sequence[LabelFinding], published: Sequence[PublishedAreas]
 ) -> Table:
     """Return published results of these labels, beside what is measured."""
-    return Table(
+    return table(
         "Published by others: AUROC of ChestX-ray14",
-        [
-            *("label", "measured here", "12 statistics, here"),
-            *(one.publisher for one in published),
-        ],
-        [
-            [
-                one.label,
-                _area(one.single),
-                _area(one.baseline),
-                *(_published(paper, one.label) for paper in published),
-            ]
-            for one in findings
-            if one.positives is not None
-        ],
+        (
+            Column("label", "label"),
+            area_column("measured here", "single"),
+            area_column("12 statistics, here", "baseline"),
+            *(
+                Column(
+                    paper.publisher,
+                    lambda one, paper=paper: paper.areas.get(one.label),
+                    *("{:.3f}".format, paper.publisher),
+                )
+                for paper in published
+            ),
+        ),
+        [one for one in findings if one.positives is not None],
         [
             "One number each, without an interval, of other splits of all 112,120 "
             "images: context, not a comparison. They are taken from the table of "
             f"{published[0].table_url}."
         ],
-        {
-            one.publisher: [
-                one.areas.get(row.label)
-                for row in findings
-                if row.positives is not None
-            ]
-            for one in published
-        },
     )
-
-
-def _published(paper: PublishedAreas, label: str) -> str | None:
-    area = paper.areas.get(label)
-    return None if area is None else f"{area:.3f}"
-
-
-def _area(found: Estimate | None) -> str | None:
-    return None if found is None else f"{found.value:.3f}"
-
-
-def _signed(found: Estimate) -> str:
-    interval = interval_text(found, "{:+.3f}")
-    return f"{found.value:+.3f}" + (f" ({interval})" if interval else "")
-
-
-def _same(one: LabelFinding, margin: float) -> str | None:
-    found = one.same_within(margin)
-    return f"same within {margin:g}" if found == "same" else found
-
-
-def _rate_interval(rate: Summary) -> str:
-    interval = rate_interval(rate.ci_low, rate.ci_high)
-    return f"{interval or wording.UNKNOWN} ({rate.n})"
-
-
-def _values(found: Any) -> list[float | None]:
-    return [None if one is None else one.value for one in found]
-
-
-def _end(found: Estimate | None, end: str) -> float | None:
-    return None if found is None else getattr(found, end)

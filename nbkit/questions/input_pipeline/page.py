@@ -42,7 +42,7 @@ from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, Ratio, median_of
 from nbkit.statistics import quantities as wording
-from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
+from nbkit.statistics.quantities import RATE_STATISTIC
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.parameters import next_command
 
@@ -130,6 +130,8 @@ class PipelineResult:
         rows = []
         for size in every:
             old, new = (self._rates(name, size) for name in (BASELINE, _NEW))
+            both = [arm_name(name, size) for name in (BASELINE, _NEW)]
+            are_usable = usable_arms(both, self.not_finite) == both
             rows.append(
                 AtSize(
                     size,
@@ -142,7 +144,7 @@ class PipelineResult:
                         b_name=BASELINE,
                         comparisons=self.arms.comparisons or 1,
                     )
-                    if old and new and self._are_usable(size)
+                    if old and new and are_usable
                     else None,
                     self.demand(size),
                 )
@@ -164,18 +166,13 @@ class PipelineResult:
     def cores_table(self) -> Table:
         """How many cores every arm needs to keep up with the devices."""
         demand = self.demand(self._largest)
+        # The plan may have seen the cores of a login node.
+        is_local = self.configs[self.arms.baseline].engine == "local"
         return cores_table(
             {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
-            self._cores,
+            self.plan["cores"] if is_local else self.conditions["usable_cpus"],
             trains=not self.is_emulated,
         )
-
-    @property
-    def _cores(self) -> float | None:
-        """The cores of the ranks: the plan may have seen those of a login node."""
-        if self.configs[self.arms.baseline].engine == "local":
-            return self.plan["cores"]
-        return self.conditions["usable_cpus"]
 
     def demand(self, size: int) -> float | None:
         """Return the images/s that the devices would compute without data wait.
@@ -202,8 +199,9 @@ class PipelineResult:
     @property
     def figures(self) -> list[Figure]:
         """The answer as a picture, and throughput over devices."""
+        emulated = self.plan["emulated"]
         demand = Demand(
-            self._demand_words,
+            f"{emulated['gpu_name']}, published" if emulated else "these GPUs",
             self.is_emulated,
             {
                 row.world_size: row.demand
@@ -215,7 +213,10 @@ class PipelineResult:
         title = "What each input delivers"
         chart = pipelines_chart(
             [
-                self._measured(row, self.configs[row.arm].loader)
+                MeasuredPipeline(
+                    *(row.arm, self.configs[row.arm].loader, self._largest),
+                    *(row.images_per_second, row.data_wait_share),
+                )
                 for row in self._own_rows
                 if row.images_per_second is not None
             ],
@@ -265,35 +266,25 @@ class PipelineResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        tuned = self.tuning_table
         emulated = self.plan["emulated"]
-        published = (
-            [Source(emulated["title"], emulated["url"])] if emulated is not None else []
-        )
+        parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
+        parts += [self.steps, self.arms.certainty]
+        said = [s for part in parts if isinstance(part, Note) for s in part.sentences]
         return Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=[
-                *self.plan["notes"],
-                *(tuned.sentences if isinstance(tuned, Note) else []),
-            ],
-            tables=[
-                self.table,
-                *([tuned] if isinstance(tuned, Table) else []),
-                self.sizes_table,
-                self.cores_table,
-                self.steps,
-                self.arms.certainty,
-            ],
+            notes=[*self.plan["notes"], *said],
+            tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
-                f"Images per second: {RATE_STATISTIC}.",
-                f"Intervals: {RATE_INTERVAL}.",
-                how_measured(self.repeats)[-1],
+                *how_measured(self.repeats),
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
-            sources=[WELCH, CHEXNET, GUIDE, *published],
+            sources=[
+                *(WELCH, CHEXNET, GUIDE),
+                *([Source(emulated["title"], emulated["url"])] if emulated else []),
+            ],
             result={
                 "schema": 1,
                 "quantity": "images_per_second",
@@ -319,13 +310,6 @@ class PipelineResult:
         return "emulated GPUs" if self.is_emulated else "GPUs"
 
     @property
-    def _demand_words(self) -> str:
-        emulated = self.plan["emulated"]
-        if emulated is None:
-            return "these GPUs"
-        return f"{emulated['gpu_name']}, published"
-
-    @property
     def _own_rows(self) -> list[ArmRow]:
         """Every arm but the control, whose rate is the noise floor's business."""
         return [row for row in self.arms.rows if row.arm != self.arms.control]
@@ -346,11 +330,6 @@ class PipelineResult:
         rows = (row for row in self.arms.rows if row.arm in self.arms.usable)
         return next((row for row in rows if row.arm == arm), None)
 
-    def _are_usable(self, size: int) -> bool:
-        """Return whether both whole pipelines count at a number of devices."""
-        both = [arm_name(name, size) for name in (BASELINE, _NEW)]
-        return usable_arms(both, self.not_finite) == both
-
     def _rates(self, name: str, size: int) -> list[float]:
         runs = self.runs.get(arm_name(name, size), [])
         rates = [run.summary.images_per_second for run in runs]
@@ -366,13 +345,6 @@ class PipelineResult:
             lambda run: statistics.accelerator_utilization(
                 [line for line in run.metrics(None) if line["kind"] == "step"], seconds
             ),
-        )
-
-    def _measured(self, row: ArmRow, series: str) -> MeasuredPipeline:
-        assert row.images_per_second is not None
-        size = self._largest
-        return MeasuredPipeline(
-            row.arm, series, size, row.images_per_second, row.data_wait_share
         )
 
     def _words(self, arm: str) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
+from nbkit.plural import plural
 from nbkit.questions.input_pipeline.trials import Setting, Trial, Tuning
-from nbkit.reports.arm_tables import rate_interval, ratio_interval
+from nbkit.reports.columns import Column, interval, rate, ratio, table
 from nbkit.reports.parts import Source, Table
-from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
+from nbkit.statistics import NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
 
 CHEXNET = Source(
@@ -64,14 +67,11 @@ class AtSize:
 
 def steps_table() -> Table:
     """Return the eight and the ten steps of the source, and what does them here."""
-    rows = []
-    for number, new in enumerate(_NEW, start=1):
-        old = _OLD[number - 1] if number <= len(_OLD) else (None, None)
-        rows.append([f"{number}", *old, *new])
+    steps = zip_longest(_OLD, _NEW, fillvalue=(None, None))
     return Table(
         "The two pipelines of the report on CheXNet",
         ["step", "old, 8 steps", "here", "new, 10 steps", "here"],
-        rows,
+        [[f"{number}", *old, *new] for number, (old, new) in enumerate(steps, start=1)],
         [
             "Steps and their order are the report's, as are 10 files in turn. The "
             "report uses TensorFlow; here nbkit's steps do the same, with Pillow in "
@@ -84,97 +84,112 @@ def steps_table() -> Table:
 
 def setting_words(setting: Setting) -> str:
     """Return a setting in words."""
-    one, many = ("thread", "threads") if _has_threads(setting) else _PROCESSES
-    what = one if setting.workers == 1 else many
-    return (
-        f"{setting.loader} with {setting.workers} {what} a rank and prefetch "
-        f"{setting.prefetch}"
-    )
+    kind = ["thread"] if _has_threads(setting) else ["process", "processes"]
+    workers = plural(setting.workers, *kind)
+    return f"{setting.loader} with {workers} a rank and prefetch {setting.prefetch}"
+
+
+_MILLISECONDS = "{:.2f}".format
+
+
+class _Numbered(NamedTuple):
+    number: int
+    trial: Trial
+    is_chosen: bool
+
+    @property
+    def images_per_second(self) -> float | None:
+        return self.trial.images_per_second if self.trial.cause is None else None
+
+
+_TRIALS = (
+    Column("trial", "number"),
+    Column("loader", "trial.setting.loader"),
+    Column(
+        *("processes", "trial.setting"),
+        lambda setting: None if _has_threads(setting) else f"{setting.workers}",
+    ),
+    Column(
+        *("threads", "trial.setting"),
+        lambda setting: f"{setting.workers}" if _has_threads(setting) else None,
+    ),
+    Column("prefetch", "trial.setting.prefetch"),
+    Column("images/s", lambda row: wording.rate(row.images_per_second)),
+    Column(None, "images_per_second", csv="images_per_second"),
+    Column(None, "trial.cause", csv="cause"),
+    Column("CPU ms/image", "trial.cpu_ms_per_image", _MILLISECONDS, "cpu_ms_per_image"),
+    Column("data wait", "trial.data_wait_share", wording.percent, "data_wait_share"),
+    Column(
+        "",
+        lambda row: "chosen" * row.is_chosen if row.trial.cause is None else "failed",
+    ),
+    Column("why it was tried", "trial.why"),
+    Column(None, "trial.run_id", csv="run_id"),
+)
 
 
 def tuning_table(tuning: Tuning) -> Table:
     """Return every trial of the tuner, in order."""
-    rows = []
-    for number, trial in enumerate(tuning.trials, start=1):
-        setting = trial.setting
-        threads = _has_threads(setting)
-        rows.append(
-            [
-                f"{number}",
-                setting.loader,
-                None if threads else f"{setting.workers}",
-                f"{setting.workers}" if threads else None,
-                f"{setting.prefetch}",
-                wording.rate(_rate_of(trial)),
-                _milliseconds(trial.cpu_ms_per_image),
-                wording.percent(trial.data_wait_share),
-                _what_became_of(trial, tuning.chosen),
-                trial.why,
-            ]
-        )
-    trials = tuning.trials
-    return Table(
-        f"What the tuner tried: {len(trials)} of {tuning.grid_size} settings",
-        [
-            *("trial", "loader", "processes", "threads", "prefetch", "images/s"),
-            *("CPU ms/image", "data wait", "", "why it was tried"),
-        ],
+    rows = [
+        _Numbered(number, trial, trial.setting == tuning.chosen)
+        for number, trial in enumerate(tuning.trials, start=1)
+    ]
+    return table(
+        f"What the tuner tried: {len(rows)} of {tuning.grid_size} settings",
+        _TRIALS,
         rows,
         [
-            *_disturbed_words(trials),
+            *_disturbed_words(rows),
             f"Chosen: {setting_words(tuning.chosen)}, {tuning.why}.",
             f"One run each, images of the measured window over its time; "
             f"{_noise_words(tuning)} The chosen setting is measured again among the "
             "arms, because the best of several noisy numbers flatters.",
             *(
-                f"Trial {number} failed: {trial.cause}"
-                for number, trial in enumerate(trials, start=1)
-                if trial.cause is not None
+                f"Trial {row.number} failed: {row.trial.cause}"
+                for row in rows
+                if row.trial.cause is not None
             ),
         ],
-        {
-            "images_per_second": [_rate_of(trial) for trial in trials],
-            "cause": [trial.cause for trial in trials],
-            "cpu_ms_per_image": [trial.cpu_ms_per_image for trial in trials],
-            "data_wait_share": [trial.data_wait_share for trial in trials],
-            "run_id": [trial.run_id for trial in trials],
-        },
     )
 
 
 def sizes_table(rows: Sequence[AtSize], device: str, notes: Sequence[str]) -> Table:
     """Return both pipelines by number of devices."""
-    return Table(
+    return table(
         f"Throughput of both pipelines by {device}",
-        [
-            *(device, "old, images/s", "95 % interval", "new, images/s"),
-            *("95 % interval", "new / old", "95 % interval", "verdict", "demand"),
-        ],
-        [
-            [
-                f"{row.world_size}",
-                *_rate_cells(row.old),
-                *_rate_cells(row.new),
-                None if row.ratio is None else f"{row.ratio.estimate:.3f}",
-                None
-                if row.ratio is None
-                else ratio_interval(row.ratio.ci_low, row.ratio.ci_high),
-                None if row.ratio is None else row.ratio.verdict,
-                wording.rate(row.demand),
-            ]
-            for row in rows
-        ],
+        (
+            Column(device, "world_size"),
+            *(
+                column
+                for name in ("old", "new")
+                for column in rate(
+                    *(f"{name}, images/s", "95 % interval"),
+                    *(name, f"{name}_images_per_second"),
+                    n=f"{name}.n",
+                )
+            ),
+            *ratio("new / old", "ratio"),
+            Column("demand", "demand", wording.rate, "demand_images_per_second"),
+        ),
+        rows,
         [
             "Demand: images/s that the devices would compute if no data were waited "
             "for.",
             *notes,
         ],
-        {
-            "old_images_per_second": [row.old and row.old.median for row in rows],
-            "new_images_per_second": [row.new and row.new.median for row in rows],
-            "demand_images_per_second": [row.demand for row in rows],
-        },
     )
+
+
+class _Need(NamedTuple):
+    arm: str
+    demand: float | None
+    cpu_ms: float | None
+
+    @property
+    def cores(self) -> float | None:
+        if self.demand is None or self.cpu_ms is None:
+            return None
+        return self.demand * self.cpu_ms / 1e3
 
 
 def cores_table(
@@ -184,39 +199,29 @@ def cores_table(
     trains: bool,
 ) -> Table:
     """Return how many cores every arm's loader needs to keep up with the devices."""
-    rows, numbers = [], []
-    for arm, (demand, cpu_ms) in needs.items():
-        needed = None if demand is None or cpu_ms is None else demand * cpu_ms / 1e3
-        numbers.append(needed)
-        enough = None
-        if needed is not None and cores is not None:
-            # A lower bound that the cores reach does not show that they are enough.
-            fits = "yes" if trains else None
-            enough = fits if needed <= cores else "no"
-        rows.append(
-            [
-                arm,
-                wording.rate(demand),
-                _milliseconds(cpu_ms),
-                None if cpu_ms is None else wording.rate(1e3 / cpu_ms),
-                None if needed is None else f"{needed:.1f}",
-                enough,
-            ]
-        )
-    return Table(
+
+    def verdict(needed: float) -> str | None:
+        # A lower bound that the cores reach does not show that they are enough.
+        fits = "yes" if trains else None
+        return None if cores is None else fits if needed <= cores else "no"
+
+    return table(
         "Cores that the input needs: demand / rate of a core",
-        [
-            *("arm", "demand, images/s", "CPU ms/image", "images/s of a core"),
-            "cores needed",
-            "enough" if cores is None else f"{cores:g} are enough",
-        ],
-        rows,
+        (
+            Column("arm", "arm"),
+            Column("demand, images/s", "demand", wording.rate),
+            Column("CPU ms/image", "cpu_ms", _MILLISECONDS),
+            Column("images/s of a core", "cpu_ms", lambda ms: wording.rate(1e3 / ms)),
+            Column("cores needed", "cores", "{:.1f}".format, "cores_needed"),
+            Column(
+                "enough" if cores is None else f"{cores:g} are enough", "cores", verdict
+            ),
+        ),
+        [_Need(arm, *need) for arm, need in needs.items()],
         [f"{_CPU_TIME} {_OF_A_TRAINING if trains else _OF_LOADING}"],
-        {"cores_needed": numbers},
     )
 
 
-_PROCESSES = ("process", "processes")
 _CPU_TIME = (
     "CPU time of an image is that of every process of the ranks, including images "
     "that a loader reads and decodes without use."
@@ -238,30 +243,15 @@ def _has_threads(setting: Setting) -> bool:
     return setting.loader in ("tfrecord", "dali")
 
 
-def _rate_of(trial: Trial) -> float | None:
-    """Return the rate of a trial; one that failed has none."""
-    return None if trial.cause is not None else trial.images_per_second
-
-
-def _what_became_of(trial: Trial, chosen: Setting) -> str:
-    if trial.cause is not None:
-        return "failed"
-    return "chosen" if trial.setting == chosen else ""
-
-
-def _disturbed_words(trials: Sequence[Trial]) -> list[str]:
+def _disturbed_words(rows: Sequence[_Numbered]) -> list[str]:
     """Return that the choice is not reliable, and why; nothing where it is."""
-    found = [
-        (number, trial.disturbed)
-        for number, trial in enumerate(trials, start=1)
-        if trial.disturbed is not None
-    ]
-    if not found:
+    disturbed = [row for row in rows if row.trial.disturbed is not None]
+    if not disturbed:
         return []
-    number, evidence = found[0]
+    number, trial, _ = disturbed[0]
     return [
-        f"Not reliable: {len(found)} of {len(trials)} trials were disturbed. Trial "
-        f"{number}: {evidence} Tune again when nothing else uses this machine."
+        f"Not reliable: {len(disturbed)} of {len(rows)} trials were disturbed. Trial "
+        f"{number}: {trial.disturbed} Tune again when nothing else uses this machine."
     ]
 
 
@@ -273,17 +263,6 @@ def _noise_words(tuning: Tuning) -> str:
     return f"the start, measured twice, differed from itself by {noise}, and {margin}"
 
 
-def _rate_cells(rate: Summary | None) -> list[str | None]:
-    if rate is None:
-        return [None, None]
-    interval = rate_interval(rate.ci_low, rate.ci_high) or wording.UNKNOWN
-    return [wording.rate(rate.median), f"{interval} ({rate.n})"]
-
-
-def _milliseconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"
-
-
 def ratio_words(found: Ratio, floor: NoiseFloor | None, baseline: str) -> str:
     """Return the ratio of two inputs with its verdict, or why it has none."""
     if floor is not None and floor.covers(found):
@@ -292,8 +271,7 @@ def ratio_words(found: Ratio, floor: NoiseFloor | None, baseline: str) -> str:
             f"differed ({floor.difference})"
         )
     text = f"delivers {found.estimate:.2f} times"
-    if found.ci_low is not None and found.ci_high is not None:
-        ends = interval_in_words(found.ci_low, found.ci_high, "{:.2f}".format)
+    if ends := interval("{:.2f}".format)(found):
         text += f" (95 % interval {ends})"
     text += f" what the old one ({baseline}) does"
     if found.verdict == "not enough runs":
