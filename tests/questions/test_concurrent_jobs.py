@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from nbkit.questions.concurrent_jobs.slowdown import (
     overlap,
 )
 from nbkit.questions.study_report import make
+from nbkit.reports.page import Evidence
 from nbkit.review.causes import Cause
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
@@ -82,14 +84,16 @@ def measured(*, late=0.0, pinned=True):
         control=statistics.noise_floor([100, 101, 99], [100, 101, 99], name="1 alone"),
         places={f"run-pinned-0-{n}": f"CPU {n - 1}" for n in (1, 2)},
     )
-    return ConcurrentResult(
-        measured=found,
-        notes=["said first"],
-        chosen={"layout": [1, 1], "device": "cpu"},
+    evidence = Evidence(
+        study=SimpleNamespace(kind="concurrent_jobs"),
+        runs={},
+        lost={},
+        conditions={"model": "resnet18", "study_id": "a-study"},
+        plan={"notes": ["said first"], "chosen": {"layout": [1, 1], "device": "cpu"}},
         repeats=5,
         is_cpu=True,
-        conditions={"model": "resnet18", "study_id": "a-study"},
     )
+    return ConcurrentResult(evidence, found)
 
 
 def cells(table, first, more=None):
@@ -226,9 +230,10 @@ def test_what_the_control_covers_is_not_told_as_a_slowdown():
 
 def test_the_next_step_on_gpus_has_no_sizes_that_were_for_cpus():
     chosen = {"layout": [1, 1], "device": "cpu", "steps": 6, "image_size": 32}
-    result = replace(measured(), chosen=chosen)
+    result = measured()
+    evidence = replace(result.evidence, plan={"chosen": chosen})
 
-    assert result.report().next_step == (
+    assert replace(result, evidence=evidence).report().next_step == (
         "on a machine with GPUs: papermill notebooks/concurrent_jobs.ipynb out.ipynb "
         "-p layout 1,1"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from nbkit.questions.storage.reads import Reads
 from nbkit.questions.storage.tables import epochs_table
 from nbkit.readspeed import measure
 from nbkit.readspeed.places import describe_place
+from nbkit.reports.page import Evidence
 from nbkit.reports.renderer import Figure, Table
 from nbkit.statistics import summarise
 from nbkit.store.nonfinite import NonFinite
@@ -68,12 +70,12 @@ def reads(tmp_path_factory):
 def result(reads, tmp_path):
     """Return what a study of one place says."""
     source = Source("nas", "/mnt/nas", "image folder", 400, 400, 44 * 10**6)
-    return StorageResult(
-        rows=[row("load"), row("emulate", busy=0.35)],
-        reads=Reads(tuple(reads)),
-        places=(Place("nas", "/mnt/nas", (source,), False, describe_place(tmp_path)),),
+    evidence = Evidence(
+        study=SimpleNamespace(kind="storage", control=("nas, load", "nas, load again")),
+        runs={},
+        lost={},
+        conditions={"device_name": "a GPU", "study_id": "s"},
         plan={
-            "is_cpu": False,
             "cache": "cold",
             "emulated": EMULATED,
             "gpus": 8,
@@ -82,8 +84,20 @@ def result(reads, tmp_path):
             "chosen": {"data": ["nas=/mnt/nas"], "repeats": 5},
         },
         repeats=5,
-        conditions={"device_name": "a GPU", "study_id": "s"},
+        is_cpu=False,
     )
+    return StorageResult(
+        evidence,
+        rows=[row("load"), row("emulate", busy=0.35)],
+        reads=Reads(tuple(reads)),
+        places=(Place("nas", "/mnt/nas", (source,), False, describe_place(tmp_path)),),
+    )
+
+
+def with_evidence(result, *, plan=None, **facts):
+    """Return the same of other evidence; of a plan only what is named differs."""
+    plan = {**result.evidence.plan, **(plan or {})}
+    return replace(result, evidence=replace(result.evidence, plan=plan, **facts))
 
 
 def cells(table, first):
@@ -103,7 +117,7 @@ def test_a_starved_accelerator_is_called_so_and_five_runs_are_needed(result):
 def test_a_pack_is_compared_with_files_and_the_control_says_what_is_noise(result):
     packed = row("load", first=900.0, source="nas", arm="nas, packed")
     twin = row("load", arm="nas, load again")
-    both = replace(result, rows=[row("load"), packed, twin], control="nas, load again")
+    both = replace(result, rows=[row("load"), packed, twin])
 
     found = cells(both.comparison, "nas, packed")
     assert (found["first epoch"], found["verdict"]) == ("1.500", "faster")
@@ -175,7 +189,7 @@ def test_every_data_set_has_a_demand_of_its_own_size_and_loaders_are_compared_in
 def test_an_epoch_from_memory_decides_nothing_and_a_control_is_no_supply(result):
     twin = row("load", arm="nas, load again")
     warm = row("load", cache="warm", is_cold=False)
-    both = replace(result, rows=[warm, twin], control="nas, load again")
+    both = replace(result, rows=[warm, twin])
 
     loaders = [one for one in both.supplies if one.origin == "loader"]
     assert [one.what for one in loaders] == [
@@ -187,8 +201,7 @@ def test_an_epoch_from_memory_decides_nothing_and_a_control_is_no_supply(result)
 
 def test_only_the_set_that_the_answer_names_is_judged_by_its_size(result):
     # Of 440 MB and 44 MB, five times the memory is between.
-    small_memory = {**result.plan, "memory_bytes": 50 * 10**6}
-    both = replace(two_sources(result), plan=small_memory)
+    both = with_evidence(two_sources(result), plan={"memory_bytes": 50 * 10**6})
     large = row("emulate", busy=0.5, source="large", arm="large, emulate")
     small = row("emulate", busy=0.6, arm="nas, emulate")
 
@@ -197,7 +210,7 @@ def test_only_the_set_that_the_answer_names_is_judged_by_its_size(result):
 
 
 def test_without_a_gpu_to_emulate_nothing_is_compared(result):
-    alone = replace(result, plan={**result.plan, "emulated": None})
+    alone = with_evidence(result, plan={"emulated": None})
     alone = replace(alone, rows=[row("load")])
 
     assert alone.demand is None
@@ -208,7 +221,7 @@ def test_without_a_gpu_to_emulate_nothing_is_compared(result):
 def test_a_small_data_set_is_a_cache_test_and_a_large_one_is_not(result):
     assert cells(result.where, "nas")["so it is a"] == "cache test"
 
-    large = replace(result, plan={**result.plan, "memory_bytes": 10**6})
+    large = with_evidence(result, plan={"memory_bytes": 10**6})
     assert cells(large.where, "nas")["so it is a"] == "storage test"
     assert large.answer.startswith("nas keeps")
 
@@ -249,9 +262,9 @@ def test_a_training_that_is_not_finite_is_no_best_and_stays_in_the_table(result)
     quick, slow = row("train"), row("load")
     found = replace(result, rows=[replace(quick, arm="quick"), slow])
 
-    best = replace(found, plan={**found.plan, "emulated": None})
-    other = replace(best, not_finite={"quick": lost})
-    none = replace(best, not_finite={"quick": lost, slow.arm: lost})
+    best = with_evidence(found, plan={"emulated": None})
+    other = with_evidence(best, lost={"quick": lost})
+    none = with_evidence(best, lost={"quick": lost, slow.arm: lost})
 
     assert best.answer.startswith("cache test: quick has")
     assert other.answer.startswith(f"cache test: {slow.arm} has")
@@ -261,9 +274,9 @@ def test_a_training_that_is_not_finite_is_no_best_and_stays_in_the_table(result)
 
 def test_the_next_step_has_no_sizes_that_were_for_cpus(result):
     chosen = {"data": ["nas=/mnt/nas"], "image_size": 32, "device": "cpu"}
-    plan = {**result.plan, "is_cpu": True, "chosen": chosen}
+    on_cpus = with_evidence(result, plan={"chosen": chosen}, is_cpu=True)
 
-    assert replace(result, plan=plan).report().next_step == (
+    assert on_cpus.report().next_step == (
         "on a machine with GPUs: "
         "papermill notebooks/storage.ipynb out.ipynb -p data nas=/mnt/nas"
     )

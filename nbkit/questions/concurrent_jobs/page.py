@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import starmap
 
 from nbkit.questions.concurrent_jobs import tables
 from nbkit.questions.concurrent_jobs.chart import slowdown_chart
@@ -13,19 +13,11 @@ from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.rounds import Measured, measured
 from nbkit.questions.concurrent_jobs.slowdown import Effect, Job, Together
 from nbkit.reports.arm_tables import held_together
-from nbkit.reports.conditions import (
-    WELCH,
-    conditions,
-    describe_images,
-    how_measured,
-    where_and_when,
-)
-from nbkit.reports.doubts import lead_of
-from nbkit.reports.parts import Lead
+from nbkit.reports.conditions import WELCH, how_measured
+from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio
+from nbkit.statistics import NoiseFloor, Ratio
 from nbkit.statistics import quantities as wording
-from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
 _QUESTION = "Does each job keep its speed when several train concurrently?"
@@ -40,21 +32,8 @@ _JAIN = Source(
 class ConcurrentResult:
     """What a study says about concurrent jobs."""
 
+    evidence: Evidence
     measured: Measured
-    notes: Sequence[str]
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
-    repeats: int
-    is_cpu: bool
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
-    lead: Lead | None = None
-    """What takes the answer back, above the headline."""
-
-    @property
-    def device_type(self) -> Literal["cuda", "cpu"]:
-        """On what the runs computed."""
-        return "cpu" if self.is_cpu else "cuda"
 
     @property
     def together(self) -> Sequence[Together]:
@@ -64,16 +43,26 @@ class ConcurrentResult:
     @property
     def table(self) -> Table:
         """The headline: each job among others against the same job alone."""
-        where = "on CPU slots (functional)" if self.is_cpu else "on GPUs"
-        own = [self._control_sentence, *self._left_out]
-        own += held_together(self.measured.verdicts)
-        if not self.is_cpu:
-            own.append(
+        control, is_cpu = self.measured.control, self.evidence.is_cpu
+        notes = [
+            control.sentence
+            if control
+            else "No control: no job alone was measured twice, so these runs do not "
+            "say how large a difference chance alone makes.",
+            *self._left_out,
+            *held_together(self.measured.verdicts),
+        ]
+        if not is_cpu:
+            notes.append(
                 "Jobs after the first run on other GPUs than the job alone, which are "
                 "assumed to be equally fast."
             )
-        made = tables.jobs_table(self.together, where, own)
-        return replace(made, lead=self.lead)
+        return tables.jobs_table(
+            self.together,
+            "on CPU slots (functional)" if is_cpu else "on GPUs",
+            notes,
+            lead(self.evidence, self.measured.controls),
+        )
 
     @property
     def totals(self) -> Table:
@@ -112,11 +101,14 @@ class ConcurrentResult:
         return Figure(
             title,
             slowdown_chart(
-                jobs, published_rounds(), device_type=self.device_type, title=title
+                jobs,
+                published_rounds(),
+                device_type="cpu" if self.evidence.is_cpu else "cuda",
+                title=title,
             ),
         )
 
-    @cached_property
+    @property
     def effects(self) -> list[Effect]:
         """Images/s with pinning, or storage of one's own, over images/s without."""
         return self.measured.effects
@@ -130,8 +122,7 @@ class ConcurrentResult:
             for effect in self.effects
             if effect.is_together
         ]
-        text = " ".join(wording.one_sentence(each) for each in (jobs, effects) if each)
-        return f"CPU, functional: {text}" if self.is_cpu else text
+        return " ".join(wording.one_sentence(each) for each in (jobs, effects) if each)
 
     def _shown(self, ratio: Ratio) -> str:
         """Return a ratio in words, unless the control differs by as much."""
@@ -142,50 +133,28 @@ class ConcurrentResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        parts = (
-            *(self.table, self.totals, self.settings, self.rounds),
-            *(self.published, self.published_jobs),
-        )
-        more = [
-            sentence
-            for part in parts
-            if isinstance(part, Note)
-            for sentence in part.sentences
-        ]
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
-            notes=[*self.notes, *self._left_out, *more],
-            tables=[part for part in parts if isinstance(part, Table)],
-            figures=[self.figure],
+        published = published_rounds()
+        urls = {row.source: row.url for jobs in published for row in jobs.rows}
+        return page(
+            _QUESTION,
+            self.evidence,
+            self.answer,
+            [
+                *(Note(self._left_out), self.table, self.totals, self.settings),
+                *(self.rounds, self.published, self.published_jobs, self.figure),
+            ],
             method=[
-                *how_measured(self.repeats),
+                *how_measured(self.evidence.repeats),
                 "Concurrently: jobs of a round are started together, and only steps "
                 "during which every one of them was measured count.",
-                *describe_images(self.conditions),
-                where_and_when(self.conditions),
             ],
-            sources=[WELCH, _JAIN, *_sources()],
-            result={
-                "schema": 1,
-                "quantity": "slowdown",
-                "origin": "measured",
-                "functional_only": self.is_cpu,
-                "conditions": dict(self.conditions),
+            sources=[WELCH, _JAIN, *starmap(Source, urls.items())],
+            numbers={
                 **self.measured.to_dict(),
-                "published": [asdict(one) for one in published_rounds()],
+                "published": [asdict(jobs) for jobs in published],
             },
-            next_step=self._next_step,
             controls=self.measured.controls,
-        )
-
-    @property
-    def _control_sentence(self) -> str:
-        if self.measured.control is not None:
-            return self.measured.control.sentence
-        return (
-            "No control: no job alone was measured twice, so these runs do not say how "
-            "large a difference chance alone makes."
+            quantity="slowdown",
         )
 
     @property
@@ -198,16 +167,6 @@ class ConcurrentResult:
             if len(one.counted) < len(one.rounds)
         ]
 
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.chosen)
-        if self.is_cpu:
-            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
-        if self.repeats < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        command = papermill_command("concurrent_jobs", chosen)
-        return f"on a machine with GPUs: {command}" if self.is_cpu else command
-
 
 def result(study: Study) -> ConcurrentResult:
     """Return what a study says, from the store alone.
@@ -217,18 +176,7 @@ def result(study: Study) -> ConcurrentResult:
     NotEnoughDataError
         If the study has no finished run.
     """
-    runs = [run for many in study.runs_by_arm().values() for run in many]
-    facts = {**conditions(runs), "study_id": study.study_id}
-    found = measured(study)
-    return ConcurrentResult(
-        measured=found,
-        notes=study.plan["notes"],
-        chosen=study.plan["chosen"],
-        repeats=study.repeats,
-        is_cpu={run.summary.device_type for run in runs} == {"cpu"},
-        conditions=facts,
-        lead=partial(lead_of, study, found.controls),
-    )
+    return ConcurrentResult(Evidence.of(study), measured(study))
 
 
 def report(study: Study) -> Report:
@@ -267,19 +215,10 @@ def _slowdown_words(one: Together) -> str | None:
     floor = one.noise_floor
     if kept and floor is not None and all(map(floor.covers, kept)):
         return f"no slowdown beyond {_twice(floor)}"
-    slowdown = tables.slowdown_text(one.jobs)
-    if slowdown is None:
-        return None
-    return f"slowdown {slowdown} against the same job alone"
+    slowdowns = [job.slowdown[0] for job in one.jobs if job.slowdown is not None]
+    slowdown = tables.range_text(slowdowns, 2)
+    return slowdown and f"slowdown {slowdown} against the same job alone"
 
 
 def _twice(floor: NoiseFloor) -> str:
     return f"what a job alone twice differed by ({floor.difference})"
-
-
-def _sources() -> list[Source]:
-    """Return where the published numbers of tables and chart are printed."""
-    rows = [row for one in published_rounds() for row in one.rows]
-    return [
-        Source(text, url) for text, url in {row.source: row.url for row in rows}.items()
-    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nbkit.questions.concurrent_jobs.literature import (
     PublishedRound,
@@ -13,31 +14,53 @@ from nbkit.questions.concurrent_jobs.slowdown import (
     MINIMUM_OVERLAP,
     AloneRuns,
     Effect,
-    Job,
     Together,
 )
-from nbkit.reports.arm_tables import (
-    each_run,
-    needed_runs,
-    rate_interval,
-    ratio_interval,
-)
-from nbkit.reports.parts import Table
-from nbkit.statistics import Ratio, Summary
+from nbkit.reports.arm_tables import each_run, needed_runs, ratio_interval
+from nbkit.reports.columns import Column, interval, ratio, table
+from nbkit.reports.parts import Lead, Table
+from nbkit.statistics import Summary
 from nbkit.statistics import quantities as wording
 
 
-def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -> Table:
+def _interval_of_rounds(rate: Summary) -> str:
+    return f"{interval(wording.rate)(rate) or wording.UNKNOWN} ({rate.n})"
+
+
+_RATE = (
+    Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
+    Column("95 % interval (rounds)", "images_per_second", _interval_of_rounds),
+)
+_JOBS = (
+    Column("job", "arm"),
+    *_RATE,
+    Column(
+        *("alone", "alone.images_per_second.median", wording.rate),
+        csv="images_per_second_alone",
+    ),
+    Column("(runs)", "alone.rates", lambda rates: f"({len(rates)})"),
+    Column("slowdown", "slowdown", lambda it: f"{it[0]:.3f}"),
+    Column("95 % interval", "slowdown", lambda it: ratio_interval(*it[1:])),
+    Column("verdict", "kept.verdict"),
+    Column("needed", lambda job: needed_runs(job.needed, job.kept)),
+    *(
+        Column(None, lambda job, at=at: job.slowdown and job.slowdown[at], csv=name)
+        for at, name in enumerate(
+            ("slowdown_estimate", "slowdown_ci_low", "slowdown_ci_high")
+        )
+    ),
+)
+
+
+def jobs_table(
+    together: Sequence[Together], where: str, notes: Sequence[str], lead: Lead
+) -> Table:
     """Return each job among others against the same job alone."""
-    jobs = [job for one in together for job in one.jobs]
-    found = [job.slowdown for job in jobs]
-    return Table(
+    jobs = [job for group in together for job in group.jobs]
+    return table(
         f"Each job among others against the same job alone, {where}",
-        [
-            *("job", "images/s", "95 % interval (rounds)", "alone", "(runs)"),
-            *("slowdown", "95 % interval", "verdict", "needed"),
-        ],
-        [_job_cells(job) for job in jobs],
+        _JOBS,
+        jobs,
         [
             "Images/s: median over rounds of images over the time of those steps in "
             "which all jobs were measured. Slowdown: images/s alone over images/s "
@@ -49,248 +72,165 @@ def jobs_table(together: Sequence[Together], where: str, notes: Sequence[str]) -
             ),
             *notes,
         ],
-        {
-            "images_per_second": [_median(job.images_per_second) for job in jobs],
-            "images_per_second_alone": [
-                _median(job.alone.images_per_second) for job in jobs
-            ],
-            "slowdown_estimate": [one and one[0] for one in found],
-            "slowdown_ci_low": [one and one[1] for one in found],
-            "slowdown_ci_high": [one and one[2] for one in found],
-        },
+        lead,
     )
 
 
-def _job_cells(job: Job) -> list[str | None]:
-    rate, alone = job.images_per_second, job.alone.images_per_second
-    return [
-        job.arm,
-        *_rate_cells(rate),
-        None if alone is None else wording.rate(alone.median),
-        f"({len(job.alone.rates)})",
-        None if job.slowdown is None else f"{job.slowdown[0]:.3f}",
-        None if job.slowdown is None else ratio_interval(*job.slowdown[1:]),
-        None if job.kept is None else job.kept.verdict,
-        needed_runs(job.needed, job.kept),
-    ]
-
-
-def _rate_cells(rate: Summary | None) -> list[str | None]:
-    if rate is None:
-        return [None, None]
-    interval = rate_interval(rate.ci_low, rate.ci_high)
-    return [wording.rate(rate.median), f"{interval or wording.UNKNOWN} ({rate.n})"]
-
-
-def slowdown_text(jobs: Sequence[Job]) -> str | None:
-    """Return the slowdowns of jobs, such as ``1.02 to 1.05``; None without any."""
-    found = [job.slowdown[0] for job in jobs if job.slowdown is not None]
-    if not found:
+def range_text(values: Sequence[float], digits: int) -> str | None:
+    """Return lowest and highest, such as ``1.02 to 1.05``; None without any."""
+    if not values:
         return None
-    low, high = f"{min(found):.2f}", f"{max(found):.2f}"
+    low, high = (f"{end(values):.{digits}f}" for end in (min, max))
     return low if low == high else f"{low} to {high}"
+
+
+_TOTALS = (
+    Column("jobs at once", "name"),
+    *_RATE,
+    *ratio("over the sum", "total_kept", "over_the_sum"),
+    Column(None, "total_kept.ci_low", csv="over_the_sum_ci_low"),
+    Column(None, "total_kept.ci_high", csv="over_the_sum_ci_high"),
+    Column("fairness", "fairness.median", "{:.4f}".format, "fairness"),
+    Column("fastest / slowest", "fastest_over_slowest.median", "{:.3f}".format),
+)
 
 
 def totals_table(
     together: Sequence[Together], one_jobs: Mapping[str, AloneRuns]
 ) -> Table:
     """Return all jobs together against the sum of them alone, and against one job."""
-    kept = [one.total_kept for one in together]
-    divided = [
-        one.against_one_job(one_jobs[one.name]) if one.name in one_jobs else None
-        for one in together
-    ]
-    notes = [
-        "Fairness: Jain's index of the jobs' rates, each over its rate alone; 1 if all "
-        "are slowed alike, 1/n if one of n gets everything. It hardly moves for small "
-        "differences: of two jobs that are 6 % apart it is 0.999. Medians over rounds.",
-    ]
-    notes += [ratio.sentence for ratio in divided if ratio is not None]
-    notes += each_run({one.name: one.totals for one in together})
-    return Table(
-        "All jobs together",
-        [
-            *("jobs at once", "images/s", "95 % interval (rounds)", "over the sum"),
-            *("95 % interval", "verdict", "fairness", "fastest / slowest"),
-            "over 1 job on all",
-        ],
-        [
-            [
-                one.name,
-                *_rate_cells(one.images_per_second),
-                *_ratio_cells(ratio),
-                _number(one.fairness, 4),
-                _number(one.fastest_over_slowest, 3),
-                None if over is None else f"{over.estimate:.3f}",
-            ]
-            for one, ratio, over in zip(together, kept, divided, strict=True)
-        ],
-        notes,
-        {
-            "images_per_second": [_median(one.images_per_second) for one in together],
-            "over_the_sum": [ratio and ratio.estimate for ratio in kept],
-            "over_the_sum_ci_low": [ratio and ratio.ci_low for ratio in kept],
-            "over_the_sum_ci_high": [ratio and ratio.ci_high for ratio in kept],
-            "fairness": [_median(one.fairness) for one in together],
-            "over_one_job": [ratio and ratio.estimate for ratio in divided],
-        },
+    ratios = {
+        jobs.name: jobs.against_one_job(one_jobs[jobs.name])
+        for jobs in together
+        if jobs.name in one_jobs
+    }
+    known = {name: over for name, over in ratios.items() if over is not None}
+    over_one_job = Column(
+        "over 1 job on all",
+        lambda jobs: known[jobs.name].estimate if jobs.name in known else None,
+        "{:.3f}".format,
+        "over_one_job",
     )
+    return table(
+        "All jobs together",
+        (*_TOTALS, over_one_job),
+        together,
+        [
+            "Fairness: Jain's index of the jobs' rates, each over its rate alone; 1 if "
+            "all are slowed alike, 1/n if one of n gets everything. It hardly moves "
+            "for small differences: of two jobs that are 6 % apart it is 0.999. "
+            "Medians over rounds.",
+            *(over.sentence for over in known.values()),
+            *each_run({jobs.name: jobs.totals for jobs in together}),
+        ],
+    )
+
+
+_SETTINGS = (
+    Column("measured", "measured"),
+    Column("what", "what"),
+    *ratio("ratio", "ratio", "ratio_estimate"),
+    Column("runs", "ratio", lambda it: f"{it.n_a} and {it.n_b}"),
+    Column(None, "ratio.ci_low", csv="ratio_ci_low"),
+    Column(None, "ratio.ci_high", csv="ratio_ci_high"),
+)
 
 
 def settings_table(effects: Sequence[Effect]) -> Table:
     """Return what a setting does to the same jobs: pinning, storage of one's own."""
-    ratios = [effect.ratio for effect in effects]
-    return Table(
-        "What the settings give",
-        ["measured", "what", "ratio", "95 % interval", "verdict", "runs"],
-        [
-            [
-                effect.measured,
-                effect.what,
-                *_ratio_cells(effect.ratio),
-                f"{effect.ratio.n_a} and {effect.ratio.n_b}",
-            ]
-            for effect in effects
-        ],
-        [
-            "Above 1: faster with it. Jobs together are their total, a job alone is "
-            "its own rate."
-        ],
-        {
-            "ratio_estimate": [ratio.estimate for ratio in ratios],
-            "ratio_ci_low": [ratio.ci_low for ratio in ratios],
-            "ratio_ci_high": [ratio.ci_high for ratio in ratios],
-        },
+    note = (
+        "Above 1: faster with it. Jobs together are their total, a job alone is its "
+        "own rate."
     )
-
-
-def _ratio_cells(ratio: Ratio | None) -> list[str | None]:
-    if ratio is None:
-        return [None, None, None]
-    interval = ratio_interval(ratio.ci_low, ratio.ci_high)
-    return [f"{ratio.estimate:.3f}", interval, ratio.verdict]
+    return table("What the settings give", _SETTINGS, effects, [note])
 
 
 def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
     """Return every round: how long its jobs ran together, where, and which runs."""
-    rounds = [(one, each) for one in together for each in one.rounds]
-    return Table(
+    names = {each.run_ids: jobs.name for jobs in together for each in jobs.rounds}
+
+    def joined(show: Callable[[Any], str]) -> Callable[[Sequence[Any]], str]:
+        return lambda values: " + ".join(map(show, values))
+
+    return table(
         "Rounds: for how long were the jobs measured concurrently?",
-        [
-            *("jobs at once", "repeat", "seconds", "share", "steps", "images/s"),
-            *("on", "runs"),
-        ],
-        [
-            [
-                f"{one.name}{'' if each.counts else ' (left out)'}",
-                f"{each.repeat + 1}",
-                f"{each.overlap.seconds:.1f}",
-                wording.percent(each.overlap.share),
-                " + ".join(f"{len(steps)}" for steps in each.overlap.steps),
-                " + ".join(map(wording.rate, each.overlap.images_per_second)),
-                " + ".join(places.get(run, wording.UNKNOWN) for run in each.run_ids),
-                " ".join(each.run_ids),
-            ]
-            for one, each in rounds
-        ],
+        (
+            Column(
+                "jobs at once",
+                lambda each: names[each.run_ids] + " (left out)" * (not each.counts),
+            ),
+            Column("repeat", "repeat", lambda repeat: f"{repeat + 1}"),
+            Column("seconds", "overlap.seconds", "{:.1f}".format, "overlap_seconds"),
+            Column("share", "overlap.share", wording.percent, "overlap_share"),
+            Column("steps", "overlap.steps", joined(lambda steps: f"{len(steps)}")),
+            Column("images/s", "overlap.images_per_second", joined(wording.rate)),
+            Column("on", "run_ids", joined(lambda r: places.get(r, wording.UNKNOWN))),
+            Column("runs", "run_ids", " ".join),
+            Column(None, "counts", csv="counts"),
+        ),
+        [each for jobs in together for each in jobs.rounds],
         [
             "Share: of the time in which the quickest job was measured. Steps of a job "
             "while another was still starting, warming up or already done are "
             f"omitted, as is a round below {MINIMUM_OVERLAP * 100:.0f} %."
         ],
-        {
-            "overlap_seconds": [each.overlap.seconds for _, each in rounds],
-            "overlap_share": [each.overlap.share for _, each in rounds],
-            "counts": [each.counts for _, each in rounds],
-        },
     )
+
+
+_PUBLISHED = (
+    Column("jobs at once", "name"),
+    Column("alone", lambda jobs: f"{wording.rate(jobs.alone)} ({jobs.alone_is})"),
+    Column(None, "alone", csv="images_per_second_alone"),
+    Column("slowdown", "slowdowns", lambda slowdowns: range_text(slowdowns, 3)),
+    Column("total", "total", wording.rate, "total_images_per_second"),
+    Column("over the sum", "total_kept", "{:.3f}".format, "over_the_sum"),
+    Column("fairness", "fairness", "{:.4f}".format, "fairness"),
+    Column("fastest / slowest", "fastest_over_slowest", "{:.3f}".format),
+    Column("over 1 job on all", "against_one_job", "{:.3f}".format, "over_one_job"),
+)
 
 
 def published_table(rounds: Sequence[PublishedRound]) -> Table:
     """Return published results of concurrent jobs, recomputed."""
-    return Table(
+    return table(
         "Published by others: concurrent jobs, recomputed from the printed numbers",
-        [
-            *("jobs at once", "alone", "slowdown", "total", "over the sum"),
-            *("fairness", "fastest / slowest", "over 1 job on all"),
-        ],
-        [
-            [
-                one.name,
-                f"{wording.rate(one.alone)} ({one.alone_is})",
-                _range(one.slowdowns),
-                wording.rate(one.total),
-                f"{one.total_kept:.3f}",
-                _figure(one.fairness, 4),
-                _figure(one.fastest_over_slowest, 3),
-                _figure(one.against_one_job, 3),
-            ]
-            for one in rounds
-        ],
+        _PUBLISHED,
+        rounds,
         [
             "Images/s; one number each, without an interval or verdict. Where the "
             'report says "about", a ratio within 2 % of 1 and fairness mean nothing.',
             *recomputed_means(),
         ],
-        {
-            "images_per_second_alone": [one.alone for one in rounds],
-            "total_images_per_second": [one.total for one in rounds],
-            "over_the_sum": [one.total_kept for one in rounds],
-            "fairness": [one.fairness for one in rounds],
-            "over_one_job": [one.against_one_job for one in rounds],
-        },
     )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
 
 def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
     """Return the published jobs one by one, by rate and by run time."""
-    jobs = [
-        (one, place, seconds)
-        for one in rounds
-        for place, seconds in enumerate(one.seconds or ())
-    ]
-    by_rate = [one.slowdowns[place] for one, place, _ in jobs if one.slowdowns]
-    by_time = [
-        one.slowdowns_by_time[place] for one, place, _ in jobs if one.slowdowns_by_time
-    ]
-    return Table(
+
+    def entry(name: str) -> Callable[[tuple[PublishedRound, int]], Any]:
+        return lambda job: getattr(job[0], name)[job[1]]
+
+    row = entry("rows")
+    return table(
         "Published by others: each job, by its rate and by its run time",
-        ["job", "images/s", "slowdown", "run time", "slowdown by time"],
-        [
-            [
-                f"{one.rows[place].publisher}, job {place + 1}",
-                wording.rate(one.rows[place].images_per_second),
-                f"{rate:.3f}",
-                f"{int(seconds // 60)}:{int(seconds % 60):02d}",
-                f"{time:.3f}",
-            ]
-            for (one, place, seconds), rate, time in zip(
-                jobs, by_rate, by_time, strict=True
-            )
-        ],
+        (
+            Column("job", lambda job: f"{row(job).publisher}, job {job[1] + 1}"),
+            Column("images/s", lambda job: row(job).images_per_second, wording.rate),
+            Column("slowdown", entry("slowdowns"), "{:.3f}".format, "slowdown"),
+            Column("run time", entry("seconds"), _minutes),
+            Column(
+                *("slowdown by time", entry("slowdowns_by_time"), "{:.3f}".format),
+                csv="slowdown_by_time",
+            ),
+        ),
+        [(jobs, at) for jobs in rounds for at, _ in enumerate(jobs.seconds or ())],
         [
             "Rates and run times are listed in the order printed, which need not be "
             "the same order of jobs.",
             *claims_of_jobs(),
         ],
-        {"slowdown": by_rate, "slowdown_by_time": by_time},
     )
-
-
-def _range(values: Sequence[float] | None) -> str | None:
-    if values is None:
-        return None
-    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _figure(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:.{digits}f}"
-
-
-def _median(summary: Summary | None) -> float | None:
-    return None if summary is None else summary.median
-
-
-def _number(summary: Summary | None, digits: int) -> str | None:
-    return _figure(_median(summary), digits)

@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from nbkit import statistics
+from nbkit.plural import plural
 from nbkit.questions.storage.demand import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.questions.storage.epochs import EpochRow
 from nbkit.questions.storage.places import Place, Source
-from nbkit.reports.arm_tables import (
-    each_run,
-    held_together,
-    rate_interval,
-    ratio_interval,
-)
-from nbkit.reports.parts import Note, Table
+from nbkit.reports.arm_tables import each_run, held_together
+from nbkit.reports.columns import Column, rate, ratio, spread, table
+from nbkit.reports.parts import Lead, Note, Table
 from nbkit.review.claim_checks import cache_evidence, times_in_words
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
 
 
+def _utilization(share: Summary) -> str:
+    middle = wording.percent(share.median)
+    if share.ci_low is None or share.ci_high is None:
+        return middle
+    # An interval of logarithms may reach beyond what can be.
+    high = min(share.ci_high, 1.0)
+    return f"{middle} ({share.ci_low * 100:.1f} to {high * 100:.1f})"
+
+
+_EPOCHS = (
+    Column("arm", "arm"),
+    Column("page cache before", "cache"),
+    *rate(
+        *("images/s, first epoch", "95 % interval (runs)"),
+        *("first", "first_images_per_second"),
+        n="n",
+    ),
+    *rate("later epochs", "95 % interval", "later", "later_images_per_second"),
+    Column("busy, first epoch", "first_utilization", _utilization, "first_utilization"),
+    Column("busy, later", "later_utilization", _utilization, "later_utilization"),
+    Column("verdict", "verdict"),
+    Column("data wait", "data_wait_share", wording.percent),
+)
+
+
 def epochs_table(
-    rows: Sequence[EpochRow], sources: Sequence[Source], *, is_cpu: bool
+    rows: Sequence[EpochRow],
+    sources: Sequence[Source],
+    *,
+    is_cpu: bool,
+    lead: Lead | None = None,
 ) -> Table:
     """Return images/s and utilization, the first epoch apart from the later ones."""
     sizes = {source.name: source.bytes for source in sources}
+
+    def arrived(row: EpochRow) -> str | None:
+        size = row.arrived_bytes
+        if size is None:
+            return None
+        return f"{wording.size(size)} ({size / sizes[row.source]:.2f} x)"
+
     where = "with CPU processes (functional)" if is_cpu else "on GPUs"
-    return Table(
+    return table(
         f"Measured {where}: epochs",
-        [
-            *("arm", "page cache before", "images/s, first epoch"),
-            *("95 % interval (runs)", "later epochs", "95 % interval"),
-            *("busy, first epoch", "busy, later", "verdict", "data wait"),
-            "arrived",
-        ],
-        [_epoch_cells(row, sizes[row.source]) for row in rows],
+        (
+            *_EPOCHS,
+            Column("arrived", arrived),
+            Column(None, "arrived_bytes", csv="arrived_bytes"),
+            Column(None, "n", csv="runs"),
+        ),
+        rows,
         [
             "Images/s: images over time without warm-up, of each run; the median over "
             "runs. The first epoch of a cold run comes from the storage, the later "
@@ -61,46 +95,14 @@ def epochs_table(
                 }
             ),
         ],
-        {
-            "first_images_per_second": [_median(row.first) for row in rows],
-            "later_images_per_second": [_median(row.later) for row in rows],
-            "first_utilization": [_median(row.first_utilization) for row in rows],
-            "later_utilization": [_median(row.later_utilization) for row in rows],
-            "arrived_bytes": [row.arrived_bytes for row in rows],
-            "runs": [row.n for row in rows],
-        },
+        lead,
     )
 
 
-def _epoch_cells(row: EpochRow, size_bytes: int) -> list[str | None]:
-    return [
-        row.arm,
-        row.cache,
-        _rate(row.first),
-        f"{_interval(row.first) or wording.UNKNOWN} ({row.n})",
-        _rate(row.later),
-        _interval(row.later),
-        utilization_cell(row.first_utilization),
-        utilization_cell(row.later_utilization),
-        row.verdict,
-        wording.percent(row.data_wait_share),
-        None
-        if row.arrived_bytes is None
-        else f"{wording.size(row.arrived_bytes)} "
-        f"({row.arrived_bytes / size_bytes:.2f} x)",
-    ]
-
-
-def utilization_cell(found: Summary | None) -> str | None:
-    """Return a utilization with its interval as text."""
-    if found is None:
-        return None
-    middle = wording.percent(found.median)
-    if found.ci_low is None or found.ci_high is None:
-        return middle
-    # An interval of logarithms may reach beyond what can be.
-    high = min(found.ci_high, 1.0)
-    return f"{middle} ({found.ci_low * 100:.1f} to {high * 100:.1f})"
+class _Compared(NamedTuple):
+    arm: str
+    first: Ratio | None
+    later: Ratio | None
 
 
 def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | Note:
@@ -109,13 +111,13 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     if len(loads) < 2:
         return Note(["One data set was loaded, so there is nothing to compare."])
     base, *others = loads
-    floors = noise_floors(rows, control)
+    floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {
         (row.arm, name): partial(
             statistics.ratio, ours, theirs, noise_floor=floors.get(name)
         )
         for row in others
-        for name in ("first_runs", "later_runs")
+        for name in epochs
         if (ours := getattr(row, name)) and (theirs := getattr(base, name))
     }
     # Verdicts of one table hold together, those of the control's twin aside.
@@ -123,25 +125,22 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     ratios = dict(zip(compare, statistics.holm([*compare.values()]), strict=True))
     together = held_together([*ratios.values()])
     ratios |= {key: twin() for key, twin in twins.items()}
-    said = [f"{floor.sentence}" for floor in floors.values()] or [
+    floor_sentences = [floor.sentence for floor in floors.values()] or [
         "No control: no arm was measured twice, so these runs do not say how large a "
         "difference chance alone makes."
     ]
-    return Table(
+    return table(
         f"Images/s against {base.arm}",
+        (
+            Column("arm", "arm"),
+            *ratio("first epoch", "first"),
+            *ratio("later epochs", "later"),
+        ),
         [
-            *("arm", "first epoch", "95 % interval", "verdict"),
-            *("later epochs", "95 % interval", "verdict"),
-        ],
-        [
-            [
-                row.arm,
-                *_against(ratios.get((row.arm, "first_runs"))),
-                *_against(ratios.get((row.arm, "later_runs"))),
-            ]
+            _Compared(row.arm, *(ratios.get((row.arm, name)) for name in epochs))
             for row in others
         ],
-        [*said, *together],
+        [*floor_sentences, *together],
     )
 
 
@@ -160,23 +159,14 @@ def noise_floors(
     }
 
 
-def _against(found: Ratio | None) -> list[str | None]:
-    if found is None:
-        return [None, None, None]
-    ends = ratio_interval(found.ci_low, found.ci_high)
-    return [f"{found.estimate:.3f}", ends, found.verdict]
-
-
-def _median(found: Summary | None) -> float | None:
-    return None if found is None else found.median
-
-
-def _rate(found: Summary | None) -> str | None:
-    return None if found is None else wording.rate(found.median)
-
-
-def _interval(found: Summary | None) -> str | None:
-    return None if found is None else rate_interval(found.ci_low, found.ci_high)
+_SUPPLY = (
+    Column("place", "place"),
+    Column("measured", "what"),
+    Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
+    Column("lowest to highest", "images_per_second", spread(wording.rate)),
+    Column("n", "images_per_second.n"),
+    Column("GB/s", "bytes_per_second.median", wording.gigabytes, "bytes_per_second"),
+)
 
 
 def supply_table(
@@ -204,70 +194,58 @@ def supply_table(
             f"{wording.rate(demand.images_per_second)} images/s ({'; '.join(sizes)}). "
             f"One GPU's rate: {demand.source}."
         )
-    return Table(
-        "Supply against demand",
-        [
-            *("place", "measured", "images/s", "lowest to highest", "n", "GB/s"),
-            "of the demand",
-        ],
-        [
-            [
-                one.place,
-                one.what,
-                wording.rate(one.images_per_second.median),
-                None
-                if one.images_per_second.n == 1
-                else f"{wording.rate(one.images_per_second.minimum)} to "
-                f"{wording.rate(one.images_per_second.maximum)}",
-                f"{one.images_per_second.n}",
-                f"{one.bytes_per_second.median / 1e9:.3g}",
-                None
-                if asked is None
-                else f"{one.images_per_second.median / asked:.2f} x",
-            ]
-            for one in supplies
-        ],
-        [*said, *notes],
-        {
-            "images_per_second": [one.images_per_second.median for one in supplies],
-            "bytes_per_second": [one.bytes_per_second.median for one in supplies],
-        },
+    part = Column(
+        "of the demand",
+        lambda supply: asked and supply.images_per_second.median / asked,
+        "{:.2f} x".format,
     )
+    columns = (*_SUPPLY, part)
+    return table("Supply against demand", columns, supplies, [*said, *notes])
+
+
+class _Stored(NamedTuple):
+    source: Source
+    storage: Mapping[str, Any]
+    times_memory: float | None
+    test: str | None
+
+
+_PLACES = (
+    Column("data", "source.name"),
+    Column(
+        *("of", "source"),
+        lambda source: f"{source.images:,} images in {plural(source.files, 'file')}",
+    ),
+    Column("size", "source.bytes", wording.size),
+    Column("times the memory", "times_memory", times_in_words),
+    Column("so it is a", "test"),
+    *(
+        Column(title, lambda row, key=key: row.storage.get(key))
+        for title, key in (
+            *(("file system", "file_system"), ("device or server", "source")),
+            *(("model", "device_model"), ("mount options", "options")),
+        )
+    ),
+)
 
 
 def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
     """Return where the data are, and whether they are too small to test it."""
-    rows = []
-    for place in places:
-        storage = place.storage
-        for source in place.sources:
-            times = source.bytes / memory_bytes if memory_bytes else None
-            rows.append(
-                [
-                    source.name,
-                    f"{source.images:,} images in {source.files:,} "
-                    f"file{'s' * (source.files != 1)}",
-                    wording.size(source.bytes),
-                    None if times is None else times_in_words(times),
-                    name_of_test(source, memory_bytes),
-                    storage.get("file_system"),
-                    storage.get("source"),
-                    storage.get("device_model"),
-                    storage.get("options"),
-                ]
-            )
-    return Table(
-        "Where the data are",
-        [
-            *("data", "of", "size", "times the memory", "so it is a"),
-            *("file system", "device or server", "model", "mount options"),
-        ],
-        rows,
-        [
-            "MLPerf Storage asks for data of five times the memory of all hosts; "
-            "below that, epochs can come from memory, and the test is one of caches."
-        ],
+    rows = [
+        _Stored(
+            source,
+            place.storage,
+            source.bytes / memory_bytes if memory_bytes else None,
+            name_of_test(source, memory_bytes),
+        )
+        for place in places
+        for source in place.sources
+    ]
+    note = (
+        "MLPerf Storage asks for data of five times the memory of all hosts; below "
+        "that, epochs can come from memory, and the test is one of caches."
     )
+    return table("Where the data are", _PLACES, rows, [note])
 
 
 def name_of_test(source: Source, memory_bytes: int | None) -> str | None:
