@@ -302,7 +302,7 @@ def _ratio_in_words(against: Ratio, baseline: str) -> str:
         text += f" (95 % interval {ends}, {runs} process starts an arm)"
     if against.verdict == "not enough runs":
         return f"{text}: not enough runs for a verdict ({runs} an arm)"
-    if against.verdict == "withheld":
+    if against.verdict in ("withheld", "no difference shown"):
         return f"{text}: {against.conclusion.rstrip('.')}"
     return f"{text}: {against.verdict}"
 

@@ -110,10 +110,8 @@ def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
     if against.verdict == "not enough runs":
         runs = min(against.n_a, against.n_b)
         text += f": not enough runs for a verdict ({runs} an arm)"
-    elif against.verdict == "withheld":
+    elif against.verdict in ("withheld", "no difference shown"):
         text += f": {against.conclusion.rstrip('.')}"
-    elif against.verdict == "faster":
-        text += ": faster"
     else:
         text += f": {against.verdict}"
     apart = [best.answer.difference, best.answer.difference_on_the_way]
