@@ -84,15 +84,9 @@ def measured(*, late=0.0, pinned=True):
         control=statistics.noise_floor([100, 101, 99], [100, 101, 99], name="1 alone"),
         places={f"run-pinned-0-{n}": f"CPU {n - 1}" for n in (1, 2)},
     )
-    evidence = Evidence(
-        study=SimpleNamespace(kind="concurrent_jobs"),
-        runs={},
-        lost={},
-        conditions={"model": "resnet18", "study_id": "a-study"},
-        plan={"notes": ["said first"], "chosen": {"layout": [1, 1], "device": "cpu"}},
-        repeats=5,
-        is_cpu=True,
-    )
+    study, facts = SimpleNamespace(kind="concurrent_jobs"), {"study_id": "a-study"}
+    plan = {"notes": ["said first"], "chosen": {"layout": [1, 1], "device": "cpu"}}
+    evidence = Evidence(study, {}, {}, facts, plan, repeats=5, is_cpu=True)
     return ConcurrentResult(evidence, found)
 
 

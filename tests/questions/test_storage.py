@@ -70,24 +70,12 @@ def reads(tmp_path_factory):
 def result(reads, tmp_path):
     """Return what a study of one place says."""
     source = Source("nas", "/mnt/nas", "image folder", 400, 400, 44 * 10**6)
-    evidence = Evidence(
-        study=SimpleNamespace(kind="storage", control=("nas, load", "nas, load again")),
-        runs={},
-        lost={},
-        conditions={"device_name": "a GPU", "study_id": "s"},
-        plan={
-            "cache": "cold",
-            "emulated": EMULATED,
-            "gpus": 8,
-            "memory_bytes": 10**12,
-            "notes": ["said first"],
-            "chosen": {"data": ["nas=/mnt/nas"], "repeats": 5},
-        },
-        repeats=5,
-        is_cpu=False,
-    )
+    study = SimpleNamespace(kind="storage", control=("nas, load", "nas, load again"))
+    plan = {"cache": "cold", "emulated": EMULATED, "gpus": 8, "notes": ["said first"]}
+    plan |= {"memory_bytes": 10**12, "chosen": {"data": ["nas=/mnt/nas"], "repeats": 5}}
+    facts = {"device_name": "a GPU", "study_id": "s"}
     return StorageResult(
-        evidence,
+        Evidence(study, {}, {}, facts, plan, repeats=5, is_cpu=False),
         rows=[row("load"), row("emulate", busy=0.35)],
         reads=Reads(tuple(reads)),
         places=(Place("nas", "/mnt/nas", (source,), False, describe_place(tmp_path)),),
@@ -210,8 +198,8 @@ def test_only_the_set_that_the_answer_names_is_judged_by_its_size(result):
 
 
 def test_without_a_gpu_to_emulate_nothing_is_compared(result):
-    alone = with_evidence(result, plan={"emulated": None})
-    alone = replace(alone, rows=[row("load")])
+    alone = replace(result, rows=[row("load")])
+    alone = with_evidence(alone, plan={"emulated": None})
 
     assert alone.demand is None
     assert "no GPU's demand was compared" in alone.answer
