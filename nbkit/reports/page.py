@@ -15,7 +15,7 @@ from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor
 from nbkit.store.nonfinite import NonFinite
-from nbkit.studies.parameters import SIZES_OF_A_CPU, next_command
+from nbkit.studies.parameters import next_command
 from nbkit.studies.stored_study import StoredStudy
 
 
@@ -65,7 +65,6 @@ def page(
     numbers: Mapping[str, Any],
     controls: Sequence[NoiseFloor],
     quantity: str = "images_per_second",
-    without: Sequence[str] = SIZES_OF_A_CPU,
 ) -> Report:
     """Return the report of a question: its first table leads, its first figure, too."""
     parts = list(parts)

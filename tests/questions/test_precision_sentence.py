@@ -107,6 +107,16 @@ def test_a_withheld_verdict_says_why():
     assert ": verdict withheld, because the control, the same config" in text
 
 
+def test_computed_sentence_corrected_verdict():
+    rates = [104.0, 109.1, 105.0, 105.5, 106.5]
+    alone, together = (ratio(rates, BASE, comparisons=n) for n in (1, 20))
+    assert (alone.verdict, together.verdict) == ("faster", "no difference shown")
+
+    text = said(BASELINE, replace(BF16, against=together))
+
+    assert "shown in 20 comparisons (Holm's correction)" in text
+
+
 def test_the_control_is_never_the_headline():
     again = arm(FP32, 3.0, name="fp32, channels_last again")
 
