@@ -19,21 +19,22 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.errors import ConfigError
 
-Kind: TypeAlias = Literal["models", "loaders", "engines", "questions", "preparations"]
+Kind: TypeAlias = Literal["models", "loaders", "engines", "questions"]
 
 
 _CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "models": ((), ("weights", "num_classes")),
     "loaders": (("config", "manifest", "placement", "batch_size"), ()),
     "engines": ((), ()),
-    # Of a study: its report; and what is done before each start.
-    "questions": (("study",), ()),
-    "preparations": (("plan", "data"), ()),
 }
 """What each kind is called with: arguments by position, and those by name."""
 
-_ENGINE_METHODS = ("check", "submit", "nudge", "reap")
-"""Of `nbkit.launch.engine.Engine`, which is in a room above this one."""
+_METHODS: dict[Kind, tuple[str, ...]] = {
+    "engines": ("check", "submit", "nudge", "reap"),
+    "questions": ("plan", "run", "report", "before_start"),
+}
+"""Of `nbkit.launch.engine.Engine` and `nbkit.questions.question.Question`, which are in
+rooms above this one."""
 
 
 def names(kind: Kind) -> list[str]:
@@ -47,8 +48,7 @@ def resolve(kind: Kind, name: str) -> Any:
     Parameters
     ----------
     kind
-        ``"models"``, ``"loaders"``, ``"engines"``, ``"questions"`` (reports of studies)
-        or ``"preparations"`` (for their starts).
+        ``"models"``, ``"loaders"``, ``"engines"`` or ``"questions"``.
     name
         A name from `names`.
 
@@ -104,29 +104,22 @@ def _loaded(kind: Kind, entry: EntryPoint) -> Any:
 
 def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
     """Raise if something cannot be called as nbkit does, before it is."""
-    positional, named = _CALLS[kind]
-    call = f"{entry.name}({', '.join([*positional, *(f'{n}=...' for n in named)])})"
-    try:
-        signature = inspect.signature(loaded)
-    except ValueError:
-        return  # written in C: only calling it tells
-    except TypeError:
-        why = f"it is a {type(loaded).__name__}"
-    else:
+    lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
+    why = f"it is a {type(loaded).__name__} without {', '.join(lacking)}"
+    call = ", ".join(_METHODS.get(kind, ()))
+    if kind in _CALLS and not lacking:
+        positional, named = _CALLS[kind]
+        call = f"{entry.name}({', '.join([*positional, *(f'{n}=...' for n in named)])})"
         try:
-            signature.bind(*positional, **dict.fromkeys(named))
+            inspect.signature(loaded).bind(*positional, **dict.fromkeys(named))
+        except ValueError:
+            return  # written in C: only calling it tells
         except TypeError as error:
-            why = str(error)
+            why = str(error) if callable(loaded) else f"it is a {type(loaded).__name__}"
         else:
-            lacking = [
-                method
-                for method in (_ENGINE_METHODS if kind == "engines" else ())
-                if not callable(getattr(loaded, method, None))
-            ]
-            if not lacking:
-                return
-            call = f"{call} with {', '.join(_ENGINE_METHODS)}"
-            why = f"it lacks {', '.join(lacking)}"
+            return
+    elif not lacking:
+        return
     message = (
         f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be called as "
         f"{call}: {why}; change it, CONTRIBUTING.md shows how."

@@ -84,6 +84,11 @@ def add_to(commands: Commands) -> None:
         "list the notebooks and their questions.",
         example="nbkit notebook scaling",
     )
+    parser.add_argument(
+        "--parameters",
+        action="store_true",
+        help="list its parameters: name, type, default, meaning",
+    )
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as scaling")
 
 
@@ -127,13 +132,14 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _notebook(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
-        from nbkit.studies.notebooks import notebook
+        from nbkit.studies.notebooks import notebook, parameters_of
 
-        write_lines([str(notebook(arguments.name))])
+        path = notebook(arguments.name)
+        write_lines(parameters_of(path) if arguments.parameters else [str(path)])
         return 0
-    from nbkit.questions.sources import questions
+    from nbkit.questions.sources import notebooks_of_questions
 
     rows = [("NOTEBOOK", "QUESTION")]
-    rows += [(one.notebook, one.question) for one in questions()]
+    rows += [(one.name, one.text) for one in notebooks_of_questions()]
     write_lines(aligned(rows))
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 from nbkit.cli.main import add_commands
 from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
-from nbkit.questions.sources import questions
+from nbkit.questions.sources import notebooks_of_questions
 
 _ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ def configuration_table() -> str:
 
 def notebook_table() -> str:
     """Return the notebooks and what each answers as a Markdown table."""
-    rows = [(f"`{one.notebook}`", one.question) for one in questions()]
+    rows = [(f"`{one.name}`", one.text) for one in notebooks_of_questions()]
     return _markdown(("notebook", "what it answers"), rows)
 
 

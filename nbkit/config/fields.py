@@ -76,4 +76,7 @@ def _first_sentence(text: str) -> str:
     return match[0] if match else words
 
 
+DATA_FAULT_FIELDS = ("unreadable_images", "missing_labels", "uncertain_labels")
+"""What is done about images and labels that cannot be read."""
+
 SIXTEEN_BIT = ("fp16", "bf16")

@@ -9,68 +9,42 @@ came to its end, else the newest.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
+from collections.abc import Sequence
 from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.launch.devices.choice import visible_gpus
+from nbkit.questions.question import Question, questions
 from nbkit.reports.parts import Table
 from nbkit.store.paths import reports_folder, studies_folder
 from nbkit.store.record import read_json
-from nbkit.studies.parameters import papermill_command
 from nbkit.studies.study import Study
 
-_FILE = resources.files("nbkit.questions") / "sources.json"
-
-_WITHOUT_STUDY = {
-    "interactive": "a tour: leaves runs and no study",
+REPORTS = {
+    "NetApp": "NetApp ONTAP AI with Lenovo ThinkSystem SR670 V2 and AFF A400 (2023)",
+    "Dell guide": (
+        "Dell EMC Ready Solutions for AI: Deep Learning with NVIDIA, architecture "
+        "guide (2018)"
+    ),
+    "CheXNet": "Dell: optimising CheXNet training on C4140 with V100 (2019)",
+    "Paddle": "PaddlePaddle: NGC PyTorch ResNet-50 v1.5 reproduced (2023)",
+    "vSphere": "Dell: multi-node training with VMware vSphere on R750xa, A100 (2022)",
 }
-"""By notebook, why the store has no study of it."""
+"""Titles of the reports that nbkit makes reproducible, by their short names."""
+
+TOUR = Question(
+    "nbkit.questions.interactive",
+    label="Interactive tour",
+    text="how does one configure, launch, watch, stop, resume and compare?",
+    reports=("Dell guide",),
+)
+"""The notebook that asks nothing: it leaves runs and no study."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """What one notebook answers."""
-
-    notebook: str
-    reports: tuple[str, ...]
-    """Short names of the reports that asked it."""
-    question: str
-    parameters: Mapping[str, Any]
-    """Of the command that runs it as the reports would; those left out are open."""
-    gpus: int
-    """That the reports' own figures need at the least."""
-    needs: str
-    """What else they need; empty if nothing."""
-
-    @property
-    def command(self) -> str:
-        """The one command that runs it."""
-        return papermill_command(self.notebook, self.parameters)
-
-
-def questions() -> list[Question]:
-    """Return what the notebooks answer, in the order of their table."""
-    return [
-        Question(
-            notebook=one["notebook"],
-            reports=tuple(one["from"]),
-            question=one["question"],
-            parameters=one["parameters"],
-            gpus=one["gpus"],
-            needs=one["needs"],
-        )
-        for one in _content()["questions"]
-    ]
-
-
-def reports() -> dict[str, str]:
-    """Return the titles of the reports, by their short names."""
-    return _content()["reports"]
+def notebooks_of_questions() -> list[Question]:
+    """Return what the notebooks answer, in the order of their tiles."""
+    return [TOUR, *questions()]
 
 
 def sources_table() -> Table:
@@ -82,17 +56,17 @@ def sources_table() -> Table:
         ["notebook", "from", "question", "command", "in this store", "not here"],
         [
             [
-                one.notebook,
+                one.name,
                 ", ".join(one.reports),
-                one.question,
+                one.text,
                 one.command,
-                state(one.notebook, studies),
+                state(one.name, studies),
                 _lacking(one, count, here) or None,
             ]
-            for one in questions()
+            for one in notebooks_of_questions()
         ],
         [
-            *(f"{name}: {title}." for name, title in reports().items()),
+            *(f"{name}: {title}." for name, title in REPORTS.items()),
             "Not here: what the reports' own figures need and this machine lacks or "
             "does not report. Without it, a notebook runs on what is available, and "
             "says so.",
@@ -102,8 +76,8 @@ def sources_table() -> Table:
 
 def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
     """Return what the newest finished study of a notebook in the store says."""
-    if notebook in _WITHOUT_STUDY:
-        return _WITHOUT_STUDY[notebook]
+    if notebook == TOUR.name:
+        return "a tour: leaves runs and no study"
     if notebook == "machines":
         return _newest_comparison()
     every = _studies() if studies is None else studies
@@ -151,10 +125,6 @@ def _lacking(one: Question, count: int, here: str) -> str:
     plural = "" if one.gpus == 1 else "s"
     parts = [f"{one.gpus} GPU{plural} ({here})"] if count < one.gpus else []
     return "; ".join([*parts, *([one.needs] if one.needs else [])])
-
-
-def _content() -> dict[str, Any]:
-    return json.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def main(arguments: Sequence[str]) -> int:

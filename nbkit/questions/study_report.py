@@ -23,6 +23,7 @@ from nbkit.reading import expanded
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.auditor import findings_of
 from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.conditions import conditions_line
 from nbkit.reports.doubts import (
     doubts,
     every_doubt,
@@ -131,6 +132,9 @@ def make(study: Study) -> Report:
         if not lost:
             raise
         made = without_a_verdict(study)
+    runs = [run for many in study.runs_by_arm().values() for run in many]
+    if runs:
+        made = replace(made, conditions=conditions_line(runs))
     return _with_origin(_with_checks(made, study, lost), study)
 
 

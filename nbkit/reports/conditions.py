@@ -59,6 +59,50 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def conditions_line(runs: Sequence[Run]) -> str:
+    """Return GPU, software, batch, steps and n of a study's finished runs, in one line.
+
+    What differs between the runs is left out: a table has it.
+    """
+    configs = [run.config for run in runs]
+    largest = max(runs, key=lambda run: run.config.world_size)
+    worker = largest.worker
+    device = runs[0].summary.device_name
+    if (most := max(config.world_size for config in configs)) > 1:
+        device = f"{device}, up to {most} ranks"
+    versions = {
+        "torch": worker.get("torch"),
+        "CUDA": worker.get("cuda"),
+        "driver": (largest.record.get("system") or {}).get("driver_version"),
+    }
+    formats = {
+        "model": "{}",
+        "batch_size_per_gpu": "batch {} per rank",
+        "image_size": "{0}x{0}",
+        "data": "{}",
+        "steps": "{} steps",
+        "epochs": "{} epochs",
+    }
+    values = {name: {getattr(config, name) for config in configs} for name in formats}
+    common = {name: each.pop() for name, each in values.items() if len(each) == 1}
+    arms: dict[str, int] = {}
+    for run in runs:
+        arm = (run.record.get("tags") or {}).get("arm", "")
+        arms[arm] = arms.get(arm, 0) + 1
+    fewest, largest_n = min(arms.values()), max(arms.values())
+    parts = [
+        device,
+        ", ".join(f"{name} {value}" for name, value in versions.items() if value),
+        ", ".join(
+            formats[name].format(value)
+            for name, value in common.items()
+            if value is not None
+        ),
+        f"n={fewest}" if fewest == largest_n else f"n={fewest} to {largest_n}",
+    ]
+    return " | ".join(part for part in parts if part)
+
+
 def how_measured(repeats: int) -> list[str]:
     """Return which statistic and interval are shown, and in which order runs came."""
     order = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import NbkitError
-from nbkit.reports.renderer import Table, read_report
+from nbkit.reports.renderer import MOST_NOTES, Table, read_report
 
 
 def headline(notebook: Path) -> str:
@@ -19,9 +19,9 @@ def headline(notebook: Path) -> str:
     is_doubtful = bool(report["result"].get("doubts"))
     blocks = [
         report["title"],
+        f"{report['answer']}\n{report['conditions']}".strip(),
         *(_table(table) for table in report["tables"][:1] if not is_doubtful),
-        report["answer"],
-        "\n".join([*report["notes"], *report.get("method", [])]),
+        "\n".join(report["notes"][:MOST_NOTES]),
         f"Report:    {report['page']}\nNotebook:  {notebook}",
         f"Next:      {report['next_step']}" if report["next_step"] else "",
     ]
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _table(table: dict[str, Any]) -> str:
-    return Table(**table).to_text()
+    return Table(**{**table, "notes": ()}).to_text()
 
 
 if __name__ == "__main__":

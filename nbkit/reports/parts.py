@@ -102,7 +102,7 @@ class Table:
     """What a notebook says above a table that it shows by itself, such as that it
     supports no answer; a report begins with that anyway."""
 
-    def to_html(self) -> str:
+    def to_html(self, *, with_notes: bool = True) -> str:
         """Return a table that needs no style sheet to be read."""
         caption = escape(self.caption)
         columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
@@ -111,7 +111,7 @@ class Table:
         styles = [_LEFT if it else _ONE_LINE for it in is_text]
         head = _row(self.columns, 'th scope="col"', "th", above)
         body = "".join(_row(row, "td", "td", styles) for row in self._filled())
-        notes = Note(self.notes).to_html() if self.notes else ""
+        notes = Note(self.notes).to_html() if self.notes and with_notes else ""
         kind = "wide many" if len(self.columns) > _MOST_COLUMNS else "wide"
         # What scrolls has to take the keyboard's focus, and a name with it.
         region = f'tabindex="0" role="region" aria-label="{caption}"'

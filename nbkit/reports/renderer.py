@@ -33,6 +33,9 @@ from nbkit.store.metrics import store_error
 from nbkit.store.record import read_json, replace_file, write_json
 from nbkit.visible import visible
 
+MOST_NOTES = 5
+"""Notes of the first screen; more are folded."""
+
 REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
@@ -49,6 +52,9 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 76em; margin: 2em auto;
 h1 { font-size: 1.6em; line-height: 1.25; }
 h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
 .answer { font-size: 1.1em; font-weight: 600; }
+.conditions { font-size: .9em; opacity: .8; }
+details { margin: .5em 0; }
+summary { cursor: pointer; font-weight: 600; padding: .15em 0; }
 p, li { max-width: 58em; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .94em;
         font-variant-numeric: tabular-nums; }
@@ -81,7 +87,8 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6em 0; max-width:
   :root { color-scheme: light; }
   body { max-width: none; margin: 0; padding: 0; font-size: 10.5px;
          background: #fff; color: #000; }
-  h1, h2, caption, thead { break-after: avoid; }
+  h1, h2, summary, caption, thead { break-after: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; }
   tr, figure, li { break-inside: avoid; }
   figure { padding: 0; }
   img { max-height: 11cm; object-fit: contain; object-position: left; }
@@ -105,8 +112,10 @@ class Report:
     title: str
     answer: str
     """One sentence, computed from the data."""
+    conditions: str = ""
+    """GPU, software, batch, steps and n, in one line."""
     notes: Sequence[str] = ()
-    """What a reader has to know before believing the answer."""
+    """What a reader has to know before believing the answer, the first ones most."""
     below: Sequence[str] = ()
     """Those of them that the answer refers to."""
     tables: Sequence[Table] = ()
@@ -142,23 +151,42 @@ class Report:
             f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
             f"<h1>{title}</h1>",
             f'<p class="answer">{escape(self.answer)}</p>',
-            *self._shown(),
-            _section("How it was measured", self.method),
-            f'<h2>Sources</h2><ul class="sources">{sources}</ul>' if sources else "",
+            f'<p class="conditions">{escape(self.conditions)}</p>',
+            *self._first_screen(),
             f"<h2>Next</h2>{with_commands(self.next_step)}" if self.next_step else "",
+            *self._folded(),
+            _fold("Method", [Note(self.method).to_html()] if self.method else []),
+            _fold(
+                "Sources", [f'<ul class="sources">{sources}</ul>'] if sources else []
+            ),
             "</main></body></html>",
         ]
         return "\n".join(part for part in parts if part) + "\n"
 
-    def _shown(self) -> list[str]:
-        """Return notes, tables and figures; without an answer, the notes say why."""
-        notes = [Note(self.notes).to_html()] if self.notes else []
-        figures = [figure.to_html() for figure in self.figures]
-        tables = [table.to_html() for table in self.tables]
+    def _first_screen(self) -> list[str]:
+        """Return the headline table and chart with the first notes.
+
+        Without an answer there is neither table nor chart: the notes say why.
+        """
+        notes = [Note(self.notes[:MOST_NOTES]).to_html()] if self.notes else []
         if self.has_no_answer:
-            without = _WITHOUT_TIMES if self.untimed else _WITHOUT
-            return [*notes, f"<h2>{without}</h2>", *tables, *figures]
-        return [*figures[:1], *tables[:1], *notes, *tables[1:], *figures[1:]]
+            return notes
+        headline = [table.to_html(with_notes=False) for table in self.tables[:1]]
+        return [*headline, *(one.to_html() for one in self.figures[:1]), *notes]
+
+    def _folded(self) -> list[str]:
+        """Return further notes, tables and figures, each below a summary to open."""
+        first = 0 if self.has_no_answer else 1
+        more = list(self.notes[MOST_NOTES:])
+        if not self.has_no_answer and self.tables:
+            more += self.tables[0].notes
+        kind = _WITHOUT_TIMES if self.untimed else _WITHOUT
+        return [
+            _fold("More notes", [Note(more).to_html()] if more else []),
+            f"<h2>{kind}</h2>" if self.has_no_answer else "",
+            *(_fold(one.caption, [one.to_html()]) for one in self.tables[first:]),
+            *(_fold(one.caption, [one.to_html()]) for one in self.figures[first:]),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON values."""
@@ -166,6 +194,7 @@ class Report:
             "schema": REPORT_SCHEMA,
             "title": self.title,
             "answer": self.answer,
+            "conditions": self.conditions,
             "notes": list(self.notes),
             "tables": [table.to_dict() for table in self.tables],
             "figures": [figure.caption for figure in self.figures],
@@ -227,7 +256,7 @@ class SavedReport:
     def bundle(self) -> MimeBundle:
         """Return the answer, where the rest is, and the result for programs."""
         report = self.report
-        rest = [*report.below, *self._places()]
+        rest = [*filter(None, [report.conditions]), *report.below, *self._places()]
         step = f"Next: {report.next_step}" if report.next_step else ""
         return {
             "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
@@ -243,7 +272,8 @@ class SavedReport:
         }
 
     def __repr__(self) -> str:
-        lines = [self.report.answer, *self.report.below, *self._places()]
+        above = filter(None, [self.report.answer, self.report.conditions])
+        lines = [*above, *self.report.below, *self._places()]
         return visible("\n".join(lines), lines=True)
 
     def _places(self) -> list[str]:
@@ -276,8 +306,11 @@ def _place(url: str | None) -> str:
     return (url or "").partition("//")[2].strip("/")
 
 
-def _section(title: str, sentences: Sequence[str]) -> str:
-    return f"<h2>{title}</h2>{Note(sentences).to_html()}" if sentences else ""
+def _fold(summary: str, parts: Sequence[str]) -> str:
+    """Return parts below a line that opens them; paper shows them open."""
+    if not parts:
+        return ""
+    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
 def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:

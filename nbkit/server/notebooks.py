@@ -9,31 +9,20 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
+from nbkit.questions.sources import notebooks_of_questions
 from nbkit.studies.notebooks import notebooks
-
-_LABELS = {
-    "interactive": "Interactive tour",
-    "scaling": "Scaling",
-    "precision": "Precision",
-    "machines": "Machines",
-    "input_pipeline": "Input pipeline",
-    "storage": "Storage",
-    "concurrent_jobs": "Concurrent jobs",
-    "inference": "Inference",
-    "time_to_accuracy": "Time to accuracy",
-    "chexnet": "CheXNet",
-}
-"""What a tile says, in the order of the tiles; those of a site come after them."""
 
 
 def describe_notebooks() -> list[dict[str, str]]:
     """Return name, label, title and description of every canonical notebook."""
     paths = notebooks()
-    names = [*(n for n in _LABELS if n in paths), *sorted(paths.keys() - _LABELS)]
+    labels = {one.name: one.label for one in notebooks_of_questions()}
+    # Those of a site come after them.
+    names = [*(n for n in labels if n in paths), *sorted(paths.keys() - labels)]
     return [
         {
             "name": name,
-            "label": _LABELS.get(name) or name.replace("_", " ").capitalize(),
+            "label": labels.get(name) or name.replace("_", " ").capitalize(),
             **_description(paths[name], paths[name].stat().st_mtime_ns),
         }
         for name in names

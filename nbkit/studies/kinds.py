@@ -21,9 +21,9 @@ def before_start(
     # On another machine nothing can be done, and its page cache is unknown.
     if arm.get("engine", "local") != "local":
         return {}
-    if kind not in registry.names("preparations"):
+    if kind not in registry.names("questions"):
         return {}
-    return registry.resolve("preparations", kind)(plan, arm["data"])
+    return registry.resolve("questions", kind).before_start(plan, arm["data"])
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
@@ -35,7 +35,7 @@ def report_of_its_kind(study: StoredStudy) -> Any:
         If no run has finished of what it compares with, or a run measured nothing.
     """
     if study.kind in registry.names("questions"):
-        return registry.resolve("questions", study.kind)(study)
+        return registry.resolve("questions", study.kind).report(study)
     return importlib.import_module("nbkit.questions.any_arms").report(study)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from nbkit import registry
 from nbkit.errors import ConfigError
 from nbkit.registry import suggest
 
@@ -41,11 +43,34 @@ def notebook(name: str) -> Path:
 def notebooks() -> dict[str, Path]:
     """Return the path of every canonical notebook, by name."""
     folders = [_PACKAGE / "notebooks", _PACKAGE.parent / "notebooks"]
-    return {
+    paths = {
         path.stem: path
         for folder in reversed(folders)
         for path in sorted(folder.glob("*.ipynb"))
     }
+    for name in registry.names("questions"):
+        if name not in paths:  # a package's own
+            own = registry.resolve("questions", name).folder / f"{name}.ipynb"
+            paths |= {name: own} if own.exists() else {}
+    return paths
+
+
+def parameters_of(path: Path) -> list[str]:
+    """Return the parameters of a canonical notebook, one declaration a line.
+
+    Those of its cell come first, then those that the cell leaves out.
+    """
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    declared = (
+        "".join(cell["source"])
+        for cell in cells
+        if "parameters" in cell["metadata"].get("tags", ())
+    )
+    lines = next(declared, "").splitlines()
+    if path.stem in registry.names("questions"):
+        further = registry.resolve("questions", path.stem).further_parameters
+        lines += [line for line in further.splitlines() if ": " in line.split("#")[0]]
+    return lines
 
 
 def as_typed(name: str) -> str:

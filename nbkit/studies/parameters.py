@@ -16,6 +16,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from nbkit import registry
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.studies.coercion import Kind, annotation_of, coerce, kind_of
@@ -49,6 +50,11 @@ class Parameters(Mapping[str, Any]):
         self.origins = dict(origins)
         """Where each value came from."""
 
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Values that the user set, by name."""
+        return {n: v for n, v in self._values.items() if self.origins[n] != "default"}
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self.__dict__["_values"][name]
@@ -74,7 +80,7 @@ class Parameters(Mapping[str, Any]):
         )
 
 
-def params() -> Parameters:
+def params(question: str | None = None) -> Parameters:
     """Return the parameters of the notebook whose cell calls this.
 
     The notebook declares them in one cell of annotated literals; a default of None
@@ -82,23 +88,35 @@ def params() -> Parameters:
     (split at commas) by the annotation, and the notebook's variables get these values
     too.
 
+    Parameters
+    ----------
+    question
+        Such as ``"scaling"``: its further parameters are accepted too, which the cell
+        leaves out. ``nbkit notebook scaling --parameters`` lists them.
+
     Raises
     ------
     ParameterError
         If a name is not declared or a value does not fit, naming all of them.
+    ConfigError
+        If there is no such question.
     """
     shell = get_ipython()
     if shell is None:
         message = "params() reads the cells of a notebook; call it in one."
         raise ParameterError(message)
-    checked = check_parameters(shell.user_ns["In"], shell.user_ns)
+    checked = check_parameters(shell.user_ns["In"], shell.user_ns, question)
     shell.user_ns.update(checked)
     return checked
 
 
-def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Parameters:
-    """Return the parameters that the cells declare, with the namespace's values."""
+def check_parameters(
+    cells: Sequence[str], namespace: Mapping[str, Any], question: str | None = None
+) -> Parameters:
+    """Return the parameters of cells and question, with the namespace's values."""
     position, declared = _declared(cells)
+    if question is not None:
+        declared = {**declared, **further_parameters(question), **declared}
     injected = injected_names(cells[position + 1 :])
     errors = [
         f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
@@ -121,6 +139,13 @@ def check_parameters(cells: Sequence[str], namespace: Mapping[str, Any]) -> Para
     if errors:
         raise ParameterError("\n".join(errors))
     return Parameters(values, origins)
+
+
+def further_parameters(question: str) -> dict[str, tuple[Kind, Any]]:
+    """Return type and default of the parameters that a notebook's cell leaves out."""
+    source = registry.resolve("questions", question).further_parameters
+    every = map(_declaration, statements(source))
+    return {one[0]: one[1:] for one in every if not isinstance(one, str)}
 
 
 def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:

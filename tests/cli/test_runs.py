@@ -14,7 +14,7 @@ import pytest
 import nbkit
 from nbkit.cli.main import main
 from nbkit.live.run import LiveRun
-from nbkit.questions.sources import questions
+from nbkit.questions.sources import notebooks_of_questions
 from nbkit.store.record import RunState
 from nbkit.widgets.picture import picture
 from tests.cli.conftest import COMMAND
@@ -374,8 +374,8 @@ def test_a_notebook_is_found_by_its_name_and_all_are_listed_with_their_questions
 ):
     assert Path(nbkit_command("notebook", "scaling").stdout.strip()).is_file()
     listed = nbkit_command("notebook").stdout
-    assert all(f"{one.notebook} " in listed for one in questions())
-    assert all(one.question in listed for one in questions())
+    assert all(f"{one.name} " in listed for one in notebooks_of_questions())
+    assert all(one.text in listed for one in notebooks_of_questions())
     missed = nbkit_command("notebook", "scling")
     assert missed.returncode == 2
     assert "Did you mean 'scaling'?" in missed.stderr

@@ -11,6 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
 from nbkit.questions.chexnet import planning as chexnet_plan
 from nbkit.questions.inference import planning as inference_plan
+from nbkit.questions.question import Plan
 from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.predictions import ClassPredictions, LabelPredictions
@@ -19,7 +20,7 @@ from tests.golden.cases_speed import CPU, LOST
 from tests.golden.hosts import A100_NODE, CPU_HOST
 from tests.golden.outcome import GIBIBYTE, Outcome
 from tests.golden.planted import DATA, Planted
-from tests.golden.studies import Case, Planned
+from tests.golden.studies import Case
 
 __all__ = ["ANSWERS"]
 
@@ -68,7 +69,7 @@ _SERVED = {"fp32": 1.0, "tf32": 1.6, "fp16": 2.7, "bf16": 2.6, "int8": 2.2}
 
 def _inference(
     here: Planted, p: Parameters, unavailable: Mapping[str, str] | None = None
-) -> Planned:
+) -> Plan:
     """Return a plan whose weights were trained, and whose formats were tried."""
     found, unavailable = inference_plan.plan(p), unavailable or {}
     arms = {
@@ -76,16 +77,12 @@ def _inference(
         for arm, one in found.arms.items()
         if arm not in unavailable
     }
-    facts = {
-        "notes": [*found.notes, f"Weights: run {_WEIGHTS['run_id']}, 200 steps."],
-        "unavailable": dict(unavailable),
-        "accuracy_margin": found.accuracy_margin,
-        "chosen": dict(found.chosen),
-    }
-    return Planned(arms, found.repeats, facts, found.control)
+    notes = (*found.notes, f"Weights: run {_WEIGHTS['run_id']}, 200 steps.")
+    prepared = {"unavailable": dict(unavailable)}
+    return replace(found, arms=arms, notes=notes, prepared=prepared)
 
 
-def _inference_lacking(here: Planted, p: Parameters) -> Planned:
+def _inference_lacking(here: Planted, p: Parameters) -> Plan:
     return _inference(here, p, {"tf32": "RuntimeError: no such kernel here"})
 
 
@@ -131,10 +128,9 @@ def _inference_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Out
 # chexnet
 
 
-def _chexnet(here: Planted, p: Parameters) -> Planned:
+def _chexnet(here: Planted, p: Parameters) -> Plan:
     found = chexnet_plan.plan(p)
-    facts = {**found.facts, **_baseline(found.facts, found.listing.classes)}
-    return Planned(found.arms, found.repeats, facts)
+    return replace(found, prepared=_baseline(found.facts, found.listing.classes))
 
 
 def _baseline(facts: Mapping[str, Any], classes: Any) -> dict[str, Any]:
@@ -216,9 +212,8 @@ def _chexnet_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outco
 # Time to accuracy
 
 
-def _to_accuracy(here: Planted, p: Parameters) -> Planned:
-    found = time_to_accuracy_plan.plan(p)
-    return Planned(found.arms, found.repeats, found.facts, once=found.once)
+def _to_accuracy(here: Planted, p: Parameters) -> Plan:
+    return time_to_accuracy_plan.plan(p)
 
 
 def _to_accuracy_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:

@@ -10,6 +10,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.questions.input_pipeline import planning as input_pipeline_plan
 from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
+from nbkit.questions.question import Plan
 from nbkit.questions.storage import planning as storage_plan
 from nbkit.questions.storage.reads import Reads
 from nbkit.readspeed.cache import Coldness
@@ -20,7 +21,7 @@ from tests.golden.cases_speed import CPU, LOST
 from tests.golden.hosts import A100_NODE, CPU_HOST
 from tests.golden.outcome import Outcome
 from tests.golden.planted import DATA, Planted
-from tests.golden.studies import Case, Planned
+from tests.golden.studies import Case
 
 __all__ = ["INPUT"]
 
@@ -84,7 +85,7 @@ def _read(place: str, pattern: Any, cache: Any, repeats: int, cold: Coldness) ->
     )
 
 
-def _storage(here: Planted, p: Parameters, cold: Coldness = COLD) -> Planned:
+def _storage(here: Planted, p: Parameters, cold: Coldness = COLD) -> Plan:
     found = storage_plan.plan(p)
     reads = Reads(
         tuple(
@@ -94,11 +95,10 @@ def _storage(here: Planted, p: Parameters, cold: Coldness = COLD) -> Planned:
             for cache in ("cold", "warm")
         )
     )
-    facts = {**found.facts, **reads.facts}
-    return Planned(found.arms, found.repeats, facts, found.control)
+    return replace(found, prepared=reads.facts)
 
 
-def _storage_doubtful(here: Planted, p: Parameters) -> Planned:
+def _storage_doubtful(here: Planted, p: Parameters) -> Plan:
     return _storage(here, p, DOUBTFUL)
 
 
@@ -162,7 +162,7 @@ def _storage_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outco
 # Input pipelines
 
 
-def _pipelines(here: Planted, p: Parameters) -> Planned:
+def _pipelines(here: Planted, p: Parameters) -> Plan:
     found = input_pipeline_plan.plan(p)
 
     def measure(setting: Setting, why: str) -> Trial:
@@ -178,16 +178,10 @@ def _pipelines(here: Planted, p: Parameters) -> Planned:
             run_id="20260302-093000-trial",
         )
 
-    tuning = None
-    if found.tuned is not None:
-        tuning = tune(found.grid, found.start, measure, most_trials=found.most_trials)
-    return Planned(
-        found.arms_with(tuning),
-        found.repeats,
-        found.facts(tuning),
-        found.control,
-        environment=found.environment,
-    )
+    if found.tuned is None:
+        return found
+    tuning = tune(found.grid, found.start, measure, most_trials=found.most_trials)
+    return input_pipeline_plan.with_tuning(found, tuning, found.tuned)
 
 
 def _pipeline_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:

@@ -10,13 +10,14 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.questions.concurrent_jobs import planning as concurrent_plan
 from nbkit.questions.precision import planning as precision_plan
+from nbkit.questions.question import Plan
 from nbkit.questions.scaling import planning as scaling_plan
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.parameters import Parameters
 from tests.golden.hosts import A100_NODE, CPU_HOST, H100_NODE, Host
 from tests.golden.outcome import GIBIBYTE, Outcome
 from tests.golden.planted import Planted
-from tests.golden.studies import Case, Planned
+from tests.golden.studies import Case
 
 __all__ = ["SPEED", "speed"]
 
@@ -64,15 +65,8 @@ def faster(factor: float) -> Outcomes:
 # Scaling
 
 
-def _scaling(here: Planted, p: Parameters) -> Planned:
-    found = scaling_plan.plan(p)
-    return Planned(
-        found.arms,
-        found.repeats,
-        found.facts,
-        once=found.once,
-        environment=found.environment,
-    )
+def _scaling(here: Planted, p: Parameters) -> Plan:
+    return scaling_plan.plan(p)
 
 
 def _scaling_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
@@ -93,11 +87,8 @@ def _scaling_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outco
 # Precision
 
 
-def _precision(here: Planted, p: Parameters) -> Planned:
-    found = precision_plan.plan(p)
-    return Planned(
-        found.arms, found.repeats, found.facts, found.control, once=found.perturbed
-    )
+def _precision(here: Planted, p: Parameters) -> Plan:
+    return precision_plan.plan(p)
 
 
 def _precision_perturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
@@ -124,16 +115,8 @@ def _precision_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Out
 # Concurrent jobs
 
 
-def _concurrent(here: Planted, p: Parameters) -> Planned:
-    found = concurrent_plan.plan(p)
-    return Planned(
-        found.arms,
-        found.repeats,
-        found.facts,
-        found.control,
-        together=found.together,
-        environment=found.environment,
-    )
+def _concurrent(here: Planted, p: Parameters) -> Plan:
+    return concurrent_plan.plan(p)
 
 
 def _concurrent_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
@@ -179,7 +162,9 @@ def _arms(control: bool, repeats: int, *, cpu: bool = False, more: bool = False)
     if more:
         arms["bf16"] = base.replace(precision="bf16")
     first = "small" if control else None
-    return lambda here, p: Planned(arms, repeats, {}, first)
+    return lambda here, p: Plan(
+        arms=arms, repeats=repeats, notes=(), parameters=p, control=first
+    )
 
 
 def _arms_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
@@ -198,7 +183,7 @@ def _arms_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
 
 def _cases(
     question: str | None,
-    plan: Callable[[Planted, Parameters], Planned],
+    plan: Callable[[Planted, Parameters], Plan],
     outcome: Outcomes,
     **cases: tuple[Host, Mapping[str, Any], Outcomes] | tuple[Host, Mapping[str, Any]],
 ) -> dict[str, Case]:

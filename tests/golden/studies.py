@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from nbkit.config import ExperimentConfig
+from nbkit.questions.question import Plan
 from nbkit.store.bundle import MANIFEST, BundledFile, Manifest
 from nbkit.studies.order import of_repeat
 from nbkit.studies.parameters import Parameters
@@ -32,7 +33,7 @@ from tests.golden.outcome import Outcome, Start
 from tests.golden.planted import Planted, planted
 from tests.golden.records import write_run
 
-__all__ = ["FOLDER", "STORED", "Case", "Planned", "build", "main"]
+__all__ = ["FOLDER", "STORED", "Case", "build", "main"]
 
 FOLDER = Path(__file__).parent
 STORED = "study.zip.xz"
@@ -47,24 +48,11 @@ _APART_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What a study keeps of a plan."""
-
-    arms: Mapping[str, ExperimentConfig]
-    repeats: int
-    facts: Mapping[str, Any]
-    control: str | None = None
-    once: Mapping[str, ExperimentConfig] = field(default_factory=dict)
-    together: Sequence[Sequence[str]] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Case:
     """One study of a question."""
 
     host: Host
-    plan: Callable[[Planted, Parameters], Planned]
+    plan: Callable[[Planted, Parameters], Plan]
     outcome: Callable[[str, ExperimentConfig, int], Outcome]
     """By arm, configuration and repeat."""
     question: str | None

@@ -100,7 +100,7 @@ def as_papermill_gives_them(notebook: str, **texts: str) -> Parameters:
     ran = [cell.source for cell in cells if {*TAGS} & {*cell.metadata.get("tags", [])}]
     namespace: dict[str, Any] = {}
     exec("\n".join(ran), namespace)
-    return check_parameters(ran, namespace)
+    return check_parameters(ran, namespace, notebook)
 
 
 def _text(output: Any) -> str:

@@ -10,23 +10,25 @@ import nbformat
 import pytest
 
 import nbkit
-from nbkit.questions.sources import main, questions, reports, sources_table, state
+from nbkit.questions.sources import (
+    REPORTS,
+    main,
+    notebooks_of_questions,
+    sources_table,
+    state,
+)
 from nbkit.studies.coercion import coerce
-from nbkit.studies.notebooks import notebooks
+from nbkit.studies.notebooks import notebooks, parameters_of
 from nbkit.studies.parameters import _declared
 
-QUESTIONS = {one.notebook: one for one in questions()}
+QUESTIONS = {one.name: one for one in notebooks_of_questions()}
 FIELDS = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
 FIELDS |= {"batch_size_per_gpu": 2, "steps": 4, "warmup_steps": 1, "tensorboard": False}
 
 
 def declared(notebook):
     """Return kind and default of every parameter of a notebook."""
-    cells = nbformat.read(nbkit.notebook(notebook), as_version=4).cells
-    [source] = [
-        cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])
-    ]
-    return _declared([source])[1]
+    return _declared(["\n".join(parameters_of(nbkit.notebook(notebook)))])[1]
 
 
 def test_every_notebook_has_a_question_and_every_question_a_notebook():
@@ -42,13 +44,22 @@ def test_every_command_has_parameters_that_the_notebook_declares(notebook):
     for name, value in one.parameters.items():
         assert coerce(name, value, kinds[name][0]) == value
     assert one.command.startswith(f"papermill notebooks/{notebook}.ipynb out.ipynb")
-    assert set(one.reports) <= set(reports())
+    assert set(one.reports) <= set(REPORTS)
+
+
+@pytest.mark.parametrize("notebook", [*QUESTIONS.keys() - {"interactive"}])
+def test_a_questions_notebook_has_eight_cells_and_twelve_parameters(notebook):
+    cells = nbformat.read(nbkit.notebook(notebook), as_version=4).cells
+    [parameters] = [one for one in cells if one.metadata.get("tags")]
+
+    assert len(cells) <= 8
+    assert len(parameters.source.splitlines()) <= 12
+    assert not any("Study.create" in one.source for one in cells)
 
 
 def test_each_report_has_a_question():
-    assert {name for one in QUESTIONS.values() for name in one.reports} == set(
-        reports()
-    )
+    asked = {name for one in QUESTIONS.values() for name in one.reports}
+    assert asked == set(REPORTS)
 
 
 def test_a_store_without_studies_says_that_nothing_was_run(store):

@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nbkit.packages import DISTRIBUTION, NAMESAKE
-from nbkit.questions.sources import Question, questions
+from nbkit.questions.question import Question
+from nbkit.questions.sources import notebooks_of_questions
 from tests.distributions import ROOT, build, checksums
 from tests.house.installs import printed_lines
 from tests.house.test_repository import files
@@ -80,20 +81,20 @@ def user(newcomer: Newcomer, wheel: Path) -> Newcomer:
     return newcomer
 
 
-@pytest.mark.parametrize("question", questions(), ids=lambda one: one.notebook)
+@pytest.mark.parametrize("question", notebooks_of_questions(), ids=lambda one: one.name)
 def test_the_command_of_a_question_answers_it_without_the_checkout(
     user: Newcomer, question: Question
 ):
     printed = user.succeeds("python -m nbkit.questions.sources")
-    command = shown(printed, question.notebook, "command")
+    command = shown(printed, question.name, "command")
 
-    user.succeeds(f"{command} {small(question.notebook, user.folder)}")
+    user.succeeds(f"{command} {small(question.name, user.folder)}")
 
     notebook = nbformat.read(user.folder / "out.ipynb", as_version=4)
     outputs = [one for cell in notebook.cells for one in cell.get("outputs", ())]
     assert not [one for one in outputs if one.output_type == "error"]
     printed = user.succeeds("python -m nbkit.questions.sources")
-    became = shown(printed, question.notebook, "in this store")
+    became = shown(printed, question.name, "in this store")
     assert re.match(r"finished |report |a tour: ", became), became
     if not became.startswith("a tour"):
         assert "Report: " in user.succeeds("python -m nbkit.reports.headline out.ipynb")

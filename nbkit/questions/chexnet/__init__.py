@@ -1,16 +1,25 @@
 """How well diseases are told on chest X-rays, and how fast."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "ChexnetBaseline": "nbkit.questions.chexnet.baseline",
-        "ChexnetPlan": "nbkit.questions.chexnet.planning",
-        "ChexnetResult": "nbkit.questions.chexnet.page",
-        "baseline": "nbkit.questions.chexnet.baseline",
-        "plan": "nbkit.questions.chexnet.planning",
-        "report": "nbkit.questions.chexnet.page",
-        "result": "nbkit.questions.chexnet.page",
+    label="CheXNet",
+    text="what AUROC does a chest X-ray model reach, and does it mean anything?",
+    modules={
+        "ChexnetBaseline": ".baseline",
+        "ChexnetPlan": ".planning",
+        "ChexnetResult": ".page",
+        "baseline": ".baseline",
+        "plan": ".planning",
+        "prepare": ".baseline",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("CheXNet",),
+    parameters={"data": "/path/to/ChestX-ray14", "gpus": 4, "repeats": 5},
+    gpus=4,
+    needs="the 112,120 images of ChestX-ray14, and 4 nodes of 4 V100",
+    rank=9,
 )
+__getattr__, __dir__ = QUESTION.face()

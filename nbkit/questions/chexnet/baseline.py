@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbkit.errors import ConfigError
@@ -58,15 +58,13 @@ class ChexnetBaseline:
         return {"text/html": areas.to_html(), "text/plain": areas.to_text()}
 
 
-def baseline(planned: ChexnetPlan, *, wait_for_quiet: float = 0.0) -> ChexnetBaseline:
-    """Fit the baseline of global statistics to the training images of a plan.
+def prepare(plan: ChexnetPlan) -> ChexnetPlan:
+    """Fit the baseline, and return the plan with its scores."""
+    return replace(plan, prepared=baseline(plan).facts)
 
-    Parameters
-    ----------
-    planned
-        From `plan`.
-    wait_for_quiet
-        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
+    """Fit the baseline of global statistics to the training images of a plan.
 
     Raises
     ------
@@ -74,7 +72,7 @@ def baseline(planned: ChexnetPlan, *, wait_for_quiet: float = 0.0) -> ChexnetBas
         If scikit-learn is not installed, no training image can be read, or one cannot
         and runs are to stop then.
     """
-    wait_before(planned.arms.values(), wait_for_quiet)
+    wait_before(planned.arms.values(), planned.wait_for_quiet)
     listing = planned.listing
     fitted = statistics_baseline(listing, on_progress=_Progress())
     config = next(iter(planned.arms.values()))

@@ -8,12 +8,14 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
+from nbkit.questions.question import Plan
 from nbkit.reports.parts import Note, Table
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
@@ -40,27 +42,19 @@ _GPUS = 2
 _WARMUP_STEPS = 10
 _CONFIG_FIELDS = (
     *("model", "weights", "precision", "image_size", "crop_area_min", "epochs"),
-    *("learning_rate", "label_weighting", "data", "loader", "unreadable_images"),
-    *("missing_labels", "uncertain_labels", "seed", "engine"),
+    *("learning_rate", "label_weighting", "data", "loader", "seed", "engine"),
+    *DATA_FAULT_FIELDS,
 )
 
 
-@dataclass(frozen=True)
-class ChexnetPlan:
+@dataclass(frozen=True, kw_only=True)
+class ChexnetPlan(Plan):
     """What will be trained; a notebook shows its notes and its labels."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm: one device, then several."""
-    repeats: int
-    """Trainings of each arm, each with its own seed."""
     gpus: int
     """Of the data-parallel trainings."""
     margin: float
     listing: Listing
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -74,8 +68,7 @@ class ChexnetPlan:
             "train_images": len(self.listing.train),
             "train_positives": dict(_positives(self.listing, self.listing.train)),
             "patients": _numbered(self.listing),
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
 
     @property
@@ -162,7 +155,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
             _what(values),
             _conditions(values, largest),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
 
 

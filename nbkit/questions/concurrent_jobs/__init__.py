@@ -1,15 +1,24 @@
 """How much concurrent jobs slow each other down."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "ConcurrentPlan": "nbkit.questions.concurrent_jobs.planning",
-        "ConcurrentResult": "nbkit.questions.concurrent_jobs.page",
+    label="Concurrent jobs",
+    text="does each job keep its speed when several train concurrently?",
+    modules={
+        "ConcurrentPlan": ".planning",
+        "ConcurrentResult": ".page",
         "by_source": "nbkit.reports.source_tables",
-        "plan": "nbkit.questions.concurrent_jobs.planning",
-        "report": "nbkit.questions.concurrent_jobs.page",
-        "result": "nbkit.questions.concurrent_jobs.page",
+        "plan": ".planning",
+        "prepare": ".planning",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("NetApp", "vSphere"),
+    parameters={"layout": [2, 2]},
+    gpus=4,
+    needs="several servers on one file server, or GPUs that virtual machines share",
+    rank=6,
 )
+__getattr__, __dir__ = QUESTION.face()

@@ -69,7 +69,7 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
         except OSError as error:
             raise store_error(copy, error) from error
         said.append(f"{copy} is a copy of {data}; remove it when you are done.")
-    return said or ["All jobs read the same data: nothing is copied."]
+    return said
 
 
 def _copy(data: str, copy: Path) -> None:

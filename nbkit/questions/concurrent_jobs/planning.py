@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig, LoaderConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices.choice import visible_gpus
@@ -17,7 +18,7 @@ from nbkit.launch.submit import existing_data
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
-from nbkit.reports.parts import Note
+from nbkit.questions.question import Plan
 from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
@@ -53,58 +54,28 @@ _CPU_DEFAULTS: dict[str, Any] = {
 _CONFIG_FIELDS = (
     *("model", "precision", "batch_size_per_gpu", "image_size", "loader", "steps"),
     "warmup_steps",
+    *DATA_FAULT_FIELDS,
 )
 _STORAGE = ("shared", "separate")
 
 
-@dataclass(frozen=True)
-class ConcurrentPlan:
+@dataclass(frozen=True, kw_only=True)
+class ConcurrentPlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm: jobs alone, and each job among others."""
     planned: tuple[Planned, ...]
-    control: str | None
-    """The arm that is measured a second time: the first job alone, or none."""
     devices: Devices
-    repeats: int
-    environment: Mapping[str, str]
-    """Environment variables that every run gets."""
     data: str
     copies: tuple[Path, ...]
     """Of the data, one a job; empty where storage is shared."""
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
-
-    @property
-    def together(self) -> list[list[str]]:
-        """Arms that are started together, group by group."""
-        return [one.jobs for one in self.planned if len(one.sizes) > 1]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the report has to know beside the arms, as JSON values."""
         return {
             "planned": [asdict(one) for one in self.planned],
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
-
-    def copy_data(self) -> Note:
-        """Make the copies of the data that jobs will read; say which there are.
-
-        Raises
-        ------
-        StoreError
-            If a copy cannot be written.
-        """
-        return Note(copy_data(self.data, self.copies))
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> ConcurrentPlan:
@@ -152,6 +123,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     return ConcurrentPlan(
         arms=arms,
         planned=planned,
+        together=[one.jobs for one in planned if len(one.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
         devices=devices,
         repeats=values["repeats"],
@@ -165,8 +137,19 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
             *_storage(p.storage, copies),
             _conditions(next(iter(arms.values())), p.seed, threads),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
+
+
+def prepare(plan: ConcurrentPlan) -> ConcurrentPlan:
+    """Make the copies of the data that jobs will read.
+
+    Raises
+    ------
+    StoreError
+        If a copy cannot be written.
+    """
+    return replace(plan, notes=(*plan.notes, *copy_data(plan.data, plan.copies)))
 
 
 def _check_values(p: Parameters) -> None:

@@ -1,16 +1,23 @@
 """How fast inference is in each format, and how accurate."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "InferencePlan": "nbkit.questions.inference.planning",
-        "InferenceResult": "nbkit.questions.inference.page",
-        "Ready": "nbkit.questions.inference.start",
-        "plan": "nbkit.questions.inference.planning",
-        "prepare": "nbkit.questions.inference.start",
-        "report": "nbkit.questions.inference.evidence",
-        "result": "nbkit.questions.inference.evidence",
+    label="Inference",
+    text="how fast, and how right, are FP32, FP16, BF16 and INT8 at inference?",
+    modules={
+        "InferencePlan": ".planning",
+        "InferenceResult": ".page",
+        "plan": ".planning",
+        "prepare": ".start",
+        "report": ".evidence",
+        "result": ".evidence",
     },
+    reports=("Dell guide",),
+    parameters={"precisions": ["fp32", "fp16", "int8"], "repeats": 5},
+    gpus=1,
+    needs="a V100 or P100 for the figures themselves",
+    rank=7,
 )
+__getattr__, __dir__ = QUESTION.face()

@@ -82,7 +82,7 @@ class InferenceResult:
     workers: Mapping[str, Mapping[str, Any]]
     """``worker.json`` of the first process start, by format."""
     plan: Mapping[str, Any]
-    """`Ready.facts`."""
+    """`InferencePlan.facts`."""
     repeats: int
     conditions: Mapping[str, Any]
     """What fixes the meaning of the numbers."""

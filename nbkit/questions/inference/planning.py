@@ -8,11 +8,12 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
+from nbkit.questions.question import Plan
 from nbkit.reading import expanded
-from nbkit.reports.parts import Note
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
@@ -52,28 +53,20 @@ _TRAINING_BATCH = 16
 _EVALUATION_BATCH = 32
 
 
-@dataclass(frozen=True)
-class InferencePlan:
+@dataclass(frozen=True, kw_only=True)
+class InferencePlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by format, the baseline first. With `training`, their weights are
-    put in when it is done."""
     training: ExperimentConfig | None
     """Makes the weights; None where there are some."""
-    control: str | None
-    """The format that is measured a second time: the baseline, or none."""
     devices: Devices
-    repeats: int
     accuracy_margin: float
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
+        margin = {"accuracy_margin": self.accuracy_margin, "unavailable": {}}
+        return {**margin, **super().facts}
 
 
 def plan(parameters: Parameters) -> InferencePlan:
@@ -126,7 +119,7 @@ def plan(parameters: Parameters) -> InferencePlan:
             *_enough_images(p, values),
             *_unused(p, arms, weights, devices),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
 
 
@@ -236,7 +229,7 @@ def _config(
             "warmup_batches": values["warmup_batches"],
             "calibration_images": values["calibration_images"],
         },
-        **{name: values[name] for name in names},
+        **{name: values[name] for name in (*names, *DATA_FAULT_FIELDS)},
     )
 
 
@@ -254,7 +247,7 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
         checkpoint_at_end=True,
         # Weights that are not numbers say nothing about formats.
         stop_on_nonfinite=True,
-        **{name: values[name] for name in names},
+        **{name: values[name] for name in (*names, *DATA_FAULT_FIELDS)},
     )
 
 

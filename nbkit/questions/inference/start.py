@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.questions.inference.planning import BASELINE, InferencePlan
-from nbkit.reports.parts import Note
 from nbkit.store.record import RunState
 from nbkit.studies.progress import Progress
 from nbkit.studies.quiet import wait_before
@@ -22,34 +19,8 @@ _MAY_FAIL = ("int8",)
 """Formats that not every model has on every device, which only trying tells."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What can be measured, with its weights; a notebook shows its notes."""
-
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by format, without those that are not available."""
-    unavailable: Mapping[str, str]
-    """Why a format is not available, by format."""
-    control: str | None
-    repeats: int
-    facts: Mapping[str, Any]
-    """What the report has to know beside the arms, as JSON values."""
-    notes: tuple[str, ...]
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
-
-
-def prepare(plan: InferencePlan, *, wait_for_quiet: float = 0.0) -> Ready:
+def prepare(plan: InferencePlan) -> InferencePlan:
     """Train the weights if there are none, and try what may not be available.
-
-    Parameters
-    ----------
-    plan
-        `nbkit.questions.inference.planning.plan`.
-    wait_for_quiet
-        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -65,7 +36,7 @@ def prepare(plan: InferencePlan, *, wait_for_quiet: float = 0.0) -> Ready:
     arms, notes = dict(plan.arms), []
     unavailable: dict[str, str] = {}
     if count:
-        wait_before(plan.arms.values(), wait_for_quiet)
+        wait_before(plan.arms.values(), plan.wait_for_quiet)
     with contextlib.closing(Progress("inference", count)) as shown:
         if plan.training is not None:
             trained = _run(plan.training, "training of the weights", shown).wait()
@@ -91,19 +62,8 @@ def prepare(plan: InferencePlan, *, wait_for_quiet: float = 0.0) -> Ready:
         )
         raise ConfigError(message)
     notes = notes or ["Nothing has to be trained or tried first."]
-    return Ready(
-        arms=arms,
-        unavailable=unavailable,
-        control=plan.control,
-        repeats=plan.repeats,
-        facts={
-            "notes": [*plan.notes, *notes],
-            "unavailable": unavailable,
-            "accuracy_margin": plan.accuracy_margin,
-            "chosen": dict(plan.chosen),
-        },
-        notes=tuple(notes),
-    )
+    prepared = {"unavailable": unavailable}
+    return replace(plan, arms=arms, notes=(*plan.notes, *notes), prepared=prepared)
 
 
 def _run(config: ExperimentConfig, label: str, shown: Progress) -> Run:

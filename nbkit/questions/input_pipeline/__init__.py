@@ -1,17 +1,24 @@
 """Which input pipeline keeps the devices busy."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "PipelinePlan": "nbkit.questions.input_pipeline.planning",
-        "PipelineResult": "nbkit.questions.input_pipeline.page",
-        "Tuned": "nbkit.questions.input_pipeline.tuner",
-        "plan": "nbkit.questions.input_pipeline.planning",
-        "report": "nbkit.questions.input_pipeline.evidence",
-        "result": "nbkit.questions.input_pipeline.evidence",
-        "steps_table": "nbkit.questions.input_pipeline.tables",
-        "tune_plan": "nbkit.questions.input_pipeline.tuner",
+    label="Input pipeline",
+    text="is training input-bound, and what fixes it?",
+    modules={
+        "PipelinePlan": ".planning",
+        "PipelineResult": ".page",
+        "plan": ".planning",
+        "prepare": ".tuner",
+        "report": ".evidence",
+        "result": ".evidence",
+        "steps_table": ".tables",
     },
+    reports=("CheXNet",),
+    parameters={"arms": ["all"], "repeats": 5},
+    gpus=4,
+    needs="4 V100 of a C4140, and chest X-rays as TFRecord files",
+    rank=4,
 )
+__getattr__, __dir__ = QUESTION.face()

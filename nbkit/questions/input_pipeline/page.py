@@ -27,9 +27,9 @@ from nbkit.questions.input_pipeline.tables import (
     setting_words,
     sizes_table,
     steps_table,
+    tuning_table,
 )
 from nbkit.questions.input_pipeline.trials import Tuning
-from nbkit.questions.input_pipeline.tuner import Tuned
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import ArmRow, Arms
 from nbkit.reports.conditions import (
@@ -121,7 +121,9 @@ class PipelineResult:
     @property
     def tuning_table(self) -> Table | Note:
         """Every trial of the tuner."""
-        return Tuned(self.tuning).table
+        if self.tuning is None:
+            return Note(["Nothing was tuned: 'tuned' is not among the arms."])
+        return tuning_table(self.tuning)
 
     @cached_property
     def sizes(self) -> list[AtSize]:

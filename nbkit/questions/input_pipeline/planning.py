@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbkit import registry
@@ -30,9 +30,9 @@ from nbkit.questions.input_pipeline.trials import (
     Tuning,
     guide_rule_workers,
 )
+from nbkit.questions.question import Plan
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.registry import suggest
-from nbkit.reports.parts import Note
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
@@ -78,16 +78,12 @@ _EMULATED_GPU = "V100-SXM2-32GB"
 """The GPU of the report on CheXNet."""
 
 
-@dataclass(frozen=True)
-class PipelinePlan:
+@dataclass(frozen=True, kw_only=True)
+class PipelinePlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm, without the tuned one."""
     baseline: str
     """The arm that the others are compared with."""
-    control: str | None
-    """The arm that is measured a second time: the baseline, or none."""
     tuned: ExperimentConfig | None
     """What the tuner changes loader, workers and prefetch of; None without tuning."""
     rule: Setting | None
@@ -99,48 +95,20 @@ class PipelinePlan:
     gpus: int
     cores: float | None
     """That the ranks may use; None where only their runs will know it."""
-    repeats: int
     emulated: EmulatedStep | None
     """What is used instead of the GPUs; None where they compute themselves."""
-    environment: Mapping[str, str]
-    """Environment variables that every run gets."""
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
 
-    def arms_with(self, tuning: Tuning | None) -> dict[str, ExperimentConfig]:
-        """Return the arms of the study, the tuned one among them.
-
-        If the rule gives the same setting, that is measured once: as the tuned one.
-        """
-        if tuning is None or self.tuned is None:
-            return dict(self.arms)
-        arms = dict(self.arms)
-        if tuning.chosen == self.rule:
-            del arms[arm_name("rule", self.gpus)]
-        arms[arm_name("tuned", self.gpus)] = with_setting(self.tuned, tuning.chosen)
-        return arms
-
-    def facts(self, tuning: Tuning | None) -> dict[str, Any]:
-        """Return what the report has to know beside the arms, as JSON values."""
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report has to know beside the arms, as JSON values."""
         return {
             "baseline": self.baseline,
             "gpus": self.gpus,
             "cores": self.cores,
             "emulated": self.emulated.to_dict() if self.emulated else None,
-            "tuning": tuning.to_dict() if tuning else None,
-            "notes": [*self.notes, *self._same_as_rule(tuning)],
-            "chosen": dict(self.chosen),
+            "tuning": None,
+            **super().facts,
         }
-
-    def _same_as_rule(self, tuning: Tuning | None) -> Iterator[str]:
-        if tuning is not None and tuning.chosen == self.rule:
-            yield "The rule's setting is the tuned one, so it is not measured twice."
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> PipelinePlan:
@@ -235,8 +203,24 @@ def plan(parameters: Parameters) -> PipelinePlan:
             *([rule_note(cores, gpus)] if "rule" in names else ()),
             _conditions(made[baseline], p, copies),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
+
+
+def with_tuning(
+    plan: PipelinePlan, tuning: Tuning, tuned: ExperimentConfig
+) -> PipelinePlan:
+    """Return a plan with the tuned arm.
+
+    If the rule gives the same setting, that is measured once: as the tuned one.
+    """
+    arms, notes = dict(plan.arms), plan.notes
+    if tuning.chosen == plan.rule:
+        del arms[arm_name("rule", plan.gpus)]
+        same = "The rule's setting is the tuned one, so it is not measured twice."
+        notes = (*notes, same)
+    arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
+    return replace(plan, arms=arms, notes=notes, prepared={"tuning": tuning.to_dict()})
 
 
 def with_setting(config: ExperimentConfig, setting: Setting) -> ExperimentConfig:

@@ -4,51 +4,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError, RunFailedError
 from nbkit.launch.start import launch
-from nbkit.questions.input_pipeline.planning import PipelinePlan, with_setting
-from nbkit.questions.input_pipeline.tables import setting_words, tuning_table
+from nbkit.questions.input_pipeline.planning import (
+    PipelinePlan,
+    with_setting,
+    with_tuning,
+)
+from nbkit.questions.input_pipeline.tables import setting_words
 from nbkit.questions.input_pipeline.trials import Grid, Setting, Trial, Tuning, tune
-from nbkit.reports.parts import MimeBundle, Note, Table
 from nbkit.review.diagnosis import diagnose
 from nbkit.studies.progress import Progress
 from nbkit.studies.quiet import wait_before
 from nbkit.studies.starts import variables_set
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """What the tuner found; a notebook shows its table."""
-
-    tuning: Tuning | None
-    """None if nothing was tuned."""
-    waited: str = ""
-    """How long for a quiet machine, and with what result."""
-
-    @property
-    def table(self) -> Table | Note:
-        """Every trial and what was chosen."""
-        if self.tuning is None:
-            return Note(["Nothing was tuned: 'tuned' is not among the arms."])
-        table = tuning_table(self.tuning)
-        return replace(table, notes=[*filter(None, [self.waited]), *table.notes])
-
-    def _repr_mimebundle_(self, **_: object) -> MimeBundle:
-        return self.table._repr_mimebundle_()
-
-
-def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
-    """Run the trials of a plan; nothing if it has no tuned arm.
-
-    Parameters
-    ----------
-    plan
-        From `plan`.
-    wait_for_quiet
-        Seconds to wait at most until this machine is quiet; see `Study.run`.
+def prepare(plan: PipelinePlan) -> PipelinePlan:
+    """Run the trials of a plan, and return it with the tuned arm, if it has one.
 
     Raises
     ------
@@ -58,8 +33,8 @@ def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
         If every trial fails.
     """
     if plan.tuned is None:
-        return Tuned(None)
-    waited = wait_before([plan.tuned], wait_for_quiet)
+        return plan
+    waited = wait_before([plan.tuned], plan.wait_for_quiet)
     tuning = tune_loading(
         plan.tuned,
         plan.grid,
@@ -67,7 +42,8 @@ def tune_plan(plan: PipelinePlan, *, wait_for_quiet: float = 0.0) -> Tuned:
         most_trials=plan.most_trials,
         environment=plan.environment,
     )
-    return Tuned(tuning, waited)
+    waited_plan = replace(plan, notes=(*plan.notes, *filter(None, [waited])))
+    return with_tuning(waited_plan, tuning, plan.tuned)
 
 
 def tune_loading(

@@ -1,13 +1,29 @@
 """Which of two machines is faster, like for like."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "MachinesResult": "nbkit.questions.machines.page",
-        "measure": "nbkit.questions.machines.planning",
-        "plan": "nbkit.questions.machines.planning",
-        "result": "nbkit.questions.machines.page",
+    label="Machines",
+    text=(
+        "V100 or A100, PCIe or SXM, virtual or bare metal: which trains "
+        "faster, like for like?"
+    ),
+    modules={
+        "MachinesResult": ".page",
+        "measure": ".planning",
+        "plan": ".planning",
+        "report": ".page",
+        "result": ".page",
+        "run": ".page",
     },
+    reports=("Dell guide", "Paddle", "vSphere"),
+    parameters={"published": ["A100-PCIe", "V100"]},
+    gpus=1,
+    needs=(
+        "bundles of two machines, such as a V100 and an A100, or one bare and one "
+        "virtual"
+    ),
+    rank=3,
 )
+__getattr__, __dir__ = QUESTION.face()

@@ -18,7 +18,7 @@ from nbkit.questions.machines.literature import (
     published_pairs,
     published_sentence,
 )
-from nbkit.questions.machines.planning import MachinesPlan, machines_of
+from nbkit.questions.machines.planning import MachinesPlan, machines_of, measure
 from nbkit.questions.machines.ratios import (
     FINITE,
     Conditions,
@@ -336,6 +336,30 @@ def result(plan: MachinesPlan, study: Study | None) -> MachinesResult:
     """
     a, b = machines_of(plan, study)
     return MachinesResult(plan, a, b, None if study is None else study.study_id)
+
+
+def run(plan: MachinesPlan) -> MachinesResult:
+    """Measure here what a plan asks for, and compare the machines.
+
+    Raises
+    ------
+    RunError
+        If the runs need ``trust``, see `measure`; nothing is started then.
+    RunFailedError
+        If a run fails.
+    """
+    return result(plan, measure(plan))
+
+
+def report(compared: MachinesResult) -> SavedReport:
+    """Write the report of a comparison into a new folder of the store.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be written.
+    """
+    return compared.save()
 
 
 def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:

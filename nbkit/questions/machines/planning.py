@@ -18,8 +18,8 @@ from nbkit.questions.machines.bundles import (
     load,
     machine_of,
 )
+from nbkit.questions.question import Plan
 from nbkit.references.gpu_names import canonical_gpu_name
-from nbkit.reports.parts import Note
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 
@@ -31,8 +31,8 @@ _CONTEXT_GPUS = ("A100", "V100")
 _CONTEXT_MODEL = "resnet50"
 
 
-@dataclass(frozen=True)
-class MachinesPlan:
+@dataclass(frozen=True, kw_only=True)
+class MachinesPlan(Plan):
     """What will be compared; a notebook shows its notes."""
 
     machines: Mapping[str, Machine]
@@ -44,20 +44,8 @@ class MachinesPlan:
     """GPUs of the published table, the first over the second."""
     published_model: str
     precision: Sequence[str] | None
-    arms: Mapping[str, ExperimentConfig]
-    """What is measured here; empty if nothing is."""
-    once: Mapping[str, ExperimentConfig]
-    """All-reduces that are measured here."""
-    repeats: int
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
     is_example: bool
     """Whether no bundle was named."""
-    parameters: Parameters
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> MachinesPlan:
@@ -110,9 +98,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
     )
 
 
-def measure(
-    plan: MachinesPlan, *, trust: bool = False, wait_for_quiet: float = 0.0
-) -> Study | None:
+def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
     """Run here what was measured on the other machine; None if nothing was asked for.
 
     Parameters
@@ -122,8 +108,6 @@ def measure(
     trust
         Also execute what runs of others request of Slurm, such as shell lines; it is
         printed first.
-    wait_for_quiet
-        Seconds to wait at most until this machine is quiet; see `Study.run`.
 
     Raises
     ------
@@ -142,7 +126,7 @@ def measure(
         once=plan.once,
         trust=trust,
     )
-    return study.run(wait_for_quiet=wait_for_quiet)
+    return study.run(wait_for_quiet=plan.wait_for_quiet)
 
 
 def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machine]:

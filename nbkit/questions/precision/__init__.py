@@ -1,15 +1,26 @@
 """Whether 16 bits are faster than 32 bits, with the same answer."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "PrecisionPlan": "nbkit.questions.precision.planning",
-        "PrecisionResult": "nbkit.questions.precision.page",
-        "by_source": "nbkit.questions.precision.page",
-        "plan": "nbkit.questions.precision.planning",
-        "report": "nbkit.questions.precision.page",
-        "result": "nbkit.questions.precision.page",
+    label="Precision",
+    text=(
+        "what do 16 bits, TF32, the layout and compilation give, and is the "
+        "answer right?"
+    ),
+    modules={
+        "PrecisionPlan": ".planning",
+        "PrecisionResult": ".page",
+        "by_source": ".page",
+        "plan": ".planning",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("Dell guide", "Paddle"),
+    parameters={"repeats": 5},
+    gpus=1,
+    needs="a V100 or A100 for the figures themselves",
+    rank=2,
 )
+__getattr__, __dir__ = QUESTION.face()

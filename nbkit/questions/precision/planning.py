@@ -9,14 +9,14 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
-from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.config.fields import DATA_FAULT_FIELDS, SIXTEEN_BIT
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.estimates.memory import estimate_memory
 from nbkit.launch.submit import existing_data
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.reports.parts import Note
+from nbkit.questions.question import Plan
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
@@ -69,40 +69,24 @@ training chaotic, and the least rounding then changes where it arrives."""
 _CONFIG_FIELDS = (
     *("model", "batch_size_per_gpu", "image_size", "data", "loader", "steps"),
     *("warmup_steps", "seed", "gpus", "engine"),
+    *DATA_FAULT_FIELDS,
 )
 
 
-@dataclass(frozen=True)
-class PrecisionPlan:
+@dataclass(frozen=True, kw_only=True)
+class PrecisionPlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm, the baseline first."""
-    control: str | None
-    """The arm that is measured a second time: the baseline, or none."""
-    perturbed: Mapping[str, ExperimentConfig]
-    """The baseline with weights changed by as little as each precision rounds: how far
-    that takes the loss is not a fault of a format. Each is started once."""
     devices: Devices
-    repeats: int
     loss_tolerance: float
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the report has to know beside the arms, as JSON values."""
         return {
             "loss_tolerance": self.loss_tolerance,
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> PrecisionPlan:
@@ -137,7 +121,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     return PrecisionPlan(
         arms=arms,
         control=BASELINE.name if p.control else None,
-        perturbed=perturbed,
+        once=perturbed,
         devices=devices,
         repeats=values["repeats"],
         loss_tolerance=p.loss_tolerance,
@@ -147,7 +131,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
             _what(p, formats, values["repeats"], len(perturbed)),
             _conditions(config),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
 
 
@@ -263,6 +247,10 @@ def _config(
 def _perturbed(
     formats: Iterable[Format], baseline: ExperimentConfig
 ) -> dict[str, ExperimentConfig]:
+    """Return the baseline with weights changed by as little as each precision rounds.
+
+    How far that takes the loss is not a fault of a format.
+    """
     made = {}
     for size in sorted({ROUNDING[one.precision] for one in formats}):
         name = f"weights changed by 2^{math.log2(size):.0f}"

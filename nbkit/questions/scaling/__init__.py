@@ -1,15 +1,23 @@
 """How training scales with the number of devices."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "ScalingResult": "nbkit.questions.scaling.page",
+    label="Scaling",
+    text="how does training throughput grow with GPUs and nodes, and beyond them?",
+    modules={
+        "ScalingResult": ".page",
         "bandwidth": "nbkit.reports.bandwidth",
         "by_source": "nbkit.reports.source_tables",
-        "plan": "nbkit.questions.scaling.planning",
-        "report": "nbkit.questions.scaling.page",
-        "result": "nbkit.questions.scaling.page",
+        "plan": ".planning",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("Dell guide", "Paddle", "vSphere"),
+    parameters={"gpus": 8, "precision": ["fp32", "fp16"]},
+    gpus=8,
+    needs="4 nodes of 8 V100 for the largest figures",
+    rank=1,
 )
+__getattr__, __dir__ = QUESTION.face()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from nbkit import registry
 from nbkit.config import AllReduceConfig, ExperimentConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
+from nbkit.questions.question import Plan
 from nbkit.questions.scaling.notes import arm_name, notes
 from nbkit.questions.scaling.slurm import slurm_fields
-from nbkit.reports.parts import Note
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
@@ -39,14 +40,10 @@ _CPU_DEFAULTS: dict[str, Any] = {
 _CPU_ALLREDUCE = AllReduceConfig(bytes_max=2**24, iterations=5, warmup_iterations=1)
 
 
-@dataclass(frozen=True)
-class ScalingPlan:
+@dataclass(frozen=True, kw_only=True)
+class ScalingPlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm."""
-    allreduce: ExperimentConfig | None
-    """The bandwidth measurement; None where there is nothing to reduce."""
     devices: Devices
     asked: int
     """World size that was asked for."""
@@ -54,25 +51,11 @@ class ScalingPlan:
     """Largest world size that is measured."""
     gpus_per_node: int
     """Asked for of each node."""
-    repeats: int
-    environment: Mapping[str, str]
-    """Environment variables that every run gets."""
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that the user set."""
 
     @property
     def nnodes(self) -> int:
         """Nodes that were asked for."""
         return self.asked // self.gpus_per_node
-
-    @property
-    def once(self) -> dict[str, ExperimentConfig]:
-        """What the study measures a single time, by name: the bandwidth."""
-        if self.allreduce is None:
-            return {}
-        return {f"all-reduce, {self.measured} ranks": self.allreduce}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -82,18 +65,17 @@ class ScalingPlan:
             "asked": self.asked,
             "measured": self.measured,
             "gpus_per_node": self.gpus_per_node,
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
 
     @classmethod
     def of(cls, study: Study) -> Self:
         """Return the plan that a study was made from; this machine is not looked at."""
         facts, arms = study.plan, study.arms
-        once = [arms.pop(name) for name in study.once]
+        chosen = facts["chosen"]
         return cls(
+            once={name: arms.pop(name) for name in study.once},
             arms=arms,
-            allreduce=once[0] if once else None,
             devices=Devices(**facts["devices"]),
             asked=facts["asked"],
             measured=facts["measured"],
@@ -101,12 +83,8 @@ class ScalingPlan:
             repeats=study.repeats,
             environment=study.environment,
             notes=tuple(facts["notes"]),
-            chosen=facts["chosen"],
+            parameters=Parameters(chosen, dict.fromkeys(chosen, "papermill")),
         )
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> ScalingPlan:
@@ -141,7 +119,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
     check_enough_images(configs)
     return ScalingPlan(
         arms=arms,
-        allreduce=_allreduce(configs[-1], devices),
+        once=_allreduce(configs[-1], devices),
         devices=devices,
         asked=p.gpus * p.nnodes,
         measured=configs[-1].world_size,
@@ -149,7 +127,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
         repeats=p.repeats,
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
         notes=notes(
             devices,
             (p.nnodes, p.gpus),
@@ -215,7 +193,7 @@ _CONFIG_FIELDS = (
     "memory_format",
     "data",
     "loader",
-    "unreadable_images",
+    *DATA_FAULT_FIELDS,
     "steps",
     "warmup_steps",
     "seed",
@@ -243,10 +221,13 @@ def _config(
     )
 
 
-def _allreduce(largest: ExperimentConfig, devices: Devices) -> ExperimentConfig | None:
+def _allreduce(
+    largest: ExperimentConfig, devices: Devices
+) -> dict[str, ExperimentConfig]:
+    """Return the bandwidth measurement; none where there is nothing to reduce."""
     if largest.world_size == 1:
-        return None
-    return ExperimentConfig(
+        return {}
+    config = ExperimentConfig(
         task="allreduce",
         name="scaling all-reduce",
         gpus=largest.gpus,
@@ -258,3 +239,4 @@ def _allreduce(largest: ExperimentConfig, devices: Devices) -> ExperimentConfig 
         tensorboard=False,
         allreduce=_CPU_ALLREDUCE if devices.is_cpu else AllReduceConfig(),
     )
+    return {f"all-reduce, {largest.world_size} ranks": config}

@@ -1,16 +1,26 @@
 """Whether the storage is fast enough for the GPUs, cold and warm."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "Reads": "nbkit.questions.storage.reads",
-        "StoragePlan": "nbkit.questions.storage.planning",
-        "StorageResult": "nbkit.questions.storage.page",
-        "plan": "nbkit.questions.storage.planning",
-        "read": "nbkit.questions.storage.reads",
-        "report": "nbkit.questions.storage.page",
-        "result": "nbkit.questions.storage.page",
+    label="Storage",
+    text="is the storage fast enough for the GPUs, cold and warm?",
+    modules={
+        "Reads": ".reads",
+        "StoragePlan": ".planning",
+        "StorageResult": ".page",
+        "before_start": ".cold_cache",
+        "plan": ".planning",
+        "prepare": ".reads",
+        "read": ".reads",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("NetApp", "Dell guide"),
+    parameters={"paths": ["local=/scratch", "nas=/mnt/nas"]},
+    gpus=1,
+    needs="a file server beside a local disk",
+    rank=5,
 )
+__getattr__, __dir__ = QUESTION.face()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.errors import NotEnoughDataError, ParameterError
+from nbkit.questions.question import Plan
 from nbkit.questions.storage.places import (
     Place,
     Wanted,
@@ -19,7 +21,6 @@ from nbkit.questions.storage.places import (
 )
 from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
-from nbkit.reports.parts import Note
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
 from nbkit.statistics import quantities as wording
 from nbkit.studies.devices import Devices, find_devices
@@ -61,18 +62,14 @@ _EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
 """What demand is asked of: the model of every report, in the format that is fastest."""
 
 
-@dataclass(frozen=True)
-class StoragePlan:
+@dataclass(frozen=True, kw_only=True)
+class StoragePlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
     places: tuple[Place, ...]
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm."""
     stage_of: Mapping[str, tuple[str, str]]
     """Stage and name of the source, by arm."""
-    control: str | None
     devices: Devices
-    repeats: int
     cache: Cache
     """How the data are before each run."""
     emulated: EmulatedStep | None
@@ -84,10 +81,6 @@ class StoragePlan:
     read_repeats: int
     memory_bytes: int | None
     """That this host, and the container or job on it, has for the page cache."""
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -100,13 +93,8 @@ class StoragePlan:
             "emulated": None if self.emulated is None else self.emulated.to_dict(),
             "gpus": self.gpus,
             "memory_bytes": self.memory_bytes,
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> StoragePlan:
@@ -168,7 +156,7 @@ def plan(parameters: Parameters) -> StoragePlan:
             *_guard(places, memory_bytes, copies_of(p, values)),
             _what(values, arms, p),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
 
 
@@ -286,7 +274,8 @@ def _config(
     emulated: EmulatedStep | None,
 ) -> ExperimentConfig:
     names = ("batch_size_per_gpu", "image_size", "loader", "epochs", "warmup_steps")
-    given = {name: values[name] for name in (*names, "seed", "gpus", "engine")}
+    names += ("seed", "gpus", "engine", *DATA_FAULT_FIELDS)
+    given = {name: values[name] for name in names}
     if stage == "train":
         given |= {name: values[name] for name in ("model", "precision")}
     elif stage == "emulate" and emulated is not None:

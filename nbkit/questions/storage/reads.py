@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +131,13 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
     ]
 
 
-def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
-    """Read every place of a plan, cold and warm, and say how far it is.
+def prepare(plan: StoragePlan) -> StoragePlan:
+    """Read every place, and return the plan with what was read."""
+    return replace(plan, prepared=read(plan).facts)
 
-    Parameters
-    ----------
-    plan
-        From `plan`.
-    wait_for_quiet
-        Seconds to wait at most until this machine is quiet; see `Study.run`.
+
+def read(plan: StoragePlan) -> Reads:
+    """Read every place of a plan, cold and warm, and say how far it is.
 
     Raises
     ------
@@ -148,7 +146,7 @@ def read(plan: StoragePlan, *, wait_for_quiet: float = 0.0) -> Reads:
     StoreError
         If a test file cannot be written.
     """
-    waited = wait_before(plan.arms.values(), wait_for_quiet)
+    waited = wait_before(plan.arms.values(), plan.wait_for_quiet)
     found = []
     for place in plan.places:
         # Memory is never cold.

@@ -1,16 +1,28 @@
 """How long training takes to a target accuracy."""
 
-from nbkit.faces import attributes
+from nbkit.questions.question import Question
 
-__getattr__, __dir__ = attributes(
+QUESTION = Question(
     __name__,
-    {
-        "TimeToAccuracyPlan": "nbkit.questions.time_to_accuracy.planning",
-        "TimeToAccuracyResult": "nbkit.questions.time_to_accuracy.page",
-        "by_source": "nbkit.questions.time_to_accuracy.page",
-        "logs": "nbkit.questions.time_to_accuracy.page",
-        "plan": "nbkit.questions.time_to_accuracy.planning",
-        "report": "nbkit.questions.time_to_accuracy.page",
-        "result": "nbkit.questions.time_to_accuracy.page",
+    label="Time to accuracy",
+    text="how long does it take to a target accuracy, and with which recipe?",
+    modules={
+        "TimeToAccuracyPlan": ".planning",
+        "TimeToAccuracyResult": ".page",
+        "by_source": ".page",
+        "logs": ".page",
+        "plan": ".planning",
+        "report": ".page",
+        "result": ".page",
     },
+    reports=("NetApp",),
+    parameters={
+        "recipes": ["torchvision_sgd", "netapp_lars"],
+        "data": "/path/to/imagenet",
+        "gpus": 8,
+    },
+    gpus=8,
+    needs="8 A100 and ImageNet",
+    rank=8,
 )
+__getattr__, __dir__ = QUESTION.face()

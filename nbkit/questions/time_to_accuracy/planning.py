@@ -8,13 +8,14 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.estimates.forecast import GPUS, elsewhere, workload
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
+from nbkit.questions.question import Plan
 from nbkit.recipes.training import TrainingRecipe, training_recipe
-from nbkit.reports.parts import Note
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
 
@@ -54,25 +55,15 @@ _ALIKE = ("model", "image_size", "target_accuracy")
 """What recipes that are compared have to agree on."""
 
 
-@dataclass(frozen=True)
-class TimeToAccuracyPlan:
+@dataclass(frozen=True, kw_only=True)
+class TimeToAccuracyPlan(Plan):
     """What will be trained; a notebook shows its notes."""
 
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its training recipe."""
-    once: Mapping[str, ExperimentConfig]
-    """Short runs of the whole recipe, for the estimate; none if it is left out."""
     devices: Devices
-    repeats: int
-    """Seeds of every recipe."""
     estimate_recipe: str
     estimate_for: tuple[str, ...]
     price_per_hour: float | None
     currency: str
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    chosen: Mapping[str, Any]
-    """Parameters that the user set."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -83,13 +74,8 @@ class TimeToAccuracyPlan:
             "estimate_for": list(self.estimate_for),
             "price_per_hour": self.price_per_hour,
             "currency": self.currency,
-            "notes": list(self.notes),
-            "chosen": dict(self.chosen),
+            **super().facts,
         }
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
 def plan(parameters: Parameters) -> TimeToAccuracyPlan:
@@ -139,7 +125,7 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
             _estimated(whole, once),
             *_without_rates(whole, unpublished),
         ),
-        chosen={n: value for n, value in p.items() if p.origins[n] != "default"},
+        parameters=p,
     )
 
 
@@ -185,6 +171,7 @@ def _config(
         **fields,
         name=f"time_to_accuracy {recipe.name}",
         data=existing_data(p.data),
+        **{name: p[name] for name in DATA_FAULT_FIELDS},
         loader=p.loader,
         batch_size_per_gpu=batch,
         warmup_steps=defaults["warmup_steps"],

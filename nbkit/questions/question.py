@@ -1,0 +1,191 @@
+"""`Question` and `Plan`: what every question of a notebook declares, once.
+
+Launcher tiles, command line, documentation, studies and tests read the questions that
+are registered; a package adds one as nbkit does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbkit import registry
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.reports.parts import Note
+from nbkit.studies.parameters import Parameters, papermill_command
+from nbkit.studies.study import Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm."""
+    repeats: int
+    """Process starts of every arm."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    parameters: Parameters
+    control: str | None = None
+    """The arm that is measured a second time (A/A control), or none."""
+    once: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    """What is measured a single time, before the arms."""
+    together: Sequence[Sequence[str]] = ()
+    """Arms that are started together, group by group."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that every run gets."""
+    prepared: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured before the study, as JSON values."""
+
+    @property
+    def wait_for_quiet(self) -> float:
+        """Seconds to wait at most until this machine is quiet."""
+        return self.parameters.get("wait_for_quiet", 0.0)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report must know of the plan beside the arms, as JSON values."""
+        notes = {"notes": list(self.notes), "chosen": self.parameters.chosen}
+        return {**notes, **self.prepared}
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that a notebook answers.
+
+    Parameters
+    ----------
+    package
+        The package that answers; its last name is that of question and notebook.
+    label
+        What its tile in JupyterLab's launcher says.
+    text
+        The question, without a capital letter.
+    modules
+        The module of each public name, such as ``.planning``: of ``plan`` and
+        ``report`` at least; of ``prepare``, if something is measured before the study
+        (from a plan it makes a plan); of ``before_start``, if something is done before
+        each start; of ``run``, if the question is not a study.
+    reports
+        Short names of the published reports that asked it.
+    parameters
+        Of the command that runs it as those reports would.
+    gpus
+        GPUs that the reports' own figures need at least.
+    needs
+        What else they need.
+    rank
+        Its place among the tiles and in tables.
+    """
+
+    package: str
+    label: str
+    text: str
+    modules: Mapping[str, str] = field(default_factory=dict)
+    reports: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int = 0
+    needs: str = ""
+    rank: int = 100
+
+    @property
+    def name(self) -> str:
+        """Name of the notebook, and kind of its studies."""
+        return self.package.rpartition(".")[2]
+
+    @property
+    def folder(self) -> Path:
+        """The package's folder; a notebook in it becomes a tile."""
+        return Path(importlib.import_module(self.package).__file__ or "").parent
+
+    @property
+    def further_parameters(self) -> str:
+        """What the notebook's cell leaves out, as annotated literals with comments."""
+        file = self.folder / "parameters.py"
+        is_package = (self.folder / "__init__.py").exists()
+        return file.read_text("utf-8") if is_package and file.exists() else ""
+
+    @property
+    def command(self) -> str:
+        """The command that runs it as the reports would."""
+        return papermill_command(self.name, self.parameters)
+
+    def plan(self, parameters: Parameters) -> Any:
+        """Return what to measure for these parameters; nothing is started."""
+        return self._part("plan")(parameters)
+
+    def run(self, plan: Plan) -> Study:
+        """Measure what a plan says, and return the study.
+
+        Raises
+        ------
+        RunFailedError
+            If a run fails. ``study.resume()`` of the newest study continues.
+        """
+        if "run" in self.modules:
+            return self._part("run")(plan)
+        if "prepare" in self.modules:
+            plan = self._part("prepare")(plan)
+        study = Study.create(
+            self.name,
+            plan.arms,
+            repeats=plan.repeats,
+            control=plan.control,
+            once=plan.once,
+            together=plan.together,
+            parameters=plan.parameters,
+            environment=plan.environment,
+            kind=self.name,
+            plan=plan.facts,
+        )
+        return study.run(wait_for_quiet=plan.wait_for_quiet)
+
+    def report(self, study: Any) -> Any:
+        """Return the `Report` of a study."""
+        return self._part("report")(study)
+
+    def before_start(self, plan: Mapping[str, Any], data: str) -> dict[str, str]:
+        """Do what has to be done before a start; return tags for its record."""
+        if "before_start" not in self.modules:
+            return {}
+        return self._part("before_start")(plan, data)
+
+    def face(self) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+        """Return ``__getattr__`` and ``__dir__`` of the package."""
+        names = sorted({*self.modules, "run"})
+
+        def get(name: str) -> Any:
+            if name == "report" and "run" not in self.modules:
+                # What users call saves it, with audit and limits: `nbkit.report`.
+                return importlib.import_module("nbkit.questions.study_report").report
+            if name in self.modules:
+                return self._part(name)
+            if name == "run":
+                return self.run
+            message = f"module {self.package!r} has no attribute {name!r}"
+            raise AttributeError(message)
+
+        return get, lambda: names
+
+    def _part(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.modules[name], self.package), name)
+
+
+def questions() -> list[Question]:
+    """Return the registered questions, in the order of their tiles."""
+    every = []
+    for name in registry.names("questions"):
+        # A package that cannot be imported says so where its question is asked.
+        with suppress(ConfigError):
+            every.append(registry.resolve("questions", name))
+    return sorted(every, key=lambda question: (question.rank, question.name))
