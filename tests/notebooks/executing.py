@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -66,6 +67,11 @@ class Executed:
     def text(self) -> str:
         """Everything a reader of the plain text sees."""
         return "\n".join(map(_text, self.outputs))
+
+    @property
+    def reported(self) -> str:
+        """Everything that its report says, as one text."""
+        return json.dumps(self.report, ensure_ascii=False)
 
     @property
     def answer(self) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
     assert "Emulated: device=cpu was asked for" in done.text
     assert "Not measured: the steps between the two pipelines" in done.text
-    assert "new, 10 steps" in done.text
-    assert "What the tuner tried: " in done.text
+    assert "new, 10 steps" in done.reported
+    assert "What the tuner tried: " in done.reported
     assert "[4/4] tuned, 1 rank, repeat 1: finished" in done.text
     report = done.report
     # Which of two loaders is faster on two busy cores is not what is tested here.

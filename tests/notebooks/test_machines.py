@@ -19,7 +19,7 @@ def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
     assert "No bundle was named" in done.text
     assert "two-cpu-vm over one-cpu-vm" in done.text
-    assert "virtualization" in done.text
+    assert "virtualization" in done.reported
     text = done.answer["text/plain"]
     assert text.startswith("CPU, functional: fp32: two-cpu-vm / one-cpu-vm = ")
     assert "Published by others: A100 / V100 = " in text

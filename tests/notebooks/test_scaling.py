@@ -43,7 +43,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
     assert "CPU, functional: device=cpu was asked for" in done.text
     assert "[3/3] fp32, 2 processes, repeat 1: finished" in done.text
-    assert "Nothing is projected from CPUs." in done.text
+    assert "Nothing is projected from CPUs." in done.reported
     report = done.report
     assert_answer(report, "CPU, functional: fp32 on 2 CPU processes trains")
     assert report["answer"] in done.answer["text/plain"]
