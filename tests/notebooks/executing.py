@@ -14,6 +14,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 import nbkit
+from nbkit import registry
 from nbkit.reports.renderer import REPORT_MIME
 from nbkit.studies.parameters import Parameters, check_parameters
 
@@ -106,7 +107,8 @@ def as_papermill_gives_them(notebook: str, **texts: str) -> Parameters:
     ran = [cell.source for cell in cells if {*TAGS} & {*cell.metadata.get("tags", [])}]
     namespace: dict[str, Any] = {}
     exec("\n".join(ran), namespace)
-    return check_parameters(ran, namespace, notebook)
+    question = notebook if notebook in registry.names("questions") else None
+    return check_parameters(ran, namespace, question)
 
 
 def _text(output: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import nbformat
@@ -41,10 +42,11 @@ def test_it_has_no_outputs_and_the_ordinary_kernel(notebook, code):
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
 
 
-def test_it_begins_with_a_question_and_has_prose_above_every_cell(notebook):
-    first = notebook.cells[0].source
-    assert first.startswith("# ")
-    assert first.splitlines()[0].endswith("?")
+def test_headings_name_a_thing_and_prose_is_above_every_cell(notebook):
+    assert notebook.cells[0].source.startswith("# ")
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    headings = re.findall(r"^#+ .+$", "\n".join(texts), re.M)
+    assert not [one for one in headings if one.endswith("?")]
     kinds = [cell.cell_type for cell in notebook.cells]
     assert "code code" not in " ".join(kinds)
 
@@ -80,7 +82,7 @@ def test_bad_parameters_are_all_named_before_anything_else_is_done(path, code):
     [checked, *_] = (
         one for one in statements if not isinstance(one, ast.Import | ast.ImportFrom)
     )
-    assert ast.unparse(checked) == "p = nbkit.params()"
+    assert ast.unparse(checked).startswith("p = nbkit.params(")
 
 
 def test_no_cell_is_long_and_no_function_has_more_than_ten_lines(code):
