@@ -23,7 +23,9 @@ def before_start(
         return {}
     if kind not in registry.names("questions"):
         return {}
-    return registry.resolve("questions", kind).before_start(plan, arm["data"])
+    return registry.resolve("questions", kind).before_start(
+        plan, arm.get("data", "synthetic")
+    )
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:

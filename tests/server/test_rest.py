@@ -279,7 +279,7 @@ def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     assert labels[-1] == "CheXNet"
     assert {one["name"] for one in listed} == notebooks().keys()
     [scaling] = [one for one in listed if one["name"] == "scaling"]
-    assert scaling["title"].startswith("How does training throughput grow")
+    assert scaling["title"].startswith("Scaling: ")
     assert scaling["description"].startswith("The same model is trained")
     assert "\n" not in scaling["description"]
 
