@@ -168,6 +168,6 @@ def test_a_question_of_a_package_has_plan_report_tile_and_command(plugin, capsys
     (report,) = (plugin / "store").glob("studies/*/report.html")
     assert "smoothed" in report.read_text()
     assert "Does label smoothing cost speed?" in report.read_text()
-    _, _, plan, answer = nbformat.read(plugin / "out.ipynb", as_version=4).cells
+    *_, plan, answer = nbformat.read(plugin / "out.ipynb", as_version=4).cells
     assert "2 arms, 1 process starts" in plan.outputs[-1]["data"]["text/plain"]
     assert str(report) in answer.outputs[-1]["data"]["text/plain"]
