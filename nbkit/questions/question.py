@@ -130,7 +130,7 @@ class Question:
         Raises
         ------
         RunFailedError
-            If a run fails. ``study.resume()`` of the newest study continues.
+            If a run fails; the error names the study, which ``resume()`` continues.
         """
         if "run" in self.modules:
             return self._part("run")(plan)
