@@ -53,10 +53,11 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     path = entry["import_path"]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     _show_sources(rank, entry)
+    # A rank that waits for one that has failed is in C++, where no handler runs.
+    rank.end_at_requests_to_stop()
     device, wait_for_others = meet(rank, config)
     here = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
-    rank.end_at_requests_to_stop()
     rank.beat(0, Phase.COMPUTE)
 
     def finish() -> None:
