@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 import threading
-from contextlib import suppress
-from types import ModuleType
 
 import pytest
 
 import nbkit
-from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError, RunFailedError
-from nbkit.launch.accelerate_launcher import _Echo
 from nbkit.store.record import RunState
-from nbkit.worker.accelerated import check_accelerate
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
@@ -118,41 +111,6 @@ def test_its_precision_is_accelerates_default_in_every_process():
     assert run.returns == ["bf16", "bf16"]
 
 
-def not_heard(variable):
-    from accelerate import Accelerator
-
-    # As if the next accelerate read another one.
-    del os.environ[variable]
-    return Accelerator().mixed_precision
-
-
-def test_a_precision_that_accelerate_did_not_take_is_named_in_the_log():
-    nbkit.notebook_launcher(
-        not_heard, (MIXED_PRECISION,), num_processes=1, mixed_precision="bf16"
-    )
-
-    said = nbkit.runs()[0].logs(0, "stderr")
-    assert "called with mixed_precision='bf16', but the Accelerator of acc" in said
-    assert "computed with 'no'; pass" in said
-
-
-def test_processes_that_trained_alone_fail_the_run():
-    with pytest.raises(RunFailedError, match="knew 1 of 2 processes"):
-        nbkit.notebook_launcher(not_heard, (USE_CPU,), num_processes=2)
-
-
-def test_an_accelerate_that_cannot_be_asked_is_named(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "accelerate.state", ModuleType("state"))
-
-    check_accelerate({}, 2)
-    assert capsys.readouterr().err == ""
-    check_accelerate({MIXED_PRECISION: "fp16"}, 2)
-
-    said = capsys.readouterr().err
-    assert "does not say what it has used (module 'state' has no attribute" in said
-    assert "mixed_precision='fp16'" in said
-
-
 def test_a_failing_process_raises_in_the_cell():
     def fail():
         message = f"rank {nbkit.context().rank} is out"
@@ -204,33 +162,6 @@ def test_a_failed_process_is_started_again_where_that_was_asked_for(capsys):
     shown = capsys.readouterr().out
     assert "try 0\n" in shown
     assert "try 1\n" in shown
-
-
-def test_a_character_that_the_terminal_does_not_have_is_replaced(tmp_path):
-    (tmp_path / "stdout").write_text("é ███ 7 %\n", encoding="utf-8")
-    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-
-    assert _Echo(tmp_path / "stdout", terminal).show()
-
-    assert terminal.buffer.getvalue() == b"\xe9 ??? 7 %\n"
-
-
-@pytest.mark.parametrize("end", ["reader", "stream"])
-def test_a_stream_that_is_closed_shows_nothing_and_ends_no_training(end, tmp_path):
-    (tmp_path / "stdout").write_text("step 1\n")
-    reader, writer = os.pipe()
-    stream = os.fdopen(writer, "w")
-    if end == "reader":
-        os.close(reader)
-    else:
-        stream.close()
-
-    assert not _Echo(tmp_path / "stdout", stream).show()
-
-    with suppress(BrokenPipeError):
-        stream.close()
-    if end == "stream":
-        os.close(reader)
 
 
 def _says(kernel, word):
