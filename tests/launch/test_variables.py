@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from nbkit.errors import ConfigError
@@ -31,24 +29,6 @@ def test_ranks_inherit_all_but_what_belongs_to_a_run_around_them(monkeypatch):
 
     assert own.items() <= passed.items()
     assert passed.keys().isdisjoint(of_a_run)
-
-
-def test_a_long_variable_of_this_process_is_refused_by_name(monkeypatch):
-    monkeypatch.setenv("CLASSES", "x" * 200_000)
-
-    with pytest.raises(ConfigError, match=r"os.environ\['CLASSES'\] takes 200,009 byt"):
-        check_environment({})
-
-
-@pytest.mark.parametrize("stack_bytes", [131_072, 65_536 * 4])
-def test_a_small_stack_leaves_room_for_variables(monkeypatch, stack_bytes):
-    """Linux allows 128 KiB whatever `ulimit -s` is."""
-    monkeypatch.setattr(os, "sysconf", lambda _: stack_bytes // 4)
-    monkeypatch.setattr(os, "environ", {"HOME": "/home/me"})
-
-    check_environment({"LR": "0.1"})
-    with pytest.raises(ConfigError, match="and Linux passes on 131,072 at most"):
-        check_environment(dict.fromkeys("ABC", "x" * 50_000))
 
 
 @pytest.mark.parametrize("value", ["1", "0", "True", "false", ""])
