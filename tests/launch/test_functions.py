@@ -166,8 +166,10 @@ def script(tmp_path):
     return path
 
 
-def test_a_script_runs_on_every_rank_with_its_arguments(script, whole_torch):
-    run = launch(script, args=["--rate", 0.5], gpus=2).wait()
+def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
+    run = launch(script, args=["--rate", 0.5], gpus=2)
+    script.write_text("raise SystemExit(7)\n")
+    run.wait()
 
     assert run.logs(1, "stdout") == "neighbour of rank 1: 0.5\n"
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
@@ -176,14 +178,13 @@ def test_a_script_runs_on_every_rank_with_its_arguments(script, whole_torch):
     with pytest.raises(RunError, match="only a function returns"):
         _ = run.returns
 
-
-def test_a_script_runs_as_it_was_at_the_launch(script):
-    run = launch(script, args=["--rate", 0.5])
-    script.write_text("raise SystemExit(7)\n")
-
-    run.wait()
-
-    assert run.logs(0, "stdout") == "neighbour of rank 0: 0.5\n"
+    # torchrun does the same.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    line = ["bash", "-c", run.record["launch"]["torchrun"]]
+    subprocess.run(line, env={**os.environ, "PATH": path}, check=True)
+    copy = nbkit.attach(f"{run.run_id}-torchrun")
+    assert copy.state is RunState.FINISHED
+    assert copy.metrics("log")[0]["values"] == {"rate": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -223,20 +224,6 @@ def test_script_entry_without_suffix(tmp_path, text):
     (tmp_path / "train").write_text(text)
 
     assert entry.script_entry(tmp_path / "train", []).task == "script"
-
-
-def test_torchrun_does_the_same(script):
-    run = launch(script, args=["--rate", 0.25]).wait()
-    bin_folder = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-
-    subprocess.run(
-        ["bash", "-c", run.record["launch"]["torchrun"]], env=environment, check=True
-    )
-
-    copy = nbkit.attach(f"{run.run_id}-torchrun")
-    assert copy.state is RunState.FINISHED
-    assert copy.metrics("log")[0]["values"] == {"rate": 0.25}
 
 
 def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
