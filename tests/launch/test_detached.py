@@ -52,7 +52,8 @@ def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting)
     run = launch(leave_processes, args=(str(tmp_path), how))
     if how == "stopped":
         wait_until(lambda: run.metrics("log"), "a first line")
-        run.stop()
+        run.stop(grace_seconds=600)
+        assert "immediately" in run.cause["message"]
     run.wait(patient(60), raise_on_failure=False)
 
     assert run.state == how

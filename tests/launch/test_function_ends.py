@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import nbkit
-from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState, read_json
 from tests.launch.test_functions import launch
 from tests.notebooks.kernel import running_kernel
@@ -42,23 +41,6 @@ def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
     assert run.state is RunState.STOPPED
     steps = [line["step"] for line in run.metrics("log")]
     assert steps == list(range(len(steps)))
-
-
-def loop_for_ever():
-    while True:
-        nbkit.log({"alive": 1})
-
-
-def test_a_function_that_never_asks_is_stopped_at_once():
-    run = launch(loop_for_ever, stop_grace_seconds=600)
-    wait_until(lambda: run.metrics("log"), "a first line")
-
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert "immediately" in run.cause["message"]
-    assert not processes_of_run(run.paths)
 
 
 def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypatch):
