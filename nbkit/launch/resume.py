@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,39 +48,16 @@ def resume(
             run.config,
             run.paths,
             permit,
-            attempt=attempt.number,
+            attempt=attempt,
             on_owner_exit=owner_exit,
             origins=old.get("origins", {}),
             tags=old.get("tags", {}),
             cwd=_folder_of_code(run, old),
-            confirm=attempt.confirm,
         )
 
 
-@dataclass(frozen=True)
-class HeldAttempt:
-    """An attempt that this process may submit, and no other."""
-
-    paths: RunPaths
-    number: int
-    seen: dict[str, Any] | None
-    """The submission of the attempt before."""
-
-    def confirm(self) -> None:
-        """Look whether it is still so, after whatever took its time."""
-        see_anew(self.paths.logs)
-        numbers = [int(p.name) for p in self.paths.logs.iterdir() if p.name.isdecimal()]
-        if max(numbers) > self.number or read_json(self.paths.submission) != self.seen:
-            message = (
-                f"resuming run {self.paths.run_id} took more than "
-                f"{SUBMITTED_WITHIN_SECONDS:.0f} s, and another process has resumed it "
-                "meanwhile; wait() for it."
-            )
-            raise RunError(message)
-
-
 @contextlib.contextmanager
-def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
+def held_attempt(run: StoredRun) -> Iterator[int]:
     """Hold the next attempt of a run; its number is free again if this fails."""
     paths, number = run.paths, run.attempt + 1
     try:
@@ -97,7 +73,7 @@ def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
         me = ProcessIdentity.of().to_dict()
         holder = {**me, "uid": os.getuid(), "time": utc_now()}
         write_json(paths.resumer(number), holder)
-        yield HeldAttempt(paths, number, read_json(paths.submission))
+        yield number
     except BaseException:
         shutil.rmtree(paths.attempt(number), ignore_errors=True)
         raise

@@ -154,12 +154,3 @@ def _errors(gpu: GpuSample) -> Iterator[Fault]:
         todo = _RESET.format(index=gpu.index)
         text = f"it cannot be read any more ({gpu.error}): see dmesg, then {todo}"
         yield Fault(text, may_pass=False, of_program=False)
-
-
-def kinds(readings: Sequence[Sequence[GpuSample]]) -> dict[str, list[int]]:
-    """Return which GPUs are of which kind, by NVML's index."""
-    found: dict[str, list[int]] = {}
-    for gpu in readings[-1] if readings else ():
-        if gpu.name is not None:
-            found.setdefault(gpu.name, []).append(gpu.index)
-    return found

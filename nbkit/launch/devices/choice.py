@@ -113,9 +113,8 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     """Return the GPUs that a run may get, and what to say of those that are broken."""
     from nbkit.telemetry.nvml import open_nvml
 
-    broken = ""
+    broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        setting = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus, broken = _candidates(open_nvml, setting)
         reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
         if broken and not gpus:
@@ -124,6 +123,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
             message = f"{what}, or set device='cpu'."
             raise DeviceError(message)
     except NvmlUnavailableError as error:
+        _refuse_unknown((), setting, {})
         gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
             message = f"device='auto': {reason} Fix that, or set device='cpu'."
@@ -189,14 +189,16 @@ def _refuse_unknown(
     CUDA would ignore it and all that follow: fewer GPUs, or none, in silence.
     """
     entry = unknown_entry(gpus, setting, parents)
-    if entry is None or not gpus:
+    if entry is None:
         return
     known = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
     broken = "".join(f"; {_told(gpu)}" for gpu in gpus if gpu.error)
+    what = f"there is no GPU {entry} here, but {known} (nvidia-smi -L){broken}"
+    if not gpus:
+        what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
-        f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {entry} here, but {known} "
-        f"(nvidia-smi -L){broken}; correct or unset it (in a notebook: "
-        "os.environ.pop('CUDA_VISIBLE_DEVICES'))."
+        f"CUDA_VISIBLE_DEVICES={setting!r}: {what}; correct or unset it (in a "
+        "notebook: os.environ.pop('CUDA_VISIBLE_DEVICES'))."
     )
     raise DeviceError(message)
 

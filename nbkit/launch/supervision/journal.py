@@ -37,15 +37,7 @@ _FROM_SUBMISSION = (
 
 
 class Journal:
-    """The record and the events of one run, by its only writer.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    submission
-        Who launched it, and how.
-    """
+    """The record and the events of one run, by its only writer."""
 
     def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
         self._paths = paths

@@ -50,26 +50,8 @@ class Node:
 class LocalRanks:
     """Starts ranks as children of this process; watches, signals and ends them.
 
-    Parameters
-    ----------
-    config
-        Of the run.
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    submission
-        How the run was launched: ``device_type``, ``cpus_per_rank`` and ``cwd`` matter.
-    node
-        Which part of the run this machine is.
-    devices
-        UUIDs of the ranks' GPUs, by local rank; None keeps what a scheduler has set.
-    lease_fds
-        Files that keep these held; every rank inherits them.
-    argv
-        The command of every rank; None is the worker with this Python.
-    container_program
-        What takes the ranks into their image; None without one.
+    `devices` are the UUIDs of the ranks' GPUs, by local rank; None keeps what a
+    scheduler has set. Every rank inherits `lease_fds`, which keep them held.
     """
 
     lost: str | None = None
@@ -210,15 +192,7 @@ class LocalRanks:
 
 
 class LocalDevices:
-    """The devices of a run on this machine.
-
-    Parameters
-    ----------
-    place
-        Which ones, leased from the pool.
-    submission
-        How the run was launched.
-    """
+    """The devices of a run on this machine, leased from the pool."""
 
     def __init__(self, place: Place, submission: dict[str, Any]) -> None:
         self._place = place

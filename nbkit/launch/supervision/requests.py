@@ -19,17 +19,7 @@ _OWNER_EXIT = "owner exit"
 
 
 class StopRequests:
-    """Looks for requests to stop; from its making on, SIGTERM is one.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    submission
-        Who launched the run, and what their end means to it.
-    stop_grace_seconds
-        Time for a graceful stop that no user asked for.
-    """
+    """Looks for requests to stop; from its making on, SIGTERM is one."""
 
     def __init__(
         self, paths: RunPaths, submission: dict[str, Any], stop_grace_seconds: float
@@ -76,9 +66,5 @@ def checked_grace(grace_seconds: float) -> float:
 
 def deadline(request: dict[str, Any]) -> datetime.datetime:
     """Return when a request to stop turns to force."""
-    asked = datetime.datetime.fromisoformat(request["time"])
-    try:
-        return asked + datetime.timedelta(seconds=request["grace_seconds"])
-    except (OverflowError, ValueError):
-        # Earlier versions wrote any number: any other request ends the run sooner.
-        return datetime.datetime.max.replace(tzinfo=asked.tzinfo)
+    requested = datetime.datetime.fromisoformat(request["time"])
+    return requested + datetime.timedelta(seconds=request["grace_seconds"])
