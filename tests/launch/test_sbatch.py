@@ -16,7 +16,6 @@ from nbkit.config import SlurmConfig
 from nbkit.launch.slurm.script import (
     sbatch_script,
     srun_argv,
-    srun_environment,
     submission_environment,
 )
 from nbkit.store.paths import RunPaths
@@ -296,28 +295,6 @@ def test_a_node_without_python_or_nbkit_says_so(small, tmp_path, is_there):
     last = ran.stderr.splitlines()[-1]
     assert str(python) in last
     assert ("No module named 'nbkit'" in last) is is_there
-
-
-@pytest.mark.parametrize(
-    "argument",
-    ["--label", "--lab", "-l", "-vl", "-u", "--output=a", "-oa", "-e", "--input=none"],
-)
-def test_arguments_of_srun_that_would_change_what_it_prints_are_refused(argument):
-    with pytest.raises(ValueError, match=f"'{argument}' changes the lines"):
-        SlurmConfig(slurm_srun_args=(argument,))
-
-
-def test_other_arguments_of_srun_are_taken():
-    given = ("--exact", "--label-not", "-Xv", "-c", "2", "--mpi=pmix", "-wn1")
-
-    assert SlurmConfig(slurm_srun_args=given).slurm_srun_args == given
-
-
-def test_variables_of_a_cluster_do_not_change_what_it_prints():
-    kept = {"PATH": "/bin", "SLURM_JOB_ID": "12", "SLURM_CONF": "/etc/slurm.conf"}
-    changing = {"SLURM_LABELIO": "1", "SLURM_EXACT": "1", "SRUN_OUTPUT": "a file"}
-
-    assert srun_environment({**kept, **changing}) == kept
 
 
 def test_arguments_of_srun_come_last_and_so_win(small):

@@ -20,14 +20,13 @@ from tests.waiting import wait_until
 NAMES = ("n1", "n2")
 
 _SRUN = """
-import json, os, sys, time
+import json, sys, time
 from pathlib import Path
 folder = Path(sys.argv[1])
 (folder / "torchrun").mkdir()
-label = "0: " if "SLURM_LABELIO" in os.environ else ""
 for act, *what in json.loads(sys.argv[2]):
     match act:
-        case "say": print(label + what[0], flush=True)
+        case "say": print(what[0], flush=True)
         case "tell":
             file = folder / "torchrun" / what[0]
             file.with_suffix(".new").write_text(json.dumps(what[1]))
@@ -109,10 +108,7 @@ def ends(ranks, count):
     return ended
 
 
-def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(
-    play, monkeypatch
-):
-    monkeypatch.setenv("SLURM_LABELIO", "1")
+def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(play):
     moved = tell(1, beat=[5, int(Phase.COMPUTE), 12, 4])
     ranks, _ = play(
         ("say", "Loading cuda/12.4"),

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes
-from nbkit.launch.slurm.script import srun_environment
 from nbkit.launch.supervision.ranks import RemoteRank
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import read_end
 from nbkit.store.ownership import make_folder, open_to_append
 from nbkit.store.paths import RunPaths
 
+_LESS = {"SLURM_EXACT", "SLURM_EXCLUSIVE"}
+"""Variables by which srun would give nodes less than their job has."""
 _TICK_SECONDS = 0.1
 _LOG_BYTES = 262_144
 _WORDS_SECONDS = 1.0
@@ -78,7 +79,7 @@ class SlurmRanks(ManualRanks):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=srun_environment(os.environ),
+                env={n: text for n, text in os.environ.items() if n not in _LESS},
                 start_new_session=True,
             )
         deadline = time.monotonic() + self.ready_seconds

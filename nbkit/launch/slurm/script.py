@@ -36,16 +36,6 @@ _KEPT_DEFAULTS = {
 }
 """Variables in which users keep their own defaults, by the options they set."""
 
-_OF_A_STEP = {
-    f"{prefix}_{name}"
-    for prefix in ("SLURM", "SRUN")
-    for name in (
-        *("STDINMODE", "STDOUTMODE", "STDERRMODE", "INPUT", "OUTPUT", "ERROR"),
-        *("LABELIO", "UNBUFFEREDIO", "EXACT", "EXCLUSIVE"),
-    )
-}
-"""Variables by which srun would change what it prints, or give nodes less."""
-
 _KEPT_SETTINGS = {
     "SLURM_CLUSTERS",
     "SLURM_CONF",
@@ -128,11 +118,6 @@ def srun_argv(
         python, "nbkit.launch.slurm.node", str(root), str(attempt), str(port)
     )
     return [*argv, *_shell(config), "-c", "\n".join(_body(config, command))]
-
-
-def srun_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun: what it prints has to arrive as it is."""
-    return {name: value for name, value in inherited.items() if name not in _OF_A_STEP}
 
 
 def submission_environment(inherited: Mapping[str, str], script: str) -> dict[str, str]:
