@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from nbkit.telemetry.software import software
 
 @pytest.fixture
 def make(small, tmp_path, monkeypatch):
-    """Return what makes the command of the second node for a run of two ranks."""
+    """Return what makes a run of two ranks on each node; this is the second one."""
     variables = {
         "SLURM_NODEID": "1",
         "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
@@ -31,13 +34,13 @@ def make(small, tmp_path, monkeypatch):
         paths = create_run_folder(small(engine="slurm", gpus=2, nnodes=2, slurm=slurm))
         here = {"device_type": "cpu", "cpus_per_rank": None, "cwd": str(tmp_path)}
         write_json(paths.submission, {**here, "software": wanted or software()})
-        return node_command(paths, 3, "4000")
+        return paths
 
     return making
 
 
 def test_a_node_becomes_its_torchrun_with_the_threads_of_its_ranks(make):
-    argv, environment = make()
+    argv, environment = node_command(make(), 3, "4000")
 
     expected = {"--nnodes=2", "--nproc-per-node=2", "--node-rank=1"}
     expected |= {"--master-addr=10.0.0.1", "--master-port=4000", "--logs-specs=nbkit"}
@@ -49,31 +52,35 @@ def test_a_node_becomes_its_torchrun_with_the_threads_of_its_ranks(make):
 def test_a_node_of_a_run_with_an_image_is_in_it(make, monkeypatch, tmp_path):
     program = tmp_path / "bin" / "apptainer"
     program.parent.mkdir()
-    program.touch(0o755)
+    program.write_text(
+        f"#!{sys.executable}\nimport signal\n"
+        "print(*signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+    )
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
 
-    argv, environment = make(container="/image.sif")
+    paths = make(container="/image.sif")
+    argv, environment = node_command(paths, 3, "4000")
 
     image = argv.index("/image.sif")
     assert argv[:2] == ["apptainer", "exec"]
-    assert argv[image + 1 : image + 5] == [
-        "python",
-        "-P",
-        "-m",
-        "torch.distributed.run",
-    ]
+    assert argv[image + 1 : image + 4] == ["python", "-P", "-m"]
     assert argv[argv.index("--no-python") + 1] == "python"
     assert environment["APPTAINERENV_SLURM_NODEID"] == "1"
+    task = [sys.executable, "-m", "nbkit.launch.slurm.node", str(paths.root), "3", "4"]
+    told = subprocess.run(task, stdout=subprocess.PIPE, text=True, check=True).stdout
+    # SIGTERM waits for the watch of the node.
+    assert int(told) == signal.SIGTERM
 
 
 def test_a_node_that_cannot_take_part_says_why(make, monkeypatch, tmp_path):
     with pytest.raises(DeviceError, match="store must be on a file system that all"):
         node_command(RunPaths(tmp_path / "runs" / "absent"), 0, "1")
     with pytest.raises(LaunchError, match=r"^it has nbkit .*, not 0\.0\.1; use"):
-        make({"nbkit": "0.0.1"})
+        node_command(make({"nbkit": "0.0.1"}), 3, "4000")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LaunchError, match="neither apptainer nor singularity"):
-        make(container="/image.sif")
+        node_command(make(container="/image.sif"), 3, "4000")
 
 
 def test_a_container_gets_the_cache_of_a_built_in_data_set(tmp_path, monkeypatch):
