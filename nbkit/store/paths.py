@@ -17,8 +17,8 @@
         logs/slurm-<job>.log  Slurm, and the supervisor before it has a log
         logs/<attempt>/supervisor.log
         logs/<attempt>/resume.json  who resumes the run, once; the folder is the lock
-        logs/<attempt>/orders.json  the supervisor; only with engine="manual"
-        logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; only with "manual"
+        logs/<attempt>/orders.json  the supervisor; not with engine="local"
+        logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; as above
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
         logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
         logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned (0600)
@@ -265,7 +265,7 @@ class RunPaths:
         return self.attempt(number) / "resume.json"
 
     def orders(self, number: int) -> Path:
-        """Return what the supervisor wants of the ranks that people have started."""
+        """Return what the supervisor wants of the ranks of several hosts."""
         return self.attempt(number) / "orders.json"
 
     def torchrun(self, number: int) -> Path:

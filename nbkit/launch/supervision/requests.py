@@ -31,7 +31,7 @@ class StopRequests:
         if submission["on_owner_exit"] == "stop" and owner.is_here:
             self._owner = owner
         self._terminated_by: str | None = None
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGTERM, lambda *_: self.note_sigterm())
 
     def look(self) -> list[dict[str, Any]]:
         """Return the requests that stand now: ``by`` and ``grace_seconds`` of each."""
@@ -49,7 +49,8 @@ class StopRequests:
             found.append({"by": by, "grace_seconds": grace_seconds})
         return found
 
-    def _on_sigterm(self, number: int, frame: object) -> None:
+    def note_sigterm(self) -> None:
+        """Take SIGTERM for a request to stop."""
         self._terminated_by = "a signal to the supervisor (SIGTERM)"
 
 
