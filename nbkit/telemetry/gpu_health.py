@@ -14,7 +14,7 @@ from nbkit.health import Finding, State, tell
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.visible import unknown_entry, visible
+from nbkit.telemetry.visible_devices import unknown_entry, visible_devices
 
 _What = TypeVar("_What")
 
@@ -177,7 +177,7 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Findi
     # It may name instances of a divided GPU, which are not separate GPUs.
     if setting is None or any(gpu.mig_enabled for gpu in devices):
         return
-    left = visible(devices, setting)
+    left = visible_devices(devices, setting)
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
         found = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "

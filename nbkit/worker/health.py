@@ -27,7 +27,7 @@ from nbkit.telemetry.torch_builds import (
     last_torch,
     needed_branch,
 )
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 from nbkit.worker.compiler import judge_compiler
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _driver_gpus() -> DriverGpus:
         return DriverGpus()  # the machine's own check says why
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     divided = any(gpu.mig_enabled for gpu in devices)
-    gpus: Sequence[GpuDevice] = devices if divided else visible(devices, setting)
+    gpus: Sequence[GpuDevice] = devices if divided else visible_devices(devices, setting)
     capabilities = tuple(one.compute_capability or "" for one in gpus)
     uuids = tuple(str(gpu.uuid) for gpu in gpus)
     known = tuple(filter(None, capabilities))

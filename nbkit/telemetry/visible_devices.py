@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _HIDING = ("", "-1", "NoDevFiles", "none", "void")
 
 
-def visible(
+def visible_devices(
     gpus: Sequence[GpuDevice],
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
@@ -52,7 +52,7 @@ def unknown_entry(
     for part in (part.strip() for part in (setting or "").split(",")):
         if part in _HIDING:
             return None
-        if not visible(gpus, part, mig_parents):
+        if not visible_devices(gpus, part, mig_parents):
             return part
     return None
 
