@@ -23,7 +23,6 @@ from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.torch_builds import (
     TorchBuild,
     covers,
-    driver_branch,
     last_torch,
     needed_branch,
 )
@@ -55,7 +54,7 @@ class DriverGpus:
     @property
     def torch(self) -> TorchBuild | None:
         """The newest torch of the package index that runs here; None if none does."""
-        branch = None if self.version is None else driver_branch(self.version)
+        branch = None if self.version is None else _major(self.version)
         return last_torch([_pair(one) for one in self.capabilities], branch)
 
     @property
