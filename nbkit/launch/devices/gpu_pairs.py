@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import DeviceError, NvmlUnavailableError
-from nbkit.health import Finding, tell
+from nbkit.health import CheckResult, tell
 from nbkit.launch.devices.choice import Candidate, visible_gpus
 from nbkit.launch.devices.pool import Claim, Lease, Waiting
 from nbkit.telemetry.cuda_errors import cuda_advice
@@ -46,12 +46,12 @@ _ENDED = "the process of one ended"
 _IS_P2P = "export NCCL_P2P_DISABLE=1 trains until it is fixed"
 
 
-def findings(deadline: float) -> Iterator[Finding]:
+def findings(deadline: float) -> Iterator[CheckResult]:
     """Yield what is found."""
     try:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
-            yield Finding(_WHAT, "info", _no_pair(len(gpus)))
+            yield CheckResult(_WHAT, "info", _no_pair(len(gpus)))
             return
         yield shared_memory(len(gpus))
         with ExitStack() as stack:
@@ -62,18 +62,18 @@ def findings(deadline: float) -> Iterator[Finding]:
                     free.append(gpu)
                     descriptors += lease.descriptors
                 else:
-                    yield Finding(gpu.label, "info", f"not checked: {lease}")
+                    yield CheckResult(gpu.label, "info", f"not checked: {lease}")
             if len(free) < 2:
                 found = f"{len(free)} of {len(gpus)} GPUs free: no pair to check"
                 remedy = "run it again when no one trains here: nbkit monitor"
-                yield Finding(_WHAT, "info", found, remedy)
+                yield CheckResult(_WHAT, "info", found, remedy)
                 return
             rows = _check(free, descriptors, deadline)
             yield from judge_pairs(list(rows), free, _paths(nvml))
             yield from _heard(nvml)
             yield from _redirected(nvml)
     except (DeviceError, NvmlUnavailableError) as error:
-        yield Finding(_WHAT, "failure", str(error), "nbkit doctor says more")
+        yield CheckResult(_WHAT, "failure", str(error), "nbkit doctor says more")
 
 
 def _no_pair(count: int) -> str:
@@ -156,7 +156,7 @@ def judge_pairs(
     rows: Sequence[dict[str, Any]],
     gpus: Sequence[Candidate],
     paths: dict[tuple[str, str], str | None],
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Yield what pairs of GPUs did, and what is at fault where they did not."""
     told = {
         (tuple(row["pair"]), row["without_p2p"]): row for row in rows if "pair" in row
@@ -174,31 +174,31 @@ def judge_pairs(
             again = told.get((pair, True))
             remedy = _remedy(row["error"], again, path)
             what = named([_number(gpus[place]) for place in pair])
-            yield Finding(what, "failure", f"{_WHAT}: {row['error']}", remedy)
+            yield CheckResult(what, "failure", f"{_WHAT}: {row['error']}", remedy)
     for row in rows:
         if "gpu" in row:
             advice = cuda_advice(row["error"])
             remedy = advice.text if advice else "run nvidia-smi, which may say more"
-            yield Finding(gpus[row["gpu"]].label, "failure", row["error"], remedy)
+            yield CheckResult(gpus[row["gpu"]].label, "failure", row["error"], remedy)
         elif "broken" in row:
             remedy = "nbkit doctor says whether torch works here"
-            yield Finding(_WHAT, "failure", row["broken"], remedy)
+            yield CheckResult(_WHAT, "failure", row["broken"], remedy)
         elif "not_reached" in row or "late" in row:
             found = row.get("late") or f"{len(row['not_reached'])} pairs not checked"
             remedy = "nbkit doctor --gpus --limit 60"
-            yield Finding(_WHAT, "warning", found, remedy)
+            yield CheckResult(_WHAT, "warning", found, remedy)
 
 
-def _speeds(speeds: dict[Any, float], gpus: Sequence[Candidate]) -> Finding:
+def _speeds(speeds: dict[Any, float], gpus: Sequence[Candidate]) -> CheckResult:
     """Say how fast the pairs are that work; one that is far slower is a warning."""
     slow, fast = min(speeds, key=speeds.__getitem__), max(speeds.values())
     count = "1 pair works" if len(speeds) == 1 else f"{len(speeds)} pairs work"
     found = f"{count}, at {speeds[slow] / 1e9:.1f} to {fast / 1e9:.1f} GB/s"
     if speeds[slow] >= _SLOW * fast:
-        return Finding(_WHAT, "ok", found)
+        return CheckResult(_WHAT, "ok", found)
     who = named([_number(gpus[place]) for place in slow])
     found += f", {who} slowest"
-    return Finding(_WHAT, "info", found, "nvidia-smi topo -m shows how they are wired")
+    return CheckResult(_WHAT, "info", found, "nvidia-smi topo -m shows how they are wired")
 
 
 def _remedy(said: str, again: dict[str, Any] | None, path: str | None) -> str:
@@ -243,20 +243,20 @@ def _paths(nvml: Nvml) -> dict[tuple[str, str], str | None]:
     }
 
 
-def _heard(nvml: Nvml) -> Iterator[Finding]:
+def _heard(nvml: Nvml) -> Iterator[CheckResult]:
     """Yield the errors that the driver reported meanwhile."""
     for sample in nvml.read():
         if sample.error is not None:
             remedy = "look for an Xid message (sudo dmesg | grep Xid), then reboot"
             found = f"lost meanwhile ({sample.error})"
-            yield Finding(f"GPU {sample.index}", "failure", found, remedy)
+            yield CheckResult(f"GPU {sample.index}", "failure", found, remedy)
         elif sample.xid is not None:
             remedy = f"sudo nvidia-smi --gpu-reset -i {sample.index}, while it is idle"
             found = f"Xid {sample.xid.code} during the check"
-            yield Finding(f"GPU {sample.index}", "failure", found, remedy)
+            yield CheckResult(f"GPU {sample.index}", "failure", found, remedy)
 
 
-def _redirected(nvml: Nvml) -> Iterator[Finding]:
+def _redirected(nvml: Nvml) -> Iterator[CheckResult]:
     """Say whether the IOMMU stands between GPUs that talk over PCIe."""
     words = {word for row in nvml.topology() for word in row}
     if words <= {"X", "NVLINK"}:
@@ -267,7 +267,7 @@ def _redirected(nvml: Nvml) -> Iterator[Finding]:
         found = f"translates what {named(indices)} sends: peer-to-peer over PCIe is "
         found += "slow, or hangs"
         remedy = "add iommu=pt to the kernel's command line, and reboot"
-        yield Finding("IOMMU", "warning", found, remedy)
+        yield CheckResult("IOMMU", "warning", found, remedy)
 
 
 def _is_translated(bus_id: str) -> bool:
