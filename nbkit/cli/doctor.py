@@ -115,7 +115,7 @@ def doctor_of_gpus(
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
     checks = [
         ("GPUs", ["nbkit.telemetry.gpu_health"]),
-        ("Pairs of GPUs", ["nbkit.launch.devices.gpu_pairs", f"--deadline={deadline}"]),
+        ("GPUs together", ["nbkit.launch.gpu_health", f"--deadline={deadline}"]),
     ]
     yield from _results(checks, limit_seconds)
 
