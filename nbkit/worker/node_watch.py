@@ -35,7 +35,7 @@ from nbkit.store.processes import ProcessIdentity, hostname, kill_session, print
 from nbkit.store.record import read_json, write_json
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 
 _TELL_SECONDS = 1.0
 _SEARCH_SECONDS = 0.05
@@ -302,7 +302,9 @@ def _first_gpus(count: int) -> list[str] | None:
 
     try:
         with open_nvml() as nvml:
-            gpus = visible(nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            gpus = visible_devices(
+                nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES")
+            )
     except NvmlUnavailableError:
         return None
     return [str(gpu.uuid) for gpu in gpus[:count]] or None

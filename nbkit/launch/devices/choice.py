@@ -14,7 +14,11 @@ from nbkit.launch.devices.claims import leases
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
-from nbkit.telemetry.visible import unknown_entry, visible, visible_instances
+from nbkit.telemetry.visible_devices import (
+    unknown_entry,
+    visible_devices,
+    visible_instances,
+)
 
 if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
@@ -163,7 +167,7 @@ def _candidates(
     instances = {str(sample.uuid): _instances(sample) for sample in samples}
     parents = _parents(instances)
     _refuse_unknown(gpus, setting, parents)
-    broken = _broken(visible(gpus, setting, parents), instances)
+    broken = _broken(visible_devices(gpus, setting, parents), instances)
     return visible_candidates(gpus, instances, setting), broken
 
 
@@ -222,7 +226,7 @@ def visible_candidates(
     MIG instances are given by the UUID of the GPU that contains them.
     """
     left: list[Candidate] = []
-    for gpu in visible(gpus, setting, _parents(instances)):
+    for gpu in visible_devices(gpus, setting, _parents(instances)):
         uuid = str(gpu.uuid)
         if gpu.error or gpu.uuid is None:
             continue

@@ -30,8 +30,8 @@ _KILL_SECONDS = 10.0
 class LocalRanks:
     """Starts ranks as children of this process; watches, signals and ends them.
 
-    `devices` are the UUIDs of the ranks' GPUs, by local rank; None keeps what a
-    scheduler has set. Every rank inherits `lease_fds`, which keep them held.
+    `devices` are the UUIDs of the ranks' GPUs, by local rank. Every rank inherits
+    `lease_fds`, which keep them held.
     """
 
     lost: str | None = None

@@ -14,7 +14,7 @@ _HIDING = ("", "-1", "NoDevFiles", "none", "void")
 _NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
-def visible(
+def visible_devices(
     gpus: Sequence[GpuDevice],
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
@@ -57,7 +57,7 @@ def unknown_entry(
             return None
         if not gpus and _NAME.fullmatch(part):
             continue
-        if not visible(gpus, part, mig_parents):
+        if not visible_devices(gpus, part, mig_parents):
             return part
     return None
 
