@@ -8,7 +8,6 @@ import hashlib
 import os
 import stat
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -145,15 +144,14 @@ class Listing:
         stamp.update(os.fsencode(self.root.resolve()))
         if self.rule is not None:
             stamp.update(b"\0" + self.rule.encode() + b"\0")
-        total_bytes, numbers = 0, array("q")
+        total_bytes = 0
         try:
             with ThreadPoolExecutor(_STAT_THREADS) as pool:
                 # The results come in the order of the tasks.
-                for lines, times, size, more in pool.map(self._stat, tasks):
+                for lines, times, size in pool.map(self._stat, tasks):
                     contents.update(lines)
                     stamp.update(lines + times)
                     total_bytes += size
-                    numbers.extend(more)
             for name in self.described_by:
                 # Another label may have the same length: here the content counts.
                 content = hashlib.sha256(read_file(self.root / name, None)).digest()
@@ -176,12 +174,11 @@ class Listing:
             total_bytes,
             contents.hexdigest(),
             stamp.hexdigest(),
-            numbers,
         )
 
-    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int, list[int]]:
-        """Return lines of paths and sizes, the files' times, bytes and numbers."""
-        lines, times, total_bytes, numbers = [], [], 0, []
+    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int]:
+        """Return lines of paths and sizes, the files' times, and their bytes."""
+        lines, times, total_bytes = [], [], 0
         for name in names:
             try:
                 found = (self.root / name).stat()
@@ -190,7 +187,6 @@ class Listing:
                     raise
                 # It is skipped when the images are looked at.
                 lines.append(os.fsencode(name) + b"\0link\n")
-                numbers.append(0)
                 continue
             if not stat.S_ISREG(found.st_mode):
                 message = (
@@ -201,8 +197,7 @@ class Listing:
             lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
             times.append(f"{found.st_mtime_ns}\n".encode())
             total_bytes += found.st_size
-            numbers.append(_number(found))
-        return b"".join(lines), b"".join(times), total_bytes, numbers
+        return b"".join(lines), b"".join(times), total_bytes
 
     def splits(self) -> Iterator[tuple[str, Sequence[Sample]]]:
         """Yield ``train`` and ``evaluation`` with their images."""
@@ -230,15 +225,6 @@ class Listing:
                 for sample in samples
             ),
         )
-
-
-def _number(found: os.stat_result) -> int:
-    """Return what two paths have in common if they are one file; 0 if unknown."""
-    if not found.st_ino:
-        return 0
-    # Some file systems number several files alike.
-    times = found.st_mtime_ns, found.st_ctime_ns
-    return hash((found.st_dev, found.st_ino, found.st_size, times))
 
 
 def alike_classes(classes: Sequence[str]) -> list[str]:
@@ -281,8 +267,6 @@ class Fingerprint:
     stamp: str
     """As ``sha256``, with the place and the files' times: it changes as soon as a
     file is written."""
-    file_numbers: Sequence[int] = field(default=(), repr=False, compare=False)
-    """For each file, what it has in common with another path of the same file."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for a record; the others mean nothing elsewhere."""

@@ -25,7 +25,6 @@ from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
 from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.rgb import decoder_version
-from nbkit.datasets.same_files import SameFiles, same_files
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
@@ -81,9 +80,6 @@ class Manifest:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """How many files are not part of the data, by their suffix; of a manifest in the
     store, those in packed files alone."""
-    same_files: SameFiles = field(default_factory=SameFiles)
-    """Of a manifest in the store, those in packed files alone."""
-
     notes: Sequence[str] = ()
     """What else to say of how the data are read; none of a manifest in the store."""
 
@@ -114,7 +110,6 @@ def write_manifest(
     """Decode every image of a listing once and write down which can be read."""
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
-    not_used: set[tuple[int | None, str]] = set()
     counts = {"train": 0, "evaluation": 0}
     deep, coarse = 0, list[str]()
     reader = _Reader(listing)
@@ -136,7 +131,6 @@ def write_manifest(
                     if isinstance(looked, str):
                         left_out = Unreadable(sample.name, split, looked)
                         unreadable.append(asdict(left_out))
-                        not_used.add((sample.shard, sample.name))
                     else:
                         counts[split] += 1
                         assert looked.decoding is not None
@@ -165,8 +159,6 @@ def write_manifest(
         # Files beside images or shards come and go: each run counts them itself.
         "passed_over_inside": most_frequent(listing.contents.passed_over),
     }
-    if listing.shards:
-        header["same_files_inside"] = asdict(same_files(listing, (), not_used))
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     )
@@ -219,9 +211,6 @@ def read_manifest(path: Path) -> Manifest:
         [Unreadable(**entry) for entry in header["unreadable"]],
         deep,
         inside,
-        SameFiles.from_dict(header["same_files_inside"])
-        if "same_files_inside" in header
-        else SameFiles(),
     )
 
 

@@ -30,7 +30,6 @@ from nbkit.datasets.shards import (
     use_of,
 )
 from nbkit.datasets.splits import EVALUATION, splits_in
-from nbkit.datasets.when_packed import NOTE, WhenPacked
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import read_file
@@ -128,10 +127,9 @@ def list_packed(
         broken = check_splits(root, has_validation=has_validation)
         use = use_of(root, there)
         shards = [shard for shard in there if use[shard]]
-        check_links(root, root, (DESCRIPTION, _COUNTS, NOTE).__contains__)
+        check_links(root, root, (DESCRIPTION, _COUNTS).__contains__)
         unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
         unused += shards_elsewhere(root, is_shard) + shards_missing(shards) + broken
-        unused += Counter(WhenPacked.read(root).left_out)
         described_by = [DESCRIPTION]
         if beside is not None:
             described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]

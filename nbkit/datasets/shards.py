@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.datasets.folders import files_below, names_in
-from nbkit.datasets.instead import HEAD_BYTES, instead_of
 from nbkit.datasets.listing import is_one_by_link, leads_nowhere
 from nbkit.datasets.passed_over import COMPRESSED, kind_of
 from nbkit.datasets.samples import Pieces
@@ -41,9 +40,8 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
     """Return the error of a shard that is not as its format wants it."""
     if offset == 0:
         with suppress(OSError), open_regular(path) as file:
-            instead = instead_of(file.read(HEAD_BYTES))
-            if instead is not None:
-                return ConfigError(f"{path} is {instead}.")
+            # A pointer of Git LFS, a web page or a compressed file says so itself.
+            what += f"; the file begins with {file.read(_BEGINNING_BYTES)!r}"
     return ConfigError(
         f"{path} is damaged at byte {offset:,}: {what}; copy it again, or pack the "
         "images again."

@@ -284,27 +284,6 @@ def test_counts_that_cannot_be_read_are_named(folder, packed, text):
         find(str(target)).read()
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
-        "",
-        "[1]",
-        '{"left_out": {"*.gif": []}, "same_files": {}}',
-        '{"left_out": {"*.gif": Infinity}, "same_files": {}}',
-        '{"left_out": {}, "same_files": {"count": 1, "relabelled": 0}}',
-    ],
-)
-def test_a_note_of_what_was_left_out_that_cannot_be_read_is_named(folder, packed, note):
-    (folder / "train" / "apple" / "1.gif").write_bytes(b"")
-    target = packed(folder, "tfrecord")
-    path = target / "dataset-when-packed.json"
-    assert json.loads(path.read_text())["left_out"] == {"*.gif": 1}
-    path.write_text(note)
-
-    with pytest.raises(ConfigError, match=r"when-packed\.json does not say .*remove"):
-        find(str(target))
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_pack_is_told_by_its_files_before_anybody_reads_them(folder, packed, format):
     target = packed(folder, format)

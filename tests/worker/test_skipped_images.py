@@ -213,45 +213,6 @@ def test_files_that_are_passed_over_are_counted_for_each_run(
     assert counted("third") == before
 
 
-@pytest.mark.parametrize("format", ["webdataset", "recordio", "tfrecord"])
-def test_what_packing_left_out_is_counted_by_every_run_on_the_pack(
-    flat, tmp_path, new_run, capsys, format
-):
-    for name in ("1.gif", "2.gif", "README"):
-        (flat / "class 01" / name).write_bytes(b"")
-    pack(flat, tmp_path / "first", format)
-    pack(tmp_path / "first", tmp_path / "second", format)
-    said = "2 *.gif left out when packed, 1 with no suffix left out when packed"
-    assert f"not part of the data: 3 files ({said})\n" in capsys.readouterr().out
-
-    for name in ("first", "second"):
-        config = config_of(tmp_path / name)
-        manifest = source.prepare(config, new_run(name))
-
-        assert f"data: 3 files are skipped: {said}\n" in capsys.readouterr().out
-        assert source.describe(config, manifest)["passed_over"]["count"] == 3
-
-
-def test_images_that_were_one_file_when_packed_are_counted_by_every_run_on_the_pack(
-    flat, tmp_path, new_run, capsys
-):
-    os.link(flat / "class 01" / "0.JPEG", flat / "class 02" / "9.JPEG")
-    said = (
-        "1 image is the same file as another, by a link, with another label: "
-        "class 01/0.JPEG and class 02/9.JPEG\n"
-    )
-    pack(flat, tmp_path / "first", "webdataset")
-    assert said in capsys.readouterr().out
-    pack(tmp_path / "first", tmp_path / "second", "recordio")
-    assert said in capsys.readouterr().out
-
-    for name in ("first", "second"):
-        manifest = source.prepare(config_of(tmp_path / name), new_run(name))
-
-        assert f"data: {said}" in capsys.readouterr().out
-        assert manifest.same_files.relabelled == 1
-
-
 def test_classes_without_a_training_image_are_counted(tmp_path, flat, new_run, capsys):
     image = (flat / "class 00" / "0.JPEG").read_bytes()
     names_and_data = [("1.jpg", image), ("1.cls", b"0"), ("2.jpg", image)]
