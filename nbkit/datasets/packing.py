@@ -9,14 +9,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
-from nbkit.datasets.packed import Description, write_counts
-from nbkit.datasets.passed_over import counted, in_words
+from nbkit.datasets.packed import Description
+from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import Sample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
@@ -96,7 +95,7 @@ def pack(
     """
     folder = expanded(folder, "folder")
     if folder.is_symlink():
-        folder = _led_to(folder)  # nothing can be renamed to a link's name
+        folder = folder.resolve()  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
     listing = find(
         str(data), missing_labels=missing_labels, uncertain_labels=uncertain_labels
@@ -125,18 +124,6 @@ def pack(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _led_to(link: Path) -> Path:
-    """Return where a link leads."""
-    with suppress(RuntimeError):  # up to Python 3.12
-        folder = link.resolve()
-        if not folder.is_symlink():
-            return folder
-    message = (
-        f"folder={str(link)!r} is a link to itself; remove it, or name another folder."
-    )
-    raise ConfigError(message)
 
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
@@ -219,26 +206,19 @@ def _write(
             shards = _Shards(listing, folder, format, split, shard_bytes)
             try:
                 for number, sample in numbered:
-                    shards.add(sample, _read(listing, images, number, sample))
+                    shards.add(sample, _read(images, number, sample))
                     done += 1
                     on_progress(done, total)
             finally:
                 shards.close()
     finally:
         images.close()
-    Description(listing.classes, listing.is_multi_label).write(folder)
-    write_counts(folder, {split: len(samples) for split, samples in listing.splits()})
+    counts = {split: len(samples) for split, samples in listing.splits()}
+    Description(listing.classes, listing.is_multi_label, counts).write(folder)
 
 
-def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:
+def _read(images: Samples, number: int, sample: Sample) -> bytes:
     try:
-        if damage := listing.damage(sample):
-            # Its own pack would have the right checksum for what is wrong.
-            message = (
-                f"{images.place(number)} cannot be packed ({damage}); copy the packed "
-                "file again."
-            )
-            raise ConfigError(message)
         data = images.read(number)
     except StoreError as error:
         message = f"{images.place(number)} cannot be packed: {error}"
@@ -313,7 +293,7 @@ def _print_notes(listing: Listing) -> None:
     """Print what a person may not expect, and what is not part of the pack."""
     notes = [*listing.notes, *alike_classes(listing.classes)]
     if skipped := listing.passed_over:
-        what = f"{counted(skipped)} ({in_words(skipped)})"
+        what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
         notes.append(f"not packed, as not part of the data: {what}")
     lines = (f"{visible(note)}\n" for note in notes)
     sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)

@@ -18,7 +18,6 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 from PIL import __version__ as _pillow_version
 
-
 # Pillow decodes these by itself. They are asked in Pillow's own order.
 _FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "PPM", "PNG", "AVIF", "BLP", "CUR", "PCX", "DCX"),

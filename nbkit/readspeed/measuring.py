@@ -115,7 +115,7 @@ class ReadSpeed:
     @property
     def engine_in_words(self) -> str:
         """The engine, and whether it may be slower than the storage."""
-        most = max(one.operations_per_second for one in self.readings)
+        most = max(reading.operations_per_second for reading in self.readings)
         is_slow = self.engine == _OWN_READER and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (

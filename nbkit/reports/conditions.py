@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbkit.datasets.passed_over import counted, in_words
+from nbkit.datasets.passed_over import in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.plural import plural
@@ -128,7 +128,8 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
-        lines.append(f"Passed over: {counted(passed_over['kinds'])} ({kinds}).")
+        files = plural(passed_over["count"], "file")
+        lines.append(f"Passed over: {files} ({kinds}).")
     return lines
 
 

@@ -13,7 +13,6 @@ import functools
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from nbkit.datasets.manifest import (
     read_manifest,
     write_manifest,
 )
-from nbkit.datasets.passed_over import counted, in_words, most_frequent
+from nbkit.datasets.passed_over import in_words, most_frequent
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
@@ -173,11 +172,10 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
 
 def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     """Return a manifest with what comes and goes: notes, and files beside the data."""
-    counts = Counter(manifest.passed_over) + Counter(listing.beside)
     return replace(
         manifest,
         notes=(*listing.notes, *alike_classes(manifest.classes)),
-        passed_over=most_frequent(counts),
+        passed_over=listing.passed_over,
     )
 
 
@@ -255,8 +253,7 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{count:,} unreadable {what} left out: {reasons}"
     if count := sum(manifest.passed_over.values()):
         are = "is" if count == 1 else "are"
-        what = counted(manifest.passed_over)
-        yield f"{what} {are} skipped: {in_words(manifest.passed_over)}"
+        yield f"{plural(count, 'file')} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
         one, many = "class", "classes"
