@@ -220,8 +220,10 @@ def _check_variants(
     hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
     if alike and base == root:
         problem = f"the class folders {_few(alike)} {hold}"
+        # Images beside their masks are no classes either.
+        deeper = [] if splits_among(sorted(shared)) else [_level(base / alike[0])]
         how = (
-            f"{_name_one([_level(base / alike[0])])}put the images of a class into one "
+            f"{_name_one(deeper)}put the images of a class into one "
             "folder, or all these folders into train/ if they are classes"
         )
         raise _unclear(root, problem, how)
