@@ -99,7 +99,6 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
-        "same_files": {"count": 4, "relabelled": 1, "first": ["a/b.jpg", "c/d.jpg"]},
         "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
         "num_classes": 6,
         "classes_without_training_images": 4,
@@ -120,7 +119,6 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "  greyscale images   15 of more than 8 bits, shown in 8; 7 of them in 16 "
         "levels or fewer (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
-        "  linked images      4 (1 with another label): a/b.jpg and c/d.jpg",
         "",
         "Unreadable images:",
         r"  a/0\x1b.jpg   reason 0",
