@@ -11,8 +11,8 @@ Reading a bundle is `nbkit.store.bundle_import`'s.
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import io
 import os
 import stat
 import tempfile
@@ -26,9 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.packages import version
-from nbkit.reading import expanded
+from nbkit.reading import expanded, open_regular
 from nbkit.store.bundle_files import ODD, files_of_run
-from nbkit.store.bundle_secrets import open_own, warn_of_secrets, without_arguments
 from nbkit.store.paths import (
     ID_PATTERN,
     RunPaths,
@@ -38,6 +37,7 @@ from nbkit.store.paths import (
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
+from nbkit.store.redaction import may_hold_secret
 from nbkit.store.signs import SILENT_SECONDS
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import encodable, visible
@@ -45,6 +45,9 @@ from nbkit.visible import encodable, visible
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
+_MOST_SCANNED_BYTES = 1 << 20
+"""Of one file: no source is longer, and of a log the beginning has to do."""
+_MOST_NAMED = 10
 
 
 class _Part(BaseModel):
@@ -185,7 +188,7 @@ def export(
             "folder that is there, in which you may write, and on a disk with space."
         )
         raise StoreError(message) from error
-    warn_of_secrets(kept)
+    _warn_of_secrets(kept)
     _warn_of_odd_files(left_out)
     return target
 
@@ -297,6 +300,25 @@ def _is_executed(study: StudyPaths, executor: ProcessIdentity) -> bool:
     return False
 
 
+def _warn_of_secrets(files: list[Path]) -> None:
+    """Warn of exported files that seem to hold secrets."""
+    suspects = []
+    for path in files:
+        if path.suffix != ".pkl":
+            with _open_own(path) as file:
+                text = file.read(_MOST_SCANNED_BYTES).decode(errors="replace")
+            if may_hold_secret(text):
+                suspects.append(visible(str(path)))
+    if not suspects:
+        return
+    named = [*suspects[:_MOST_NAMED], *(["and more"] if suspects[_MOST_NAMED:] else [])]
+    message = (
+        "the bundle may contain secrets, in sources, diffs or printed output, which "
+        f"are exported unchanged: {'; '.join(named)}. Check these before you share it."
+    )
+    warnings.warn(message, stacklevel=3)
+
+
 def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
     if odd := [one for one in left_out if one.why in ODD]:
         message = (
@@ -328,11 +350,10 @@ def _fill(
             if without is not None and without in (path, *path.parents):
                 continue
             place = f"runs/{root.name}/{name}"
-            content = None
-            if why is None and not include_arguments:
-                why, content = without_arguments(path, paths)
+            if not include_arguments and path in (paths.private, paths.entry_pickle):
+                why = "include_arguments=False"
             if why is None:
-                files[place] = _add(archive, place, path, content)
+                files[place] = _add(archive, place, path)
                 if not {paths.code, paths.logs}.isdisjoint(path.parents):
                     kept.append(path)
             else:
@@ -355,25 +376,34 @@ def _fill(
     return kept
 
 
-def _add(
-    archive: zipfile.ZipFile, place: str, path: Path, content: bytes | None = None
-) -> BundledFile:
-    """Add a file, or other content under its name."""
+def _add(archive: zipfile.ZipFile, place: str, path: Path) -> BundledFile:
     info = zipfile.ZipInfo(place)
     # Checkpoints hardly become smaller, and take long to.
     packed = "/checkpoints/" not in place
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
-    with open_own(path) as file:
+    with _open_own(path) as file:
         status = os.fstat(file.fileno())
         # Of the mode only whether its owner may execute it, where unzip reads it too.
         mode = stat.S_IFREG | 0o600 | (status.st_mode & stat.S_IXUSR)
         info.external_attr = mode << 16
-        source = file if content is None else io.BytesIO(content)
         with archive.open(info, "w", force_zip64=True) as target:
-            length, sha256 = digest(source, target)  # pyright: ignore[reportArgumentType]
+            length, sha256 = digest(file, target)  # pyright: ignore[reportArgumentType]
     return BundledFile(
         bytes=length,
         sha256=sha256,
         modified_ns=status.st_mtime_ns,
         private=not status.st_mode & 0o077,
     )
+
+
+def _open_own(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except StoreError as error:
+        if error.errno != errno.EACCES:
+            raise
+        message = (
+            f"{path} may be read by its owner alone (uid {path.stat().st_uid}, and you "
+            f"are {os.geteuid()}); let its owner export the run."
+        )
+        raise StoreError(message) from error
