@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -14,7 +13,7 @@ import pytest
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.errors import ConfigError, RunError
 from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run import Run
 from nbkit.store.record import write_json
@@ -60,7 +59,7 @@ def trap(tmp_path):
     return pickle.dumps(Attack(os.mkdir, str(made))), made
 
 
-def test_a_bundles_function_is_not_executed_by_resume(bring, trap):
+def test_resume_executes_no_function_of_a_bundle(bring, trap):
     pickled, executed = trap
     run = write_run(task="function")
     run.paths.entry_pickle.write_bytes(pickled)
@@ -74,7 +73,7 @@ def test_a_bundles_function_is_not_executed_by_resume(bring, trap):
     assert sorted(run.paths.root.rglob("*")) == before
 
 
-def test_a_bundles_function_is_not_executed_by_reproduce(bring, trap):
+def test_reproduce_executes_no_function_of_a_bundle(bring, trap):
     pickled, executed = trap
     run = write_run("finished", task="function")
     run.paths.entry_pickle.write_bytes(pickled)
@@ -84,7 +83,7 @@ def test_a_bundles_function_is_not_executed_by_reproduce(bring, trap):
         nbkit.reproduce(run, progress=False)
 
     assert not executed.exists()
-    assert [one.run_id for one in nbkit.runs()] == [run.run_id]
+    assert [kept.run_id for kept in nbkit.runs()] == [run.run_id]
 
 
 def _returned(run: Run, pickled: bytes) -> None:
@@ -93,7 +92,7 @@ def _returned(run: Run, pickled: bytes) -> None:
     file.write_bytes(pickled)
 
 
-def test_what_a_bundles_function_returned_is_not_loaded(bring, trap):
+def test_returns_loads_nothing_of_a_bundle(bring, trap):
     pickled, executed = trap
     run = write_run("finished", task="function")
     _returned(run, pickled)
@@ -116,7 +115,7 @@ def test_who_trusts_a_bundle_is_told_before_anything_is_loaded(bring, capsys):
 
     told, _, after = capsys.readouterr().out.partition("now it is loaded")
     assert f"run {run.run_id}: it was imported from host" in told
-    assert "returned.pkl, sha256 " in told
+    assert "returned.pkl'\n" in told
     assert after == "\n"
 
 
@@ -275,8 +274,7 @@ def test_the_script_that_is_told_is_the_one_that_would_be_executed(bring, capsys
 
     permit_run(run.paths, trust=True)
 
-    sha256 = hashlib.sha256(b"evil").hexdigest()
-    told = f"{run.paths.source}/modules/evil.py, sha256 {sha256}"
+    told = f"{run.paths.source}/modules/evil.py"
     assert told in capsys.readouterr().out
 
 
@@ -301,14 +299,10 @@ def _kept(run: Run) -> dict[str, Path]:
         "code": run.paths.code,
         "entry.pkl": run.paths.entry_pickle,
         "checkpoints": run.paths.checkpoints,
-        "a checkpoint": run.paths.checkpoints / "step_00000005" / "complete.json",
     }
 
 
-KEPT = [
-    *("folder", "config.json", "submission.json", "code", "entry.pkl"),
-    *("checkpoints", "a checkpoint"),
-]
+KEPT = ["folder", "config.json", "submission.json", "code", "entry.pkl", "checkpoints"]
 
 
 @pytest.mark.parametrize("kept", KEPT)
@@ -316,7 +310,7 @@ def test_another_users_file_is_not_executed(kept):
     run = write_run(task="function", engine="not_installed")
     os.chown(_kept(run)[kept], 12_345, -1)
 
-    words = r"belongs to uid 12345, and this is uid \d+;.*only its owner can continue"
+    words = r"belongs to uid 12345, and this is uid \d+;.*let its owner continue it"
     with pytest.raises(RunError, match=words):
         run.resume()
     with pytest.raises(RunError, match="belongs to uid 12345"):
@@ -389,12 +383,3 @@ def test_another_users_study_starts_nothing(kept):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []
-
-
-def test_a_file_that_cannot_be_read_is_named_to_who_trusts_it():
-    run = write_run(task="function")
-    run.paths.entry_pickle.unlink()
-    run.paths.entry_pickle.mkdir()
-
-    with pytest.raises(StoreError, match=r"entry\.pkl cannot be read \(not a reg"):
-        run.resume(trust=True)
