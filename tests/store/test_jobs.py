@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.store import jobs, shared_answers
+from nbkit.store import cache, jobs
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
@@ -44,7 +44,7 @@ def clock(monkeypatch):
     clock = SimpleNamespace(
         monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
     )
-    for module in (jobs, shared_answers):
+    for module in (jobs, cache):
         monkeypatch.setattr(module, "time", clock)
     return now
 
