@@ -16,7 +16,6 @@ import hashlib
 import os
 import stat
 import tempfile
-import time
 import warnings
 import zipfile
 from pathlib import Path
@@ -38,7 +37,6 @@ from nbkit.store.paths import (
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.redaction import may_hold_secret
-from nbkit.store.signs import SILENT_SECONDS
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import encodable, visible
 
@@ -256,14 +254,8 @@ def _has_no_end(run: StoredRun, state: RunState) -> bool:
 
 def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     content = read_json(study.study) or {}
-    executor = content.get("executor")
-    if executor and _is_executed(study, ProcessIdentity.from_dict(executor)):
-        message = (
-            f"study {study.root.name} is being executed by process {executor['pid']} "
-            f"on {executor['host']}; wait for it or interrupt it first. If that host "
-            f"or container is gone, export in {SILENT_SECONDS / 60:.0f} minutes."
-        )
-        raise RunError(message)
+    if executor := content.get("executor"):
+        _check_not_executed(study, ProcessIdentity.from_dict(executor))
     folders = []
     for entry in content.get("runs", []):
         folder = runs_folder() / entry["run_id"]
@@ -285,19 +277,21 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     return folders
 
 
-def _is_executed(study: StudyPaths, executor: ProcessIdentity) -> bool:
+def _check_not_executed(study: StudyPaths, executor: ProcessIdentity) -> None:
+    where = f"process {executor.pid} on {executor.host}"
     is_alive = executor.is_alive()
-    if is_alive is not None:
-        return is_alive
-    # Elsewhere only what it writes is seen. While it waits for a run, the run says so.
-    if time.time() - study.study.stat().st_mtime < SILENT_SECONDS:
-        return True
-    message = (
-        f"study {study.root.name}: process {executor.pid} on {executor.host} cannot be "
-        "seen from here; if it still executes the study, the bundle lacks later runs."
-    )
-    warnings.warn(message, stacklevel=4)
-    return False
+    if is_alive:
+        message = (
+            f"study {study.root.name} is being executed by {where}; wait for it or "
+            "interrupt it first."
+        )
+        raise RunError(message)
+    if is_alive is None:
+        message = (
+            f"study {study.root.name}: {where} cannot be seen from here; if it still "
+            "executes the study, the bundle lacks later runs."
+        )
+        warnings.warn(message, stacklevel=4)
 
 
 def _warn_of_secrets(files: list[Path]) -> None:

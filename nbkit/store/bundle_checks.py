@@ -135,16 +135,12 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
     if large:
         return
     mean_it = "if you expect that size, use large=True (nbkit import --large)"
-    kept = min(max(_GIB, disk.total // 20), _MOST_BYTES)
     packed = source.stat().st_size
     if needed > _MOST_BYTES:
         raise refused(source, f"{told} the limit is {_MOST_BYTES:,}", mean_it)
     if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
         what = f"{told} the limit is {_MOST_TIMES} times its own {packed:,}"
         raise refused(source, what, mean_it)
-    if needed > disk.free - kept:
-        what = f"{told} {disk.free:,} are free, of which {kept:,} must stay free"
-        raise refused(source, what, f"free some space, or, {mean_it}")
 
 
 def _belongs(name: str, manifest: Manifest) -> bool:
