@@ -87,7 +87,6 @@ def submit(
     origins: dict[str, str],
     tags: dict[str, str],
     cwd: Path | None = None,
-    confirm: Callable[[], object] = lambda: None,
 ) -> None:
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
@@ -105,7 +104,6 @@ def submit(
         raise store_error(paths.root, error) from error
     is_named = False
     try:
-        confirm()
         write_json(
             paths.submission,
             {
