@@ -127,7 +127,9 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
 
 def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) -> None:
     needed = sum(file.bytes for file in manifest.files.values())
-    disk = shutil.disk_usage(_existing(runs))
+    # The store may not be there yet.
+    there = next(path for path in (runs, *runs.parents) if path.is_dir())
+    disk = shutil.disk_usage(there)
     told = f"it unpacks to {needed:,} bytes, and"
     if needed > disk.free:
         what = f"{told} {disk.free:,} are free"
@@ -198,8 +200,3 @@ def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] |
         raise refused(source, str(error).partition("; ")[0]) from error
     except RuntimeError as error:
         raise refused(source, f"{name} cannot be read ({error})") from error
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the first one above it that there is."""
-    return next(path for path in (folder, *folder.parents) if path.is_dir())

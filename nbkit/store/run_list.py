@@ -69,7 +69,10 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     ended = _ended.get(folder, {})
     # Before anything is read: what changes meanwhile has another stamp next time.
     stamps = _stamps(folder, names)
-    rows = {name: _known_row(ended.get(name), stamp) for name, stamp in stamps.items()}
+    rows: dict[str, RunRow | None] = {}
+    for name, stamp in stamps.items():
+        known = ended.get(name)
+        rows[name] = known[1] if known is not None and known[0] == stamp else None
     unknown = [folder / name for name, row in rows.items() if row is None]
     new = {}
     for name, row, is_over in _read(unknown) if unknown else ():
@@ -81,14 +84,13 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
         # In one step: another thread may be looking.
         _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
         if is_long:
-            texts = {name: (stamp, _to_text(row)) for name, (stamp, row) in new.items()}
+            texts = {
+                name: (stamp, json.dumps([row.name, row.state, row.started, row.ended]))
+                for name, (stamp, row) in new.items()
+            }
             with Cache("runs", _CACHE_SECONDS) as cache:
                 cache.write(str(folder), texts, gone)
     return [row for name in names if (row := rows[name]) is not None]
-
-
-def _known_row(kept: tuple[str, RunRow] | None, stamp: str | None) -> RunRow | None:
-    return kept[1] if kept is not None and kept[0] == stamp else None
 
 
 def _stamp(folder: str) -> str | None:
@@ -141,22 +143,22 @@ def _from_cache(folder: Path) -> dict[str, tuple[str, RunRow]]:
     return rows
 
 
-def _to_text(row: RunRow) -> str:
-    return json.dumps([row.name, row.state, row.started, row.ended])
-
-
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
     """Yield id and row of runs, and whether they have finally ended.
 
     There is no row of a run that was removed meanwhile.
     """
+
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
+    def last_words(part: list[Path]) -> list[bytes | None]:
+        return [_last_word(RunPaths(folder)) for folder in part]
+
     parts = _parts(folders)
     with ThreadPoolExecutor(_READERS) as pool:
         ended = [
             (folder, _final_row(folder, last_word))
-            for part, found in zip(parts, pool.map(_last_words, parts), strict=True)
+            for part, found in zip(parts, pool.map(last_words, parts), strict=True)
             for folder, last_word in zip(part, found, strict=True)
         ]
     for folder, row in ended:
@@ -164,10 +166,6 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
             _announce(RunPaths(folder))
     for folder, row in ended:
         yield folder.name, row or _row_now(folder), row is not None
-
-
-def _last_words(folders: list[Path]) -> list[bytes | None]:
-    return [_last_word(RunPaths(folder)) for folder in folders]
 
 
 def _last_word(paths: RunPaths) -> bytes | None:
