@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,6 @@ from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_QUICK_SECONDS = 0.002
-"""For looks at that many runs: a fifth of it where they are in the page cache."""
 _LEAST_KEPT = 200
 """Fewer runs are read as fast as a file that has them."""
 _CACHE_SECONDS = 1.0
@@ -117,15 +116,9 @@ def _stamps(folder: Path, names: list[str]) -> dict[str, str | None]:
     def look(part: list[str]) -> list[str | None]:
         return [_stamp(f"{root}/{name}") for name in part]
 
-    began = time.perf_counter()
-    first, *rest = _parts(names) or [[]]
-    found = look(first)
-    if time.perf_counter() - began < _QUICK_SECONDS:
-        found += [stamp for part in rest for stamp in look(part)]
-    else:
-        with ThreadPoolExecutor(_READERS) as pool:
-            found += [stamp for stamps in pool.map(look, rest) for stamp in stamps]
-    return dict(zip(names, found, strict=True))
+    with ThreadPoolExecutor(_READERS) as pool:
+        parts = pool.map(look, _parts(names))
+        return dict(zip(names, chain.from_iterable(parts), strict=True))
 
 
 def _parts(runs: list[T]) -> list[list[T]]:

@@ -85,9 +85,8 @@ def test_what_has_ended_is_read_once(runs, reads, tmp_path):
     assert index(tmp_path).stat().st_mode & 0o077 == 0
 
 
-def test_a_disk_that_has_to_be_waited_for_gives_the_same_list(runs, reads, monkeypatch):
+def test_list_runs_in_several_parts_gives_the_same_list(runs, reads, monkeypatch):
     expected, _ = reads()
-    monkeypatch.setattr(run_list, "_QUICK_SECONDS", 0)
     monkeypatch.setattr(run_list, "_RUNS_PER_TASK", 3)
 
     assert reads() == (expected, 0)
