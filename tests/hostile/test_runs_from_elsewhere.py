@@ -59,51 +59,35 @@ def trap(tmp_path):
     return pickle.dumps(Attack(os.mkdir, str(made))), made
 
 
-def test_resume_executes_no_function_of_a_bundle(bring, trap):
-    pickled, executed = trap
-    run = write_run(task="function")
-    run.paths.entry_pickle.write_bytes(pickled)
-    run = bring(run)
-    before = sorted(run.paths.root.rglob("*"))
-
-    with pytest.raises(RunError, match=r"is not executed: it was imported from host"):
-        run.resume()
-
-    assert not executed.exists()
-    assert sorted(run.paths.root.rglob("*")) == before
-
-
-def test_reproduce_executes_no_function_of_a_bundle(bring, trap):
-    pickled, executed = trap
-    run = write_run("finished", task="function")
-    run.paths.entry_pickle.write_bytes(pickled)
-    run = bring(run)
-
-    with pytest.raises(RunError, match="it was imported from host"):
-        nbkit.reproduce(run, progress=False)
-
-    assert not executed.exists()
-    assert [kept.run_id for kept in nbkit.runs()] == [run.run_id]
-
-
 def _returned(run: Run, pickled: bytes) -> None:
     file = run.paths.rank(0, 0).returned
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(pickled)
 
 
-def test_returns_loads_nothing_of_a_bundle(bring, trap):
+EXECUTES = {
+    "resume": ("stopped", lambda run: run.resume()),
+    "reproduce": ("finished", lambda run: nbkit.reproduce(run, progress=False)),
+    "returns": ("finished", lambda run: run.returns),
+}
+
+
+@pytest.mark.parametrize("how", EXECUTES)
+def test_a_bundles_pickle_is_not_loaded(bring, trap, how):
     pickled, executed = trap
-    run = write_run("finished", task="function")
+    state, execute = EXECUTES[how]
+    run = write_run(state, task="function")
+    run.paths.entry_pickle.write_bytes(pickled)
     _returned(run, pickled)
     run = bring(run)
+    before = sorted(run.paths.root.rglob("*"))
 
-    with pytest.raises(RunError, match="it was imported from host"):
-        _ = run.returns
+    with pytest.raises(RunError, match=r"is not executed: it was imported from host"):
+        execute(run)
 
     assert not executed.exists()
-    run.load_returns(trust=True)
-    assert executed.is_dir()
+    assert sorted(run.paths.root.rglob("*")) == before
+    assert [kept.run_id for kept in nbkit.runs()] == [run.run_id]
 
 
 def test_who_trusts_a_bundle_is_told_before_anything_is_loaded(bring, capsys):
@@ -305,28 +289,29 @@ def _kept(run: Run) -> dict[str, Path]:
 KEPT = ["folder", "config.json", "submission.json", "code", "entry.pkl", "checkpoints"]
 
 
+OTHERS = {
+    "another user's": (
+        lambda path: os.chown(path, 12_345, -1),
+        r"belongs to uid 12345, and this is uid \d+;.*let its owner continue it",
+    ),
+    "for the group": (
+        lambda path: path.chmod(0o775),
+        r"by others \(mode 0775\).*chmod -R go-w",
+    ),
+    "for all": (lambda path: path.chmod(0o757), r"by others \(mode 0757\)"),
+}
+
+
 @pytest.mark.parametrize("kept", KEPT)
-def test_another_users_file_is_not_executed(kept):
+@pytest.mark.parametrize("whose", OTHERS)
+def test_what_others_own_or_can_write_is_not_executed(kept, whose):
+    change, words = OTHERS[whose]
     run = write_run(task="function", engine="not_installed")
-    os.chown(_kept(run)[kept], 12_345, -1)
+    change(_kept(run)[kept])
 
-    words = r"belongs to uid 12345, and this is uid \d+;.*let its owner continue it"
-    with pytest.raises(RunError, match=words):
-        run.resume()
-    with pytest.raises(RunError, match="belongs to uid 12345"):
-        permit_run(run.paths, trust=False)
-
-    assert not run.paths.attempt(1).exists()
-
-
-@pytest.mark.parametrize("kept", KEPT)
-@pytest.mark.parametrize("mode", [0o775, 0o757])
-def test_what_others_can_write_is_not_executed(kept, mode):
-    run = write_run(task="function", engine="not_installed")
-    _kept(run)[kept].chmod(mode)
-
-    with pytest.raises(RunError, match=rf"by others \(mode 0{mode:o}\).*chmod -R go-w"):
-        run.resume()
+    for execute in (run.resume, lambda: permit_run(run.paths, trust=False)):
+        with pytest.raises(RunError, match=words):
+            execute()
 
     assert not run.paths.attempt(1).exists()
 

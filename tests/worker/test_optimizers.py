@@ -191,27 +191,6 @@ def test_norms_and_biases_decay_only_when_asked(name, everything):
     assert shrunk == {"0.weight"} | others
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("sgd", lambda weights: torch.optim.SGD(weights, LR, MOMENTUM)),
-        ("adamw", lambda weights: torch.optim.AdamW(weights, LR, weight_decay=0.0)),
-    ],
-)
-def test_the_fused_form_gives_what_the_plain_one_gives(name, plain):
-    model, twin = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    fused = optimizers.build(config(optimizer=name), model)
-    reference = plain(twin.parameters())
-
-    for gradient in GRADIENTS:
-        for module, optimizer in ((model, fused), (twin, reference)):
-            module.weight.grad = torch.tensor(gradient)
-            optimizer.step()
-
-    assert fused.defaults["fused"]
-    assert model.weight.tolist() == pytest.approx(twin.weight.tolist(), rel=1e-6)
-
-
 def test_weights_that_are_not_trained_are_left_out():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
