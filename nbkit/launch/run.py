@@ -174,9 +174,9 @@ class Run(StoredRun):
             Also execute a run that was imported, or that others own or can write; what
             it executes is printed first.
         force
-            Also continue a run of which it is unknown whether it has ended: its
-            state is ``unknown``. If its supervisor is alive after all, it ends within a
-            minute.
+            Also continue a run of which it is unknown whether it has ended, or whether
+            another process still resumes it. If its supervisor is alive after all, it
+            ends within a minute.
 
         Raises
         ------

@@ -27,7 +27,7 @@ from nbkit.store.processes import (
     start_problem,
 )
 from nbkit.store.record import utc_now, write_json
-from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
+from nbkit.store.redaction import redacted, redacted_argv
 
 
 def refusals(config: ExperimentConfig) -> list[NbkitError]:
@@ -115,7 +115,7 @@ def submit(
                 "on_owner_exit": on_owner_exit,
                 "stop_grace_seconds": config.stop_grace_seconds,
                 "origins": redacted(origins),
-                "tags": redacted_tags(tags),
+                "tags": redacted(tags),
                 "argv": redacted_argv(sys.argv),
                 "cwd": str(cwd),
                 # Jupyter tells a kernel whose it is.

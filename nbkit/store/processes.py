@@ -64,7 +64,7 @@ class ProcessIdentity:
     host: str
     boot_id: str
     pid_namespace: str | None = None
-    """Which ``/proc`` shows it; None where an earlier version has not said."""
+    """Which ``/proc`` shows it; None where the kernel does not tell."""
 
     @classmethod
     def of(cls, pid: int | None = None) -> Self:

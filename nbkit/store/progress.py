@@ -73,13 +73,13 @@ def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     newest = next(lines)
-    steps = (line for line in itertools.chain([newest], lines) if _is_measured(line))
+    steps = (
+        line
+        for line in itertools.chain([newest], lines)
+        if line["kind"] == "step" and not line.get("warmup")
+    )
     rate = newest_rate(list(itertools.islice(steps, RATE_STEPS)))
     return {"loss": newest["loss"], "images_per_second": rate}
-
-
-def _is_measured(line: Mapping[str, Any]) -> bool:
-    return line["kind"] == "step" and not line.get("warmup")
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,13 +119,12 @@ def test_a_resume_that_was_killed_keeps_nobody_away(tmp_path):
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_resume_that_submits_nothing_is_passed_over_after_its_time(is_told):
+def test_a_resume_elsewhere_is_passed_over_by_force_alone(is_told):
     run = write_run()
-    folder = run.paths.attempt(1)
-    folder.mkdir(parents=True)
+    run.paths.attempt(1).mkdir(parents=True)
     if is_told:
         other = {**ProcessIdentity.of().to_dict(), "host": "elsewhere", "time": "then"}
-        write_json(run.paths.resumer(1), other)
+        write_json(run.paths.resumer(1), {**other, "boot_id": "b"})
     who = "by process .* on elsewhere, since then" if is_told else "an unknown process"
 
     with pytest.raises(RunError, match=who), held_attempt(run):

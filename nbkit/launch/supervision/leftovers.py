@@ -165,7 +165,7 @@ def _own_process_files(paths: RunPaths) -> list[Path]:
         return []
     parents = {folder for file in files for folder in (file.parent, file.parent.parent)}
     with damage_told(paths.root):
-        others = what_others_own([paths.root, paths.logs, *parents, *files], [])
+        others = what_others_own([paths.root, paths.logs, *parents, *files])
     return files if others is None else []
 
 
