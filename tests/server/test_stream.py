@@ -40,26 +40,6 @@ def test_a_viewer_gets_all_that_holds_before_anything_else(watched: Jupyter):
     assert first["status"]["read_only"] is False
 
 
-def test_who_gets_no_websocket_gets_the_same_by_asking(start):
-    server = start()
-
-    def asked(query: str = "") -> dict[str, dict[str, Any]]:
-        messages = server.request(f"nbkit/api/frames{query}").body["messages"]
-        return {message["type"]: message for message in messages}
-
-    first = wait_until(lambda: it if len(it := asked()) == 5 else None, "a sample")
-    known = first["sample"]
-    query = f"?stream={known['stream']}&since={known['seq']}"
-    later = wait_until(
-        lambda: it if (it := asked(query))["sample"]["seq"] > known["seq"] else None,
-        "a sample after that",
-    )
-
-    assert list(first) == ["status", "inventory", "history", "sample", "runs"]
-    assert first["history"]["since"] is None
-    assert later["history"]["since"] == known["seq"]
-
-
 def test_what_is_new_while_a_viewer_is_welcomed_keeps_its_place():
     written: list[bytes] = []
     sent: list[asyncio.Future[None]] = []
