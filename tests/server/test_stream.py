@@ -7,7 +7,6 @@ import base64
 import json
 import socket
 from itertools import pairwise
-from typing import Any
 from urllib.parse import quote
 
 import psutil
