@@ -98,9 +98,8 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     rows: list[tuple[str, str]] = []
     if source := data.get("fingerprint"):
-        # An earlier version may have written less.
         kind = f" ({source['kind']})" if source.get("kind") else ""
-        rows.append(("source", f"{source.get('source', 'unknown')}{kind}"))
+        rows.append(("source", f"{source['source']}{kind}"))
     # A plug-in's loader may describe less.
     if train := data.get("train_images"):
         dropped = data.get("dropped_images")

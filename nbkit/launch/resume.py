@@ -54,7 +54,7 @@ def resume(
 
 
 @contextlib.contextmanager
-def held_attempt(run: StoredRun) -> Iterator[int]:
+def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
     """Hold the next attempt of a run; its number is free again if this fails."""
     paths, number = run.paths, run.attempt + 1
     try:

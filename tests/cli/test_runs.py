@@ -146,28 +146,6 @@ def test_a_run_without_data_or_with_none_that_can_be_read_is_shown(
     assert ("Data:" in said) is bool(data)
 
 
-def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
-    written, capsys
-):
-    data = {
-        "fingerprint": {"source": "synthetic", "seed": 0},
-        "unreadable": {"count": 2, "images": [{"name": "a"}]},
-        "passed_over": {"count": 3},
-        "deep": {"count": 5, "coarse": 1},
-        "classes_without_training_images": 2,
-    }
-    written.run.paths.worker.write_text(json.dumps({"data": data}))
-
-    assert main(["show", "aaaa"]) == 0
-
-    said = capsys.readouterr().out
-    assert "\n  source             synthetic\n" in said
-    assert "\n  empty classes      2, without a training image\n" in said
-    assert "shown in 8; 1 of them in 16 levels or fewer (unknown)\n" in said
-    assert "\n  skipped files      3 (unknown)\n" in said
-    assert "\nUnreadable images:\n  a     unknown\n  more  1 (" in said
-
-
 def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_command):
     traceback = "Traceback (most recent call last):\nValueError: no such image\n"
     written.print(traceback, rank=1)

@@ -18,7 +18,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
-from nbkit.launch.resume import SUBMITTED_WITHIN_SECONDS, held_attempt
+from nbkit.launch.resume import held_attempt
 from nbkit.launch.supervision import leftovers as sweeping
 from nbkit.launch.supervision.leftovers import sweep
 from nbkit.store.processes import ProcessIdentity
@@ -129,9 +129,7 @@ def test_a_resume_elsewhere_is_passed_over_by_force_alone(is_told):
 
     with pytest.raises(RunError, match=who), held_attempt(run):
         pass
-    then = time.time() - SUBMITTED_WITHIN_SECONDS - 1
-    os.utime(folder, (then, then))
-    with held_attempt(run) as attempt:
+    with held_attempt(run, force=True) as attempt:
         assert attempt == 2
 
 
