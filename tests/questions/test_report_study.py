@@ -80,10 +80,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     ids = {run.run_id for runs in measured.runs_by_arm().values() for run in runs}
     assert {row[-1] for row in starts.rows} == ids
     assert len(ids) == 3
-    names = dict.fromkeys(["batch 4", "batch 2"])
-    assert set(others.columns[2:5:3]) <= set(names)
     assert {row[1] for row in others.rows} >= {"nbkit", "torchvision references"}
-    assert any("torchvision" in one.text for one in there.report.sources)
     assert any(one.startswith("Audit of study ") for one in there.report.notes)
     codes = {finding["code"] for finding in there.report.result["audit"]}
     assert "few-steps" in codes
