@@ -12,7 +12,7 @@ OLDEST := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := run
 .PHONY: run test quick lab check types python typescript without-processes
-.PHONY: test-newest test-lowest test-unsteady
+.PHONY: test-newest test-lowest
 .PHONY: golden bench bench-peers soak
 .PHONY: audiences pictures gpu gpu-kit wheel lock
 .PHONY: clean setup setup-blame setup-lock setup-lowest setup-newest setup-peers
@@ -29,12 +29,12 @@ run: setup
 
 # Everything that has to hold before a change is kept. Each of its processes would compile
 # what it imports where bytecode is not kept.
-test test-newest test-lowest test-unsteady quick: export PYTHONDONTWRITEBYTECODE =
-test test-newest test-lowest test-unsteady: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
+test test-newest test-lowest quick: export PYTHONDONTWRITEBYTECODE =
+test test-newest test-lowest: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 # More processes than CPUs: many tests wait for a state.
 test: check
 	$(BIN)/python -m pytest --numprocesses=4 --durations=20 \
-	  --durations-to=build/durations.tsv --second-look=tests/flakes.jsonl
+	  --durations-to=build/durations.tsv --second-look
 
 # The same tests with the newest of everything, in .venv-newest; the result is in
 # build/newest. What fails is run with the lock and one newer package at a time, in
@@ -51,11 +51,6 @@ test-lowest: export WHOLE_TORCH = 1
 test-lowest: setup-lowest
 	.venv-lowest/bin/python -m pytest --numprocesses=4 -W default -m "not gpu" \
 	  $(or $(TESTS),$(LOWEST_TESTS))
-
-# Each test that tests/flakes.jsonl notes within the last 14 days, 50 times, next to busy
-# processes.
-test-unsteady: setup
-	$(BIN)/python -m tests.unsteady
 
 check: setup
 	@$(MAKE) --no-print-directory --jobs --output-sync types python typescript

@@ -1,9 +1,9 @@
 """What a check of this installation found: one form for every room.
 
-Each room's checks are in ``nbkit/<room>/health.py``, a function ``findings``. They are
+Each room's checks are in ``nbkit/<room>/health.py``, a function ``checks``. They are
 run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
-file server or an import may hang: then only that process is given up, and what it had
-found before is kept. `nbkit.cli.doctor` runs them all.
+file server or an import may hang: then only that process is given up, and the results
+before it are kept. `nbkit.cli.doctor` runs them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ needed here.
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check found."""
 
     what: str
@@ -40,8 +40,25 @@ class Finding:
     """What to do now; empty where there is nothing to do."""
 
 
-def tell(findings: Iterable[Finding]) -> None:
-    """Write each finding as a line of JSON to standard output as soon as it is there.
+def check(
+    what: str, is_ok: bool, found: str, remedy: str, otherwise: State = "warning"
+) -> CheckResult:
+    """Return ``ok``, or else the other state with its remedy."""
+    if is_ok:
+        return CheckResult(what, "ok", found)
+    return CheckResult(what, otherwise, found, remedy)
+
+
+def check_package(
+    what: str, package: str, missing: str, remedy: str, otherwise: State
+) -> CheckResult:
+    """Return the version of an installed package, or what it means without it."""
+    version = installed(package)
+    return check(what, version is not None, version or missing, remedy, otherwise)
+
+
+def tell(results: Iterable[CheckResult]) -> None:
+    """Write each result as a line of JSON to standard output as soon as it is there.
 
     What a check itself prints goes to standard error instead: libraries greet. It ends
     with the process that started it.
@@ -49,8 +66,8 @@ def tell(findings: Iterable[Finding]) -> None:
     end_with_parent()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
-        for finding in findings:
-            output.write(json.dumps(asdict(finding)) + "\n")
+        for result in results:
+            output.write(json.dumps(asdict(result)) + "\n")
             output.flush()
 
 

@@ -175,12 +175,13 @@ export function NoConnection(): JSX.Element | null {
           {again}
         </Empty>
       );
-    case 'polling':
+    case 'blocked':
       return (
         <Empty
+          kind="error"
           title={trans.__('No WebSocket')}
           advice={trans.__(
-            'A proxy in front of the Jupyter server blocks WebSockets, so values are updated every 3 s. The proxy must forward the headers Upgrade, Connection and Host; kernels need them, too.'
+            'A proxy in front of the Jupyter server blocks WebSockets. It must forward the headers Upgrade, Connection and Host; kernels need them, too.'
           )}
         >
           {again}

@@ -46,7 +46,7 @@ export class MonitorModel implements IDisposable {
 
   /** Whether the server sends updates. */
   get isConnected(): boolean {
-    return ['live', 'polling'].includes(this.connection);
+    return this.connection === 'live';
   }
 
   get inventory(): IInventory | null {

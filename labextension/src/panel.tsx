@@ -204,8 +204,8 @@ function Header(): JSX.Element {
         return trans.__('sampler ended');
       case 'live':
         return trans.__('live');
-      case 'polling':
-        return trans.__('every 3 s');
+      case 'blocked':
+        return trans.__('no WebSocket');
       case 'connecting':
         return trans.__('connecting…');
       case 'idle':

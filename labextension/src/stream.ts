@@ -12,7 +12,7 @@ export type Connection =
   | 'connecting'
   | 'live'
   /** The server answers, but a websocket cannot reach it. */
-  | 'polling'
+  | 'blocked'
   | 'disconnected'
   /** The server has no nbkit extension. */
   | 'missing'
@@ -21,8 +21,6 @@ export type Connection =
 const LONGEST_WAIT_SECONDS = 30;
 /** Until the next request to a server without nbkit, or without access. */
 const HOPELESS_WAIT_SECONDS = 300;
-/** Between two requests while websockets are blocked. */
-const POLL_SECONDS = 3;
 /** A server that answers while so many sockets in a row bring nothing is not restarting. */
 const BLOCKED_SOCKETS = 2;
 /** The server sends a message every ten seconds, also without samples. */
@@ -59,7 +57,7 @@ export class Stream implements IDisposable {
 
   /** Connect; a waiting retry happens immediately. */
   open(): void {
-    if (!this._socket && !this._disposed && this._connection !== 'polling') {
+    if (!this._socket && !this._disposed) {
       this._failures = 0;
       this._connect();
     }
@@ -127,48 +125,15 @@ export class Stream implements IDisposable {
     if (attempt !== this._attempt) {
       return; // It explains an attempt that is not the last one any more.
     }
-    if (why === 'polling') {
+    if (why === 'blocked') {
       this._blocked += wasHeard ? 0 : 1;
-      why = this._blocked < BLOCKED_SOCKETS ? 'disconnected' : 'polling';
+      why = this._blocked < BLOCKED_SOCKETS ? 'disconnected' : 'blocked';
     } else {
       this._blocked = 0;
     }
     this._set(why);
     if (why !== 'disconnected') {
       this._connectIn(HOPELESS_WAIT_SECONDS);
-    }
-    if (why === 'polling') {
-      void this._poll();
-    }
-  }
-
-  /** Ask for what a websocket would have brought, until one is tried again. */
-  private async _poll(): Promise<void> {
-    const attempt = this._attempt;
-    // An answer that never comes is a lost connection, as of a websocket.
-    this._question = window.setTimeout(
-      () => this._connect(),
-      1000 * SILENCE_SECONDS
-    );
-    try {
-      const { messages } = await request<{ messages: Message[] }>(
-        this._settings,
-        `frames?${this._resume()}`
-      );
-      if (attempt === this._attempt) {
-        window.clearTimeout(this._question);
-        this._failures = 0;
-        messages.forEach(message => this._received.emit(message));
-        const wait = 1000 * POLL_SECONDS;
-        this._question = window.setTimeout(() => void this._poll(), wait);
-      }
-    } catch {
-      if (attempt === this._attempt) {
-        window.clearTimeout(this._question);
-        this._set('disconnected');
-        this._connectIn(Math.min(LONGEST_WAIT_SECONDS, 2 ** this._failures));
-        this._failures++;
-      }
     }
   }
 
@@ -183,7 +148,7 @@ export class Stream implements IDisposable {
   private async _explain(): Promise<Connection> {
     try {
       await request(this._settings, 'status');
-      return 'polling';
+      return 'blocked';
     } catch (error) {
       if (error instanceof RequestError && error.status === 404) {
         return 'missing';
@@ -208,7 +173,6 @@ export class Stream implements IDisposable {
     this._attempt++;
     window.clearTimeout(this._retry);
     window.clearTimeout(this._silence);
-    window.clearTimeout(this._question);
     this._retry = 0;
     const socket = this._socket;
     this._socket = null;
@@ -237,7 +201,6 @@ export class Stream implements IDisposable {
   private _blocked = 0;
   private _retry = 0;
   private _silence = 0;
-  private _question = 0;
   private _disposed = false;
   private _received = new Signal<this, Message>(this);
   private _connectionChanged = new Signal<this, void>(this);

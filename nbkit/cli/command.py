@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 REFUSED = 2
@@ -22,32 +21,6 @@ class Commands(Protocol):
     ) -> argparse.ArgumentParser:
         """Return the parser of a new one."""
         ...
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that names the nearest command, and shows the usage of the right one."""
-
-    known: Sequence[str] = ()
-    """Its commands, if it has any."""
-
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
-        """Return what was parsed; refuse what is unknown."""
-        words = sys.argv[1:] if args is None else list(args)
-        name = words[0] if words and not words[0].startswith("-") else None
-        if self.known and name is not None and name not in self.known:
-            self._refuse_command(name)
-        found, unknown = super().parse_known_args(words, namespace)
-        if unknown:  # left to the parser of all commands, it would show their usage
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def _refuse_command(self, name: str) -> None:
-        from nbkit.registry import suggest
-
-        known = f"known commands: {', '.join(self.known)}."
-        self.error(f"unknown command {name!r}; {known}{suggest(name, [*self.known])}")
 
 
 def add_command(

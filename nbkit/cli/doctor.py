@@ -14,12 +14,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import IO
 
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import say, wrapped, write_json, write_lines
-from nbkit.health import Finding
+from nbkit.health import CheckResult
 
 _ROOMS = {
     "This machine": ("nbkit.telemetry.health",),
@@ -29,11 +29,10 @@ _ROOMS = {
     "Images": ("nbkit.datasets.health",),
     "JupyterLab": ("nbkit.server.health", "nbkit.studies.health"),
 }
-"""Headings, and the modules whose findings come below each."""
+"""Headings, and the modules whose results come below each."""
 
-_GPU_LIMIT_SECONDS = 20.0
-_GPU_MARGIN_SECONDS = 2.0
-"""For the processes on the GPUs to end, and for what they found to be written."""
+_GPU_MARGIN_SECONDS = 5.0
+"""For the ranks on the GPUs to end, and for the result to be written."""
 _LIMIT_SECONDS = 120.0
 """Importing torch from a slow file server takes a minute."""
 _KILLED_SECONDS = 2.0
@@ -64,70 +63,66 @@ def examine(module: str, *arguments: str) -> Iterator[Examination]:
                     process.wait(_KILLED_SECONDS)
 
 
+@dataclass(frozen=True)
 class Examination:
     """The checks of one module, under way; made by `examine`."""
 
-    def __init__(
-        self,
-        module: str,
-        process: subprocess.Popen[bytes],
-        output: IO[bytes],
-        errors: IO[bytes],
-    ) -> None:
-        self._module = module
-        self._process = process
-        self._output = output
-        self._errors = errors
+    module: str
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
 
-    def findings(self, deadline: float) -> Iterator[Finding]:
+    def results(self, deadline: float) -> Iterator[CheckResult]:
         """Yield what it has found until then, and whether it has finished."""
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+            code = self.process.wait(max(0.0, deadline - time.monotonic()))
         last = "its beginning"
-        for line in _read(self._output).splitlines(keepends=True):
+        for line in _read(self.output).splitlines(keepends=True):
             if line.endswith("\n"):
-                finding = Finding(**json.loads(line))
-                last = repr(finding.what)
-                yield finding
+                result = CheckResult(**json.loads(line))
+                last = repr(result.what)
+                yield result
         if code is None:
-            found = f"{self._module} hangs after {last}"
+            found = f"{self.module} hangs after {last}"
             remedy = (
                 "a driver, a file server or an import does not answer: see dmesg; "
-                f"python -m {self._module} shows where"
+                f"python -m {self.module} shows where"
             )
-            yield Finding("Checks", "failure", found, remedy)
+            yield CheckResult("Checks", "failure", found, remedy)
         elif code:
-            said = _read(self._errors).strip().splitlines()[-1:] or ["no output"]
-            found = f"{self._module} ended after {last} with exit code {code}: "
-            remedy = f"python -m {self._module} shows its full output"
-            yield Finding("Checks", "failure", found + said[0], remedy)
+            said = _read(self.errors).strip().splitlines()[-1:] or ["no output"]
+            found = f"{self.module} ended after {last} with exit code {code}: "
+            remedy = f"python -m {self.module} shows its full output"
+            yield CheckResult("Checks", "failure", found + said[0], remedy)
 
 
-def doctor(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[tuple[str, Finding]]:
-    """Yield the heading and the finding of every check, in the order of headings."""
-    checks = [
-        (heading, [module]) for heading, modules in _ROOMS.items() for module in modules
-    ]
-    yield from _findings(checks, limit_seconds)
+def doctor(
+    limit_seconds: float = _LIMIT_SECONDS,
+) -> Iterator[tuple[str, CheckResult]]:
+    """Yield the heading and the result of every check, in the order of headings."""
+    yield from _results(
+        [(heading, [name]) for heading, names in _ROOMS.items() for name in names],
+        limit_seconds,
+    )
 
 
 def doctor_of_gpus(
-    limit_seconds: float = _GPU_LIMIT_SECONDS,
-) -> Iterator[tuple[str, Finding]]:
-    """Yield the same for the GPUs only, and for an all-reduce over each free pair."""
+    limit_seconds: float = _LIMIT_SECONDS,
+) -> Iterator[tuple[str, CheckResult]]:
+    """Yield the same for the GPUs only, and for an all-reduce over the free ones."""
     # All processes share the clock; one of them may take seconds to start.
     deadline = time.monotonic() + limit_seconds - _GPU_MARGIN_SECONDS
     checks = [
         ("GPUs", ["nbkit.telemetry.gpu_health"]),
-        ("Pairs of GPUs", ["nbkit.launch.devices.gpu_pairs", f"--deadline={deadline}"]),
+        ("GPUs together", ["nbkit.launch.gpu_health", f"--deadline={deadline}"]),
     ]
-    yield from _findings(checks, limit_seconds)
+    yield from _results(checks, limit_seconds)
 
 
-def _findings(
+def _results(
     checks: Sequence[tuple[str, Sequence[str]]], limit_seconds: float
-) -> Iterator[tuple[str, Finding]]:
+) -> Iterator[tuple[str, CheckResult]]:
     deadline = time.monotonic() + limit_seconds
     with ExitStack() as stack:
         under_way = [
@@ -135,21 +130,21 @@ def _findings(
             for heading, command in checks
         ]
         for heading, examination in under_way:
-            for finding in examination.findings(deadline):
-                yield heading, finding
+            for result in examination.results(deadline):
+                yield heading, result
 
 
-def lines_of(finding: Finding) -> list[str]:
-    """Return a finding as lines of at most 80 letters; a long word is not cut."""
+def lines_of(result: CheckResult) -> list[str]:
+    """Return a result as lines of at most 80 letters; a long word is not cut."""
     indent = _INDENT + " " * (_WHAT_WIDTH + 1)
-    lines = wrapped(finding.found, _WIDTH, indent) or [""]
-    what = f"{finding.state:<9}{finding.what:<{_WHAT_WIDTH}} "
+    lines = wrapped(result.found, _WIDTH, indent) or [""]
+    what = f"{result.state:<9}{result.what:<{_WHAT_WIDTH}} "
     if len(what) > len(indent):
         lines.insert(0, what)
     else:
         lines[0] = what + lines[0].removeprefix(indent)
-    if finding.remedy:
-        lines += wrapped(f"-> {finding.remedy}", _WIDTH, indent)
+    if result.remedy:
+        lines += wrapped(f"-> {result.remedy}", _WIDTH, indent)
     return [line.rstrip() for line in lines]
 
 
@@ -165,11 +160,13 @@ def add_to(commands: Commands) -> None:
         "prevents common uses of this machine. A warning affects performance or a "
         "single use. A machine without a GPU is not a failure; a GPU that torch does "
         "not see is. With --gpus, check only the GPUs: their condition, and an "
-        "all-reduce over each free pair. The exit code is 1 after a failure, else 0.",
+        "all-reduce over the free ones. The exit code is 1 after a failure, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(
-        "--gpus", action="store_true", help="check only the GPUs and each pair of them"
+        "--gpus",
+        action="store_true",
+        help="check only the GPUs, and an all-reduce over them",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -177,7 +174,7 @@ def add_to(commands: Commands) -> None:
         type=_seconds,
         metavar="SECONDS",
         help="time limit for all checks together; a check that hangs is a failure "
-        f"(default: {_LIMIT_SECONDS:g}, with --gpus {_GPU_LIMIT_SECONDS:g})",
+        f"(default: {_LIMIT_SECONDS:g})",
     )
 
 
@@ -192,24 +189,22 @@ def _seconds(text: str) -> float:
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    check, limit = doctor, arguments.limit or _LIMIT_SECONDS
-    if arguments.gpus:
-        check, limit = doctor_of_gpus, arguments.limit or _GPU_LIMIT_SECONDS
+    check = doctor_of_gpus if arguments.gpus else doctor
     if sys.stderr.isatty():
-        what = "each pair of free GPUs" if arguments.gpus else "everything"
+        what = "the free GPUs" if arguments.gpus else "everything"
         say(f"Checking {what}; importing torch may take a minute.")
-    findings: list[tuple[str, Finding]] = []
+    results: list[tuple[str, CheckResult]] = []
     before = ""
-    for heading, finding in check(limit):
-        findings.append((heading, finding))
+    for heading, result in check(arguments.limit or _LIMIT_SECONDS):
+        results.append((heading, result))
         if not arguments.json:
             title = [] if heading == before else ["", heading] if before else [heading]
-            write_lines([*title, *lines_of(finding)])
+            write_lines([*title, *lines_of(result)])
             before = heading
-    failed = sum(finding.state == "failure" for _, finding in findings)
-    warned = sum(finding.state == "warning" for _, finding in findings)
+    failed = sum(result.state == "failure" for _, result in results)
+    warned = sum(result.state == "warning" for _, result in results)
     if arguments.json:
-        rows = [{"part": heading, **asdict(finding)} for heading, finding in findings]
+        rows = [{"part": heading, **asdict(result)} for heading, result in results]
         write_json({"works": not failed, "findings": rows})
     else:
         write_lines(["", _verdict(failed, warned)])

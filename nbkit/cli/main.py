@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from nbkit.cli import doctor, monitor, run_commands, show, studies
-from nbkit.cli.command import REFUSED, Commands, Parser
+from nbkit.cli.command import REFUSED, Commands
 from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
 from nbkit.packages import version
@@ -26,7 +26,7 @@ _BY_SIGNAL = 128
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="nbkit",
         description="Launch, record and compare multi-GPU training runs. Runs are "
         "launched from notebooks or Python; this command lists, shows and stops them.",
@@ -36,7 +36,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nbkit {version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_commands(commands)
-    parser.known = list(commands.choices)
     return parser
 
 

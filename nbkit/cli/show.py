@@ -98,9 +98,8 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     rows: list[tuple[str, str]] = []
     if source := data.get("fingerprint"):
-        # An earlier version may have written less.
         kind = f" ({source['kind']})" if source.get("kind") else ""
-        rows.append(("source", f"{source.get('source', 'unknown')}{kind}"))
+        rows.append(("source", f"{source['source']}{kind}"))
     # A plug-in's loader may describe less.
     if train := data.get("train_images"):
         dropped = data.get("dropped_images")
@@ -119,16 +118,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     if count := _count(data, "passed_over"):
         kinds = in_words(data["passed_over"].get("kinds") or {}) or "unknown"
         rows.append(("skipped files", f"{count:,} ({kinds})"))
-    if count := _count(data, "same_files"):
-        rows.append(("linked images", f"{count:,}{_of_linked(data['same_files'])}"))
     return rows
-
-
-def _of_linked(same: Mapping[str, Any]) -> str:
-    """Return how many linked images have another label, and the first names."""
-    relabelled = same.get("relabelled")
-    few = f" ({relabelled:,} with another label)" if relabelled else ""
-    return f"{few}: {' and '.join(same.get('first') or ['unknown'])}"
 
 
 def _deep(deep: Mapping[str, Any]) -> str:

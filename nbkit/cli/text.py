@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import sys
@@ -12,7 +11,6 @@ from typing import Any
 
 from nbkit.visible import visible
 
-_BYTES_OR_MARK = "nbkit.bytes-or-mark"
 NUMBER = ">"
 """Mark of a column that is aligned to the right."""
 
@@ -46,21 +44,11 @@ def wrapped(text: str, width: int, indent: str) -> list[str]:
 def write_in_any_encoding() -> None:
     """Let a Latin-1 terminal show ``?`` for a letter that it lacks, such as a dash.
 
-    Otherwise the letter would be an error. Bytes of a path stay unchanged if Python
-    writes them so, as under ``LC_ALL=C``.
+    Otherwise the letter would be an error.
     """
-    codecs.register_error(_BYTES_OR_MARK, _bytes_or_mark)
-    handlers = {"strict": "replace", "surrogateescape": _BYTES_OR_MARK}
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in handlers:
-            stream.reconfigure(errors=handlers[stream.errors])
-
-
-def _bytes_or_mark(error: UnicodeError) -> tuple[str | bytes, int]:
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeError:
-        return codecs.lookup_error("replace")(error)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def write_lines(lines: Sequence[str]) -> None:

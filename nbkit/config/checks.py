@@ -1,14 +1,15 @@
 """What values of an experiment must be, each by itself and beside the others.
 
-A check of several fields stands at the one that is declared last, since it sees the
-values of those before it; the error then names that one.
+A rule of several fields stands at the one that is declared last, since only the values
+of those before it are known then; the error names that one.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import ValidationInfo, field_validator
 
@@ -30,6 +31,181 @@ _END_SECONDS = 30
 """After the grace, for ending ranks by force and for the last word."""
 
 
+class _Known(dict[str, Any]):
+    """Values of the fields before, and what follows from them."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        if self["steps"] is None and self["epochs"] is None:
+            self["steps"] = DEFAULT_STEPS
+        steps = math.inf if self["steps"] is None else self["steps"]
+        self["fewer_steps"] = steps - 1
+        self["needed_steps"] = (self["warmup_steps"] or 0) + PROFILED_STEPS + 1
+        self["has_too_few_steps"] = steps < self["needed_steps"]
+        self["num_devices"] = len(self["devices"] or ())
+
+    def __missing__(self, name: str) -> None:
+        """Return None for a field that comes later, or whose value is refused."""
+
+
+class _Rule(NamedTuple):
+    """What is wrong with a field's value, and what to do then."""
+
+    field: str
+    is_broken: Callable[[Any, _Known], object]
+    text: str
+    is_for_new: bool = False
+    """Whether runs of the store may break it."""
+
+
+_RULES = (
+    _Rule(
+        "emulated_step_seconds",
+        lambda v, of: v and of["task"] != "load",
+        "replaces computing, but task={task!r} computes itself; set task='load', or "
+        "use 0",
+    ),
+    _Rule(
+        "weights",
+        lambda v, _: not v,
+        "is empty; use 'random', 'pretrained', a run or a checkpoint",
+    ),
+    _Rule(
+        "weights",
+        lambda v, of: v != "random" and of["task"] not in ("train", "inference"),
+        "belong to a model, but task={task!r} builds none; use 'random'",
+    ),
+    _Rule(
+        "precision",
+        lambda v, of: v == "int8" and of["task"] != "inference",
+        "is for task='inference'; use 'fp16' or 'bf16'",
+    ),
+    _Rule(
+        "cuda_graphs",
+        lambda v, of: v and of["task"] == "inference",
+        "is for training steps, task='inference' has none; set cuda_graphs=False, or "
+        "compile=True",
+        is_for_new=True,
+    ),
+    _Rule(
+        "cuda_graphs",
+        lambda v, of: v and of["compile"],
+        "cannot be combined with compile=True; choose one: compile=True fuses kernels, "
+        "cuda_graphs=True removes their launch cost",
+    ),
+    _Rule(
+        "batch_size_per_gpu",
+        lambda v, of: v == "max" and of["task"] in ("load", "inference"),
+        "'max' is probed with training steps, which task={task!r} does not have; use a "
+        "number",
+    ),
+    # The next replay overwrites the gradients that are being summed:
+    # https://github.com/pytorch/pytorch/issues/181723
+    _Rule(
+        "gradient_accumulation_steps",
+        lambda v, of: v > 1 and of["cuda_graphs"],
+        "cannot be combined with cuda_graphs=True; choose one",
+    ),
+    _Rule(
+        "steps",
+        lambda v, of: v is not None and of["epochs"] is not None,
+        "set together with epochs={epochs}; set one",
+    ),
+    _Rule(
+        "warmup_steps",
+        lambda v, of: of["task"] in ("train", "load") and v > of["fewer_steps"],
+        "leaves none of steps={steps} to measure; use {fewer_steps} or less",
+    ),
+    _Rule(
+        "crop_area_max",
+        lambda v, of: v < (of["crop_area_min"] or 0),
+        "below crop_area_min={crop_area_min}; use {crop_area_min} to 1",
+    ),
+    _Rule(
+        "target_accuracy",
+        lambda v, of: v is not None and of["evaluation_period_epochs"] is None,
+        "has no effect without evaluation; set evaluation_period_epochs",
+    ),
+    _Rule(
+        "profile",
+        lambda v, of: v and of["task"] != "train",
+        "traces task='train', not {task!r}; leave it out: your own code can call "
+        "torch.profiler",
+    ),
+    _Rule(
+        "profile",
+        lambda v, of: v and of["has_too_few_steps"],
+        "leaves none of steps={steps} to measure after the warm-up and "
+        f"{PROFILED_STEPS} profiled steps; use steps={{needed_steps}} or more",
+    ),
+    *(
+        _Rule(
+            field,
+            lambda v, of: v > 1 and of["task"] == "inference",
+            "task='inference' times one device; use 1, and a run for each",
+        )
+        for field in ("gpus", "nnodes")
+    ),
+    _Rule(
+        "device",
+        lambda v, of: v in ("cpu", "replay") and of["cuda_graphs"],
+        "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'",
+    ),
+    _Rule(
+        "device",
+        lambda v, of: v in ("cpu", "replay") and of["precision"] == "tf32",
+        "TF32 is a format of GPUs; use precision='fp32' or 'bf16'",
+    ),
+    _Rule(
+        "device",
+        lambda v, of: v in ("cpu", "replay") and of["batch_size_per_gpu"] == "max",
+        "batch_size_per_gpu='max' is probed in GPU memory; use a number",
+    ),
+    _Rule(
+        "device",
+        lambda v, of: v == "cuda" and of["precision"] == "int8" and not of["compile"],
+        "precision='int8' is slower than fp16 on a GPU unless it is compiled; set "
+        "compile=True",
+        is_for_new=True,
+    ),
+    _Rule(
+        "devices",
+        lambda v, of: v is not None and of["device"] == "cpu",
+        "names GPUs, but device='cpu'; remove one of the two",
+    ),
+    *(
+        _Rule(
+            field,
+            lambda v, _: v is not None and not v,
+            f"names no {what}; name one or more, or leave it at None",
+        )
+        for field, what in (("devices", "device"), ("cpus", "CPU"))
+    ),
+    _Rule(
+        "devices",
+        lambda v, _: len(set(map(str, v or ()))) != len(v or ()),
+        "names a device twice; name each once (oversubscribe=True shares)",
+    ),
+    _Rule(
+        "oversubscribe",
+        lambda _, of: of["gpus"] and of["num_devices"] > of["gpus"],
+        "devices names {num_devices}, but gpus={gpus} ranks use only {gpus}; use "
+        "gpus={num_devices} or name fewer",
+    ),
+    _Rule(
+        "oversubscribe",
+        lambda v, of: not v and 0 < of["num_devices"] < (of["gpus"] or 0),
+        "gpus={gpus} ranks need {gpus} devices, but devices names {num_devices}; use "
+        "gpus={num_devices} or oversubscribe=True",
+    ),
+    _Rule(
+        "cpus",
+        lambda v, _: len(set(v or ())) != len(v or ()),
+        "names a CPU twice; name each once",
+    ),
+)
+
+
 class ExperimentChecks(Model):
     """Checks of the fields that `ExperimentConfig` declares."""
 
@@ -38,6 +214,17 @@ class ExperimentChecks(Model):
         "loader": "loaders",
         "engine": "engines",
     }
+
+    @field_validator(*{rule.field for rule in _RULES}, check_fields=False)
+    @classmethod
+    def _keeps_the_rules(cls, value: Any, info: ValidationInfo) -> Any:
+        known = _Known(info.data)
+        for rule in _RULES:
+            is_excused = rule.is_for_new and reads_store.get()
+            is_asked = rule.field == info.field_name and not is_excused
+            if is_asked and rule.is_broken(value, known):
+                raise ValueError(rule.text.format_map(known))
+        return value
 
     @field_validator("model", "loader", "engine", check_fields=False)
     @classmethod
@@ -56,70 +243,6 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return value
 
-    @field_validator("emulated_step_seconds", check_fields=False)
-    @classmethod
-    def _emulation_needs_a_load(cls, value: float, info: ValidationInfo) -> float:
-        if value and info.data.get("task") != "load":
-            message = (
-                f"replaces computing, but task={info.data.get('task')!r} computes "
-                "itself; set task='load', or use 0"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("weights", check_fields=False)
-    @classmethod
-    def _weights_need_a_model(cls, value: str, info: ValidationInfo) -> str:
-        if not value:
-            message = "is empty; use 'random', 'pretrained', a run or a checkpoint"
-            raise ValueError(message)
-        if value != "random" and info.data.get("task") not in ("train", "inference"):
-            message = (
-                f"belong to a model, but task={info.data.get('task')!r} builds none; "
-                "use 'random'"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("precision", check_fields=False)
-    @classmethod
-    def _int8_does_not_train(cls, value: str, info: ValidationInfo) -> str:
-        if value == "int8" and info.data.get("task") != "inference":
-            message = "is for task='inference'; use 'fp16' or 'bf16'"
-            raise ValueError(message)
-        return value
-
-    @field_validator("batch_size_per_gpu", check_fields=False)
-    @classmethod
-    def _max_is_for_training(cls, value: int | str, info: ValidationInfo) -> Any:
-        if value == "max" and info.data.get("task") in ("load", "inference"):
-            message = (
-                "'max' is probed with training steps, which "
-                f"task={info.data.get('task')!r} does not have; use a number"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("cuda_graphs", check_fields=False)
-    @classmethod
-    def _graphs_need_steps_of_a_fixed_shape(
-        cls, value: bool, info: ValidationInfo
-    ) -> bool:
-        is_inference = info.data.get("task") == "inference"
-        if value and is_inference and not reads_store.get():
-            message = (
-                "is for training steps, task='inference' has none; set "
-                "cuda_graphs=False, or compile=True"
-            )
-            raise ValueError(message)
-        if value and info.data.get("compile"):
-            message = (
-                "cannot be combined with compile=True; choose one: compile=True fuses "
-                "kernels, cuda_graphs=True removes their launch cost"
-            )
-            raise ValueError(message)
-        return value
-
     @field_validator("data", mode="before", check_fields=False)
     @classmethod
     def _data_may_be_a_path(cls, value: Any) -> Any:
@@ -129,16 +252,6 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return text
 
-    @field_validator("gradient_accumulation_steps", check_fields=False)
-    @classmethod
-    def _graphs_do_not_accumulate(cls, value: int, info: ValidationInfo) -> int:
-        if value > 1 and info.data.get("cuda_graphs"):
-            # The next replay overwrites the gradients that are being summed:
-            # https://github.com/pytorch/pytorch/issues/181723
-            message = "cannot be combined with cuda_graphs=True; choose one"
-            raise ValueError(message)
-        return value
-
     @field_validator("steps", mode="before", check_fields=False)
     @classmethod
     def _steps_is_no_switch(cls, value: Any) -> Any:
@@ -147,169 +260,22 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return value
 
-    @field_validator("steps", check_fields=False)
+    @field_validator("image_size", "device", check_fields=False)
     @classmethod
-    def _one_length(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and info.data.get("epochs") is not None:
-            message = f"set together with epochs={info.data['epochs']}; set one"
-            raise ValueError(message)
-        return value
-
-    @field_validator("warmup_steps", check_fields=False)
-    @classmethod
-    def _leaves_steps_to_measure(cls, value: int, info: ValidationInfo) -> int:
-        steps = info.data.get("steps")
-        if steps is None and info.data.get("epochs") is None:
-            steps = DEFAULT_STEPS
-        has_steps = info.data.get("task") in ("train", "load")
-        if has_steps and steps is not None and value >= steps:
-            message = (
-                f"leaves none of steps={steps} to measure; use {steps - 1} or less"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("profile", check_fields=False)
-    @classmethod
-    def _profile_leaves_steps_to_measure(
-        cls, value: bool, info: ValidationInfo
-    ) -> bool:
-        if not value:
+    def _model_takes_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what a rank would refuse too, once it has started."""
+        task, model = info.data.get("task"), info.data.get("model", "")
+        problem = None
+        if reads_store.get():
             return value
-        if info.data.get("task") != "train":
-            message = (
-                f"traces task='train', not {info.data.get('task')!r}; leave it out: "
-                "your own code can call torch.profiler"
-            )
-            raise ValueError(message)
-        steps = info.data.get("steps")
-        if steps is None and info.data.get("epochs") is None:
-            steps = DEFAULT_STEPS
-        needed = info.data.get("warmup_steps", 0) + PROFILED_STEPS + 1
-        if steps is not None and steps < needed:
-            message = (
-                f"leaves none of steps={steps} to measure after the warm-up and "
-                f"{PROFILED_STEPS} profiled steps; use steps={needed} or more"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("image_size", check_fields=False)
-    @classmethod
-    def _model_takes_the_size(cls, value: int, info: ValidationInfo) -> int:
-        has_model = info.data.get("task") in ("train", "inference")
-        if not has_model or reads_store.get():
-            return value
-        model = info.data.get("model", "")
-        why = image_size_problem(model, value)
-        if info.data["task"] == "train" and info.data.get("batch_size_per_gpu") == 1:
-            why = why or single_image_problem(model, value)
-        if why:
-            raise ValueError(why)
-        return value
-
-    @field_validator("crop_area_max", check_fields=False)
-    @classmethod
-    def _crop_range(cls, value: float, info: ValidationInfo) -> float:
-        low = info.data.get("crop_area_min")
-        if low is not None and value < low:
-            message = f"below crop_area_min={low}; use {low} to 1"
-            raise ValueError(message)
-        return value
-
-    @field_validator("target_accuracy", check_fields=False)
-    @classmethod
-    def _target_needs_evaluation(
-        cls, value: float | None, info: ValidationInfo
-    ) -> float | None:
-        period = info.data.get("evaluation_period_epochs")
-        if value is not None and period is None:
-            message = "has no effect without evaluation; set evaluation_period_epochs"
-            raise ValueError(message)
-        return value
-
-    @field_validator("gpus", "nnodes", check_fields=False)
-    @classmethod
-    def _inference_is_of_one_device(cls, value: int, info: ValidationInfo) -> int:
-        if value > 1 and info.data.get("task") == "inference":
-            message = "task='inference' times one device; use 1, and a run for each"
-            raise ValueError(message)
-        return value
-
-    @field_validator("device", check_fields=False)
-    @classmethod
-    def _device_fits(cls, value: str, info: ValidationInfo) -> str:
-        on_cpus = value in ("cpu", "replay")
-        if on_cpus and info.data.get("cuda_graphs"):
-            message = "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'"
-            raise ValueError(message)
-        if on_cpus and info.data.get("precision") == "tf32":
-            message = "TF32 is a format of GPUs; use precision='fp32' or 'bf16'"
-            raise ValueError(message)
-        if on_cpus and info.data.get("batch_size_per_gpu") == "max":
-            message = "batch_size_per_gpu='max' is probed in GPU memory; use a number"
-            raise ValueError(message)
-        if value == "cuda" and not reads_store.get():
-            cls._fits_a_gpu(info.data)
-        return value
-
-    @classmethod
-    def _fits_a_gpu(cls, values: dict[str, Any]) -> None:
-        """Refuse what a rank on a GPU would refuse too, once it has started."""
-        trains = values.get("task") == "train"
-        if trains and values.get("deterministic"):
-            why = not_deterministic(values.get("model", ""))
-            if why is not None:
-                raise ValueError(why)
-        if values.get("precision") == "int8" and values.get("compile") is False:
-            message = (
-                "precision='int8' is slower than fp16 on a GPU unless it is compiled; "
-                "set compile=True"
-            )
-            raise ValueError(message)
-
-    @field_validator("devices", check_fields=False)
-    @classmethod
-    def _devices_fit(
-        cls, value: tuple[int | str, ...] | None, info: ValidationInfo
-    ) -> tuple[int | str, ...] | None:
-        if value is None:
-            return None
-        if info.data.get("device") == "cpu":
-            message = "names GPUs, but device='cpu'; remove one of the two"
-            raise ValueError(message)
-        if len(set(map(str, value))) != len(value):
-            message = "names a device twice; name each once (oversubscribe=True shares)"
-            raise ValueError(message)
-        return value
-
-    @field_validator("oversubscribe", check_fields=False)
-    @classmethod
-    def _enough_devices(cls, value: bool, info: ValidationInfo) -> bool:
-        devices, gpus = info.data.get("devices"), info.data.get("gpus")
-        if devices is not None and gpus and len(devices) > gpus:
-            message = (
-                f"devices names {len(devices)}, but gpus={gpus} ranks use only {gpus}; "
-                f"use gpus={len(devices)} or name fewer"
-            )
-            raise ValueError(message)
-        if devices is not None and gpus and len(devices) < gpus and not value:
-            message = (
-                f"gpus={gpus} ranks need {gpus} devices, but devices names "
-                f"{len(devices)}; use gpus={len(devices)} or oversubscribe=True"
-            )
-            raise ValueError(message)
-        return value
-
-    @field_validator("cpus", check_fields=False)
-    @classmethod
-    def _cpus_fit(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if value is not None and not value:
-            message = "names no CPU; name one or more, or leave it at None"
-            raise ValueError(message)
-        if value is not None and len(set(value)) != len(value):
-            message = "names a CPU twice; name each once"
-            raise ValueError(message)
+        if info.field_name == "image_size" and task in ("train", "inference"):
+            problem = image_size_problem(model, value)
+            if task == "train" and info.data.get("batch_size_per_gpu") == 1:
+                problem = problem or single_image_problem(model, value)
+        elif value == "cuda" and task == "train" and info.data.get("deterministic"):
+            problem = not_deterministic(model)
+        if problem:
+            raise ValueError(problem)
         return value
 
     @field_validator("slurm", check_fields=False)

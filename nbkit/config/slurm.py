@@ -54,11 +54,6 @@ _NO_SUBMISSION = {
 """Options with which sbatch does not submit one job immediately."""
 
 
-_STREAM_OPTIONS = ("error", "input", "label", "output", "unbuffered")
-_STREAM_LETTERS = re.compile(r"-[EHOQXZksv]*[eilou]")
-"""One of these by its letter, maybe after other letters that take no value."""
-
-
 class SlurmConfig(Model):
     """What ``engine="slurm"`` asks of Slurm; what is left out is the cluster's default.
 
@@ -142,21 +137,6 @@ class SlurmConfig(Model):
     def _are_lines(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for line in value:
             _refuse_line_ends(line)
-        return value
-
-    @field_validator("slurm_srun_args")
-    @classmethod
-    def _leave_streams_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for argument in value:
-            long = argument[2:].partition("=")[0] if argument[:2] == "--" else ""
-            # srun also takes the beginning of a long name.
-            is_stream = any(long and one.startswith(long) for one in _STREAM_OPTIONS)
-            if is_stream or _STREAM_LETTERS.match(argument):
-                message = (
-                    f"{argument!r} changes the lines that nbkit reads from its nodes; "
-                    "remove it: what ranks print is in the run's logs"
-                )
-                raise ValueError(message)
         return value
 
     @field_validator("slurm_additional_parameters")

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from PIL import Image
-
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.downloads import downloaded_folder
-from nbkit.datasets.folders import files_below
 from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
-from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
+from nbkit.datasets.listing import Listing
 from nbkit.datasets.made_labels import LABELS, made_labels_folder
 from nbkit.datasets.multi_label import check_rules, list_multi_label
 from nbkit.datasets.nih import is_nih, list_nih, nih_table
-from nbkit.datasets.passed_over import in_words, kind_of
 from nbkit.datasets.photos import photos_folder
 from nbkit.datasets.recordio import is_recordio, list_recordio
-from nbkit.datasets.shards import shards_below, unpacked
+from nbkit.datasets.shards import shards_below
 from nbkit.datasets.tfrecord import is_tfrecord, list_tfrecord
 from nbkit.datasets.webdataset import is_webdataset, list_webdataset
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
 from nbkit.reading import expanded
 
 _PACKED = {
@@ -101,50 +95,6 @@ def _layouts(root: Path) -> dict[str, str]:
     for name, (is_shard, _) in _PACKED.items():
         if shards := shards_below(root, is_shard):
             layouts[name] = f"{name}: {shards[0]}"
-    if not layouts:
-        _check_shards(root)
-        _check_compressed(root)
-    elif has_images_in_folders(root):
+    if layouts and has_images_in_folders(root):
         layouts["images"] = "images in folders"
     return layouts
-
-
-def _check_shards(root: Path) -> None:
-    """Name what is called like a shard, but cannot be read, where nothing else is."""
-    try:
-        for is_shard, _ in _PACKED.values():
-            shards_below(root, is_shard, is_pack=True)
-    except ConfigError:
-        if not has_images_in_folders(root):
-            raise
-
-
-def _check_compressed(root: Path) -> None:
-    """Name shards that are compressed where nothing else is: they are not read."""
-
-    def is_compressed(name: str) -> bool:
-        inside = unpacked(name) or ""
-        return any(is_shard(inside) for is_shard, _ in _PACKED.values())
-
-    def is_image(name: str) -> bool:
-        return name.lower().endswith(IMAGE_SUFFIXES)
-
-    shards = shards_below(root, is_compressed)
-    if not shards or shards_below(root, is_image) or has_images_in_folders(root):
-        return
-    suffixes = Image.registered_extensions().items()
-    pictures = tuple(suffix for suffix, kind in suffixes if kind in Image.OPEN)
-    if any(name.lower().endswith(pictures) for _, name in files_below(root)):
-        return  # images that are not read, of which another message speaks
-    kinds = in_words(Counter(map(kind_of, shards)))
-    first, *others = shards
-    have = f"data={str(root)!r} has {plural(len(shards), 'packed file')} that"
-    if others:
-        are, it, too, they_hold = "are", first, ", and the others too", "they hold"
-    else:
-        are, it, too, they_hold = "is", "it", "", "it holds"
-    message = (
-        f"{have} {are} compressed ({kinds}), but only unpacked ones are read; unpack "
-        f"{it} to {unpacked(first)}{too}; if {they_hold} class folders, unpack these."
-    )
-    raise ConfigError(message)

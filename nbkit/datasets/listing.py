@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import os
 import stat
 import unicodedata
-from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.samples import Decoding, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import read_file
@@ -55,8 +51,6 @@ class Contents:
     """The patient of each image, by its name; empty if the data do not say."""
     split_by: str | None = None
     """In words, what says which images are for evaluation; None where folders do."""
-    passed_over: Mapping[str, int] = field(default_factory=dict)
-    """How many files in packed files make no image, by their suffix."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,10 @@ class Listing:
     rule: str | None = None
     """Name of the rules by which nbkit made the split; part of the stamp, so that
     a manifest that followed other rules is not used."""
-    beside: Mapping[str, int] = field(default_factory=dict)
-    """How many files beside the images or shards are skipped, by their suffix."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """How many files are not part of the data, by their suffix."""
     notes: Sequence[str] = ()
     """What else to say of how the data are read: nothing is left out in silence."""
-    check: Callable[[Path, int], str | None] | None = None
-    """Says what is wrong with the record at an image's offset in a shard, which its
-    bytes alone do not show."""
 
     @functools.cached_property
     def contents(self) -> Contents:
@@ -122,12 +113,6 @@ class Listing:
         return self.contents.split_by
 
     @property
-    def passed_over(self) -> dict[str, int]:
-        """How many files are not part of the data, by their suffix."""
-        counts = Counter(self.beside) + Counter(self.contents.passed_over)
-        return most_frequent(counts)
-
-    @property
     def files(self) -> list[str]:
         """Every file that holds images, below ``root``."""
         if self.shards:
@@ -145,15 +130,14 @@ class Listing:
         stamp.update(os.fsencode(self.root.resolve()))
         if self.rule is not None:
             stamp.update(b"\0" + self.rule.encode() + b"\0")
-        total_bytes, numbers = 0, array("q")
+        total_bytes = 0
         try:
             with ThreadPoolExecutor(_STAT_THREADS) as pool:
                 # The results come in the order of the tasks.
-                for lines, times, size, more in pool.map(self._stat, tasks):
+                for lines, times, size in pool.map(self._stat, tasks):
                     contents.update(lines)
                     stamp.update(lines + times)
                     total_bytes += size
-                    numbers.extend(more)
             for name in self.described_by:
                 # Another label may have the same length: here the content counts.
                 content = hashlib.sha256(read_file(self.root / name, None)).digest()
@@ -176,44 +160,35 @@ class Listing:
             total_bytes,
             contents.hexdigest(),
             stamp.hexdigest(),
-            numbers,
         )
 
-    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int, list[int]]:
-        """Return lines of paths and sizes, the files' times, bytes and numbers."""
-        lines, times, total_bytes, numbers = [], [], 0, []
+    def _stat(self, names: list[str]) -> tuple[bytes, bytes, int]:
+        """Return lines of paths and sizes, the files' times, and their bytes."""
+        lines, times, total_bytes = [], [], 0
         for name in names:
             try:
-                found = (self.root / name).stat()
+                status = (self.root / name).stat()
             except OSError:
                 if not leads_nowhere(self.root / name):
                     raise
                 # It is skipped when the images are looked at.
                 lines.append(os.fsencode(name) + b"\0link\n")
-                numbers.append(0)
                 continue
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 message = (
                     f"data={str(self.root)!r}: {name} is not a regular file, but a "
                     "pipe or device; remove it."
                 )
                 raise ConfigError(message)
-            lines.append(os.fsencode(name) + f"\0{found.st_size}\n".encode())
-            times.append(f"{found.st_mtime_ns}\n".encode())
-            total_bytes += found.st_size
-            numbers.append(_number(found))
-        return b"".join(lines), b"".join(times), total_bytes, numbers
+            lines.append(os.fsencode(name) + f"\0{status.st_size}\n".encode())
+            times.append(f"{status.st_mtime_ns}\n".encode())
+            total_bytes += status.st_size
+        return b"".join(lines), b"".join(times), total_bytes
 
     def splits(self) -> Iterator[tuple[str, Sequence[Sample]]]:
         """Yield ``train`` and ``evaluation`` with their images."""
         yield "train", self.train
         yield "evaluation", self.evaluation
-
-    def damage(self, sample: Sample) -> str | None:
-        """Return what is wrong with the record that holds a packed image."""
-        if self.check is None or sample.shard is None:
-            return None
-        return self.check(self.root / self.shards[sample.shard], sample.pieces[0][0])
 
     def open(self) -> Samples:
         """Return all images, those for training first, to read their files.
@@ -232,15 +207,6 @@ class Listing:
         )
 
 
-def _number(found: os.stat_result) -> int:
-    """Return what two paths have in common if they are one file; 0 if unknown."""
-    if not found.st_ino:
-        return 0
-    # Some file systems number several files alike.
-    times = found.st_mtime_ns, found.st_ctime_ns
-    return hash((found.st_dev, found.st_ino, found.st_size, times))
-
-
 def alike_classes(classes: Sequence[str]) -> list[str]:
     """Return a note on classes that differ in case, blanks or Unicode form alone."""
     names: dict[str, list[str]] = {}
@@ -254,16 +220,7 @@ def alike_classes(classes: Sequence[str]) -> list[str]:
 
 def leads_nowhere(path: Path) -> bool:
     """Tell whether a path is a link to nothing, or to itself."""
-    try:
-        path.stat()
-    except OSError as error:
-        return error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink()
-    return False
-
-
-def is_one_by_link(one: Path | str, other: Path | str) -> bool:
-    """Tell whether two paths are one by a symbolic link."""
-    return Path(one).resolve() == Path(other).resolve()
+    return path.is_symlink() and not path.exists()
 
 
 @dataclass(frozen=True)
@@ -281,8 +238,6 @@ class Fingerprint:
     stamp: str
     """As ``sha256``, with the place and the files' times: it changes as soon as a
     file is written."""
-    file_numbers: Sequence[int] = field(default=(), repr=False, compare=False)
-    """For each file, what it has in common with another path of the same file."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for a record; the others mean nothing elsewhere."""

@@ -23,9 +23,7 @@ from typing import Any
 
 from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
-from nbkit.datasets.passed_over import most_frequent
 from nbkit.datasets.rgb import decoder_version
-from nbkit.datasets.same_files import SameFiles, same_files
 from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
@@ -79,11 +77,8 @@ class Manifest:
     """Images that are left out; their run says whether that ends it."""
     deep: Deep = field(default_factory=Deep)
     passed_over: Mapping[str, int] = field(default_factory=dict)
-    """How many files are not part of the data, by their suffix; of a manifest in the
-    store, those in packed files alone."""
-    same_files: SameFiles = field(default_factory=SameFiles)
-    """Of a manifest in the store, those in packed files alone."""
-
+    """How many files are not part of the data, by their suffix; nothing of a manifest
+    in the store, since files beside images come and go."""
     notes: Sequence[str] = ()
     """What else to say of how the data are read; none of a manifest in the store."""
 
@@ -114,7 +109,6 @@ def write_manifest(
     """Decode every image of a listing once and write down which can be read."""
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
-    not_used: set[tuple[int | None, str]] = set()
     counts = {"train": 0, "evaluation": 0}
     deep, coarse = 0, list[str]()
     reader = _Reader(listing)
@@ -136,7 +130,6 @@ def write_manifest(
                     if isinstance(looked, str):
                         left_out = Unreadable(sample.name, split, looked)
                         unreadable.append(asdict(left_out))
-                        not_used.add((sample.shard, sample.name))
                     else:
                         counts[split] += 1
                         assert looked.decoding is not None
@@ -162,11 +155,7 @@ def write_manifest(
         **counts,
         "unreadable": unreadable,
         "deep": asdict(Deep(deep, len(coarse), coarse[:_NAMED_COARSE])),
-        # Files beside images or shards come and go: each run counts them itself.
-        "passed_over_inside": most_frequent(listing.contents.passed_over),
     }
-    if listing.shards:
-        header["same_files_inside"] = asdict(same_files(listing, (), not_used))
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     )
@@ -201,7 +190,7 @@ def read_manifest(path: Path) -> Manifest:
             if found != (header["train"], header["evaluation"]):
                 message = f"{sum(found)} images, not as many as it says itself"
                 raise ValueError(message)
-            deep, inside = Deep(**header["deep"]), header["passed_over_inside"]
+            deep = Deep(**header["deep"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
             f"{path} is not a manifest ({error or type(error).__name__}); remove it, "
@@ -218,10 +207,6 @@ def read_manifest(path: Path) -> Manifest:
         evaluation,
         [Unreadable(**entry) for entry in header["unreadable"]],
         deep,
-        inside,
-        SameFiles.from_dict(header["same_files_inside"])
-        if "same_files_inside" in header
-        else SameFiles(),
     )
 
 
@@ -277,7 +262,6 @@ class _Reader:
             (split, sample) for split, images in listing.splits() for sample in images
         ]
         self._root = listing.root
-        self._listing = listing
         self._samples = listing.open()
 
     def look(self, part: range) -> list[Sample | str]:
@@ -290,26 +274,16 @@ class _Reader:
     def _look(self, index: int) -> Sample | str:
         _, sample = self.images[index]
         try:
-            if damage := self._listing.damage(sample):
-                return damage
             data = self._samples.read(index)
             decoding = look_at(data)
-        except FileNotFoundError as error:
-            if sample.shard is None and leads_nowhere(self._root / sample.name):
-                return "a link to nothing"
-            message = (
-                f"data={str(self._root)!r}: {self._samples.place(index)} is gone; "
-                "leave the data in place while a run uses it."
-            )
-            raise ConfigError(message) from error
         except OSError as error:
             if sample.shard is None and leads_nowhere(self._root / sample.name):
-                return "a link to itself"
+                return "a link to nothing"
             # This says nothing of the image: what is kept must not depend on it.
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"read ({error.strerror or error}); fix its permissions or the file "
-                "server, and start again."
+                f"read ({error.strerror or error}); leave the data in place, fix its "
+                "permissions or the file server, and start again."
             )
             raise ConfigError(message) from error
         except (MemoryError, ImportError) as error:

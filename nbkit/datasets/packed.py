@@ -13,31 +13,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.folders import check_links, check_splits
+from nbkit.datasets.folders import check_links, names_in
 from nbkit.datasets.listing import Contents, Listing
-from nbkit.datasets.passed_over import kind_of, remedy
+from nbkit.datasets.passed_over import is_archive, kind_of
 from nbkit.datasets.samples import RECORDIO_MAGIC, Sample
-from nbkit.datasets.shards import (
-    Packed,
-    check_copies,
-    shards_below,
-    shards_elsewhere,
-    shards_missing,
-    use_of,
-)
-from nbkit.datasets.splits import EVALUATION, splits_in
-from nbkit.datasets.when_packed import NOTE, WhenPacked
+from nbkit.datasets.shards import Packed, missing_shards, shards_below, use_of
+from nbkit.datasets.splits import EVALUATION, split_of
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import read_file
 
 DESCRIPTION = "dataset.json"
-_COUNTS = "dataset-counts.json"
-"""Has no part in the fingerprint: packs of older versions of nbkit lack it."""
 _SCHEMA = "nbkit.pack/1"
 
 _LISTING_THREADS = 16
@@ -55,6 +46,8 @@ class Description:
 
     classes: Sequence[str]
     is_multi_label: bool
+    images: Mapping[str, int] = field(default_factory=dict)
+    """How many it should have, by their split; empty if it does not say."""
 
     def write(self, folder: Path) -> None:
         """Put it into a pack's folder."""
@@ -62,6 +55,7 @@ class Description:
             {
                 "schema": _SCHEMA,
                 "is_multi_label": self.is_multi_label,
+                "images": dict(self.images),
                 "classes": list(self.classes),
             },
             indent=1,
@@ -83,10 +77,14 @@ class Description:
             if entries["schema"] != _SCHEMA:
                 message = f"schema {entries['schema']!r}, not {_SCHEMA!r}"
                 raise ValueError(message)
-            return cls(list(entries["classes"]), bool(entries["is_multi_label"]))
+            return cls(
+                list(entries["classes"]),
+                bool(entries["is_multi_label"]),
+                {split: int(n) for split, n in entries.get("images", {}).items()},
+            )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
                 f"{path} does not describe a pack ({error}); remove it, and classes "
                 "are named by their numbers."
@@ -94,58 +92,44 @@ class Description:
             raise ConfigError(message) from error
 
 
-def write_counts(folder: Path, counts: dict[str, int]) -> None:
-    """Note in a pack's folder how many images it has for each split."""
-    (folder / _COUNTS).write_text(json.dumps(counts) + "\n", encoding="utf-8")
-
-
-def _counts(folder: Path) -> dict[str, int]:
-    """Return how many images a pack should have; nothing if it does not say."""
-    path = folder / _COUNTS
-    try:
-        counts: dict[str, Any] = json.loads(read_file(path))
-        return {split: int(count) for split, count in counts.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        message = f"{path} does not say how many images there are ({error}); remove it."
-        raise ConfigError(message) from error
-
-
 def list_packed(
     kind: str,
     root: Path,
     is_shard: Callable[[str], bool],
-    read_shard: Callable[[Path], Iterable[Packed | str]],
+    read_shard: Callable[[Path], Iterable[Packed]],
     on_wait: Callable[[], None] | None,
     beside: str | None = None,
-    check: Callable[[Path, int], str | None] | None = None,
 ) -> Listing:
     """Return what the shards in a folder hold; they are read when it is asked for."""
     with _readable(root):
-        there = shards_below(root, is_shard, is_pack=True)
-        has_validation = any("validation" in splits_in(shard) for shard in there)
-        broken = check_splits(root, has_validation=has_validation)
-        use = use_of(root, there)
-        shards = [shard for shard in there if use[shard]]
-        check_links(root, root, (DESCRIPTION, _COUNTS, NOTE).__contains__)
-        unused = Counter(f"{kind_of(one)} of a test" for one in there if not use[one])
-        unused += shards_elsewhere(root, is_shard) + shards_missing(shards) + broken
-        unused += Counter(WhenPacked.read(root).left_out)
-        described_by = [DESCRIPTION]
-        if beside is not None:
-            described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
-        described_by = [name for name in described_by if (root / name).exists()]
+        check_links(root, root, split_of)
+        use = use_of(root, shards_below(root, is_shard))
+        others = [name for name in names_in(root)[1] if name not in use]
+    shards = [shard for shard in use if use[shard]]
+    notes = missing_shards(shards)
+    if unused := len(use) - len(shards):
+        notes.append(f"{plural(unused, 'packed file')} of a test beside val: not read")
+    described_by = [DESCRIPTION]
+    if beside is not None:
+        described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
+    described_by = [name for name in described_by if (root / name).exists()]
 
     def read() -> Contents:
         with _readable(root):
             paths = [root / shard for shard in shards]
-            found, passed_over = _read_all(paths, read_shard, on_wait)
-            check_copies(root, shards, found)
-        images = list(zip(map(use.__getitem__, shards), shards, found, strict=True))
-        return _contents(kind, root, images, passed_over)
+            images_of = _read_all(paths, read_shard, on_wait)
+        images = list(zip(map(use.__getitem__, shards), shards, images_of, strict=True))
+        return _contents(kind, root, images)
 
-    return Listing(kind, root, read, shards, described_by, beside=unused, check=check)
+    return Listing(
+        kind,
+        root,
+        read,
+        shards,
+        described_by,
+        passed_over=Counter(map(kind_of, filter(is_archive, others))),
+        notes=notes,
+    )
 
 
 @contextmanager
@@ -166,23 +150,14 @@ def _readable(root: Path) -> Iterator[None]:
 
 def _read_all(
     paths: Sequence[Path],
-    read_shard: Callable[[Path], Iterable[Packed | str]],
+    read_shard: Callable[[Path], Iterable[Packed]],
     on_wait: Callable[[], None] | None,
-) -> tuple[list[list[Packed]], Counter[str]]:
-    """Return the images of each shard, and how many files of a kind are in none."""
+) -> list[list[Packed]]:
+    """Return the images of each shard."""
     is_over = threading.Event()
 
-    def read(path: Path) -> tuple[list[Packed], Counter[str]]:
-        images: list[Packed] = []
-        others: Counter[str] = Counter()
-        for found in read_shard(path):
-            if is_over.is_set():
-                break
-            if isinstance(found, Packed):
-                images.append(found)
-            else:
-                others[kind_of(found)] += 1
-        return images, others
+    def read(path: Path) -> list[Packed]:
+        return list(takewhile(lambda _: not is_over.is_set(), read_shard(path)))
 
     with ThreadPoolExecutor(_LISTING_THREADS) as pool:
         futures = [pool.submit(read, path) for path in paths]
@@ -200,40 +175,36 @@ def _read_all(
             is_over.set()
             pool.shutdown(cancel_futures=True)
             raise
-    results = [future.result() for future in futures]
-    passed_over: Counter[str] = Counter()
-    for _, others in results:
-        passed_over += others
-    return [images for images, _ in results], passed_over
+    return [future.result() for future in futures]
 
 
 def _contents(
     kind: str,
     root: Path,
     shards: Sequence[tuple[str | None, str, list[Packed]]],
-    passed_over: Counter[str],
 ) -> Contents:
     """Return the contents of shards: their use, path and images."""
-    found = [images for _, _, images in shards]
-    if not any(found):
+    images_of = [images for _, _, images in shards]
+    if not any(images_of):
         message = (
             f"data={str(root)!r} has no image in {plural(len(shards), f'{kind} file')}"
-            f"{remedy(passed_over)}; pack images with their labels."
+            "; pack images with their labels."
         )
         raise ConfigError(message)
-    empty = (shard for _, shard, images in shards if not images)
-    passed_over += Counter(f"{kind_of(shard)} without an image" for shard in empty)
     description = Description.read(root)
     if description is not None:
         is_multi_label = description.is_multi_label
     else:
-        is_multi_label = any(len(image.labels) != 1 for part in found for image in part)
+        is_multi_label = any(
+            len(image.labels) != 1 for part in images_of for image in part
+        )
     samples: dict[str | None, list[Sample]] = {"train": [], "evaluation": []}
     for number, (use, shard, images) in enumerate(shards):
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
             samples[use].append(_sample(name, image, number, is_multi_label))
-    _check_whole(root, samples)
+    if description is not None:
+        _check_whole(root, description.images, samples)
     if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images: none in "
@@ -244,7 +215,7 @@ def _contents(
         raise ConfigError(message)
     for images in samples.values():
         images.sort(key=lambda sample: (sample.name, sample.shard, sample.pieces))
-    classes = _classes(root, found, description, is_multi_label)
+    classes = _classes(root, images_of, description, is_multi_label)
     if not is_multi_label:
         _check_several(root, samples["train"], classes)
     return Contents(
@@ -252,19 +223,22 @@ def _contents(
         samples["train"],
         samples["evaluation"],
         is_multi_label,
-        passed_over=passed_over,
     )
 
 
-def _check_whole(root: Path, samples: Mapping[str | None, Sequence[Sample]]) -> None:
+def _check_whole(
+    root: Path,
+    images: Mapping[str, int],
+    samples: Mapping[str | None, Sequence[Sample]],
+) -> None:
     """Refuse a pack of which files are missing, as after a copy that was ended."""
-    for split, images in _counts(root).items():
-        found = len(samples.get(split, ()))
-        if found < images:
+    for split, count in images.items():
+        there = len(samples.get(split, ()))
+        if there < count:
             message = (
-                f"data={str(root)!r} has {plural(found, 'image')} for {split}, but "
-                f"{_COUNTS} says {images:,}: packed files are missing; copy them all, "
-                f"or remove {_COUNTS}."
+                f"data={str(root)!r} has {plural(there, 'image')} for {split}, but "
+                f"{DESCRIPTION} says {count:,}: packed files are missing; copy them "
+                f"all, or remove 'images' from {DESCRIPTION}."
             )
             raise ConfigError(message)
 
@@ -290,17 +264,17 @@ def _sample(name: str, image: Packed, shard: int, is_multi_label: bool) -> Sampl
 
 def _classes(
     root: Path,
-    found: list[list[Packed]],
+    images_of: list[list[Packed]],
     description: Description | None,
     is_multi_label: bool,
 ) -> list[str]:
     """Return the names of classes or labels, after a check of every label."""
-    count = _count_labels(root, found, is_multi_label)
+    count = _count_labels(root, images_of, is_multi_label)
     if description is None:
         if not is_multi_label:
-            _check_that_labels_count(root, found, count)
+            _check_that_labels_count(root, images_of, count)
         names = [str(number) for number in range(count)]
-        for part in found:
+        for part in images_of:
             for image in part:
                 if image.class_name and not is_multi_label:
                     names[image.labels[0]] = image.class_name
@@ -324,12 +298,14 @@ def _distinct(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _check_that_labels_count(root: Path, found: list[list[Packed]], count: int) -> None:
+def _check_that_labels_count(
+    root: Path, images_of: list[list[Packed]], count: int
+) -> None:
     """Refuse labels that number something else than classes, such as products."""
     if count <= _MOST_WITH_GAPS:
         return
-    images = sum(map(len, found))
-    distinct = len({image.labels[0] for part in found for image in part})
+    images = sum(map(len, images_of))
+    distinct = len({image.labels[0] for part in images_of for image in part})
     if count > _MOST_PER_DISTINCT * distinct:
         message = (
             f"data={str(root)!r}: labels go up to {count - 1:,}, but only {distinct:,} "
@@ -340,10 +316,12 @@ def _check_that_labels_count(root: Path, found: list[list[Packed]], count: int) 
         raise ConfigError(message)
 
 
-def _count_labels(root: Path, found: list[list[Packed]], is_multi_label: bool) -> int:
+def _count_labels(
+    root: Path, images_of: list[list[Packed]], is_multi_label: bool
+) -> int:
     """Return how many classes or labels there are, if labels fit together."""
     lengths, numbers = set(), set()
-    for part in found:
+    for part in images_of:
         for image in part:
             lengths.add(len(image.labels))
             numbers.update(image.labels)

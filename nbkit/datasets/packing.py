@@ -8,23 +8,18 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
-from nbkit.datasets.packed import Description, write_counts
-from nbkit.datasets.passed_over import counted, in_words
+from nbkit.datasets.packed import Description
+from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
-from nbkit.datasets.same_files import SameFiles, same_files
-from nbkit.datasets.same_files import in_words as same_in_words
 from nbkit.datasets.samples import Sample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
-from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
 from nbkit.reading import expanded
@@ -100,7 +95,7 @@ def pack(
     """
     folder = expanded(folder, "folder")
     if folder.is_symlink():
-        folder = _led_to(folder)  # nothing can be renamed to a link's name
+        folder = folder.resolve()  # nothing can be renamed to a link's name
     _check_arguments(folder, format, shard_megabytes)
     listing = find(
         str(data), missing_labels=missing_labels, uncertain_labels=uncertain_labels
@@ -112,11 +107,9 @@ def pack(
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir(parents=True)
-        before = WhenPacked(listing.passed_over, _linked(listing))
         if on_progress is None:
-            _tell(before, (*listing.notes, *alike_classes(listing.classes)))
+            _print_notes(listing)
         _write(listing, temporary, format, shard_bytes, on_progress or _Lines())
-        before.write(temporary)
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
         # Replaces an empty folder, never one that holds something.
@@ -131,18 +124,6 @@ def pack(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _led_to(link: Path) -> Path:
-    """Return where a link leads."""
-    with suppress(RuntimeError):  # up to Python 3.12
-        folder = link.resolve()
-        if not folder.is_symlink():
-            return folder
-    message = (
-        f"folder={str(link)!r} is a link to itself; remove it, or name another folder."
-    )
-    raise ConfigError(message)
 
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
@@ -225,32 +206,19 @@ def _write(
             shards = _Shards(listing, folder, format, split, shard_bytes)
             try:
                 for number, sample in numbered:
-                    shards.add(sample, _read(listing, images, number, sample))
+                    shards.add(sample, _read(images, number, sample))
                     done += 1
                     on_progress(done, total)
             finally:
                 shards.close()
     finally:
         images.close()
-    Description(listing.classes, listing.is_multi_label).write(folder)
-    write_counts(folder, {split: len(samples) for split, samples in listing.splits()})
+    counts = {split: len(samples) for split, samples in listing.splits()}
+    Description(listing.classes, listing.is_multi_label, counts).write(folder)
 
 
-def _linked(listing: Listing) -> SameFiles:
-    """Return which images are one file by a link: the pack has each of them."""
-    same = same_files(listing, listing.fingerprint().file_numbers)
-    return same + WhenPacked.read(listing.root).same_files if listing.shards else same
-
-
-def _read(listing: Listing, images: Samples, number: int, sample: Sample) -> bytes:
+def _read(images: Samples, number: int, sample: Sample) -> bytes:
     try:
-        if damage := listing.damage(sample):
-            # Its own pack would have the right checksum for what is wrong.
-            message = (
-                f"{images.place(number)} cannot be packed ({damage}); copy the packed "
-                "file again."
-            )
-            raise ConfigError(message)
         data = images.read(number)
     except StoreError as error:
         message = f"{images.place(number)} cannot be packed: {error}"
@@ -321,14 +289,13 @@ class _Shards:
         return TFRecordWriter(path, self._classes)
 
 
-def _tell(before: WhenPacked, notes: Iterable[str]) -> None:
-    """Print what is not part of the data, and so of the pack; and what is one file."""
-    lines = [f"{visible(note)}\n" for note in notes]
-    if left := before.left_out:
-        what = f"{counted(left)} ({in_words(left)})"
-        lines.append(f"not packed, as not part of the data: {what}\n")
-    if before.same_files.count:
-        lines.append(f"{same_in_words(asdict(before.same_files))}\n")
+def _print_notes(listing: Listing) -> None:
+    """Print what a person may not expect, and what is not part of the pack."""
+    notes = [*listing.notes, *alike_classes(listing.classes)]
+    if skipped := listing.passed_over:
+        what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
+        notes.append(f"not packed, as not part of the data: {what}")
+    lines = (f"{visible(note)}\n" for note in notes)
     sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)
 
 

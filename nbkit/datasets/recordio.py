@@ -11,9 +11,8 @@ https://github.com/apache/mxnet/blob/master/python/mxnet/recordio.py
 from __future__ import annotations
 
 import os
-import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,11 +30,6 @@ _WORD = struct.Struct("<II")
 """Magic number; flag (3 bits) and length in bytes (29 bits)."""
 _HEADER = struct.Struct("<IfQQ")
 """Number of labels that follow, label, and two numbers of the image."""
-_SAGEMAKER = re.compile(
-    rb"[\x0a\x12][\x80-\xff]{0,4}[\0-\x7f]\x0a\x06values", re.DOTALL
-)
-"""How a message begins that maps names to arrays:
-https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-training.html"""
 _MAGIC = int.from_bytes(RECORDIO_MAGIC, "little")
 _LONGEST = 1 << 29
 
@@ -52,34 +46,16 @@ def is_recordio(name: str) -> bool:
     return name.lower().endswith(SUFFIX)
 
 
-def _read(path: Path) -> Iterator[Packed | str]:
-    list_path = path.with_suffix(_LIST_SUFFIX)
-    listed, found = _listed(list_path), set[int]()
+def _read(path: Path) -> Iterator[Packed]:
+    names = _names(path.with_suffix(_LIST_SUFFIX))
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         offset = 0
         while offset < size:
             pieces, following = _record(path, file.fileno(), offset, size)
             labels, number, pieces = _open(path, file.fileno(), offset, pieces)
-            name, expected = listed.get(number, (None, ()))
-            if name is not None:
-                found.add(number)
-            # im2rec may list several labels and keep the first alone.
-            if expected and expected[: len(labels)] != labels:
-                message = (
-                    f"{list_path}: {name!r} has the label {_shown(expected)}, but "
-                    f"its record {number} in {path} has {_shown(labels)}; the list is "
-                    "of other records: remove it, and images are named by number."
-                )
-                raise ConfigError(message)
-            yield Packed(name, labels, pieces)
+            yield Packed(names.get(number), labels, pieces)
             offset = following
-    # im2rec leaves out what it cannot read, and ends early where it is killed.
-    yield from (name for number, (name, _) in listed.items() if number not in found)
-
-
-def _shown(labels: Sequence[float]) -> str:
-    return " ".join(f"{label:g}" for label in labels)
 
 
 def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces, int]:
@@ -111,12 +87,6 @@ def _open(
 ) -> tuple[tuple[int, ...], int, Pieces]:
     """Return a record's labels and number, and the pieces of its image."""
     head = _head(descriptor, pieces, _HEADER.size)
-    if _SAGEMAKER.match(head):
-        message = (
-            f"{path}: the record at byte {offset:,} holds numbers as Amazon SageMaker "
-            "writes them, but no image; pack image files with nbkit or MXNet's im2rec."
-        )
-        raise ConfigError(message)
     if len(head) < _HEADER.size:
         raise damaged(path, offset, "a record too short for an image's header")
     count, label, number, _ = _HEADER.unpack(head)
@@ -158,19 +128,19 @@ def _without(pieces: Pieces, length: int) -> Pieces:
     return ()
 
 
-def _listed(path: Path) -> dict[int, tuple[str, tuple[float, ...]]]:
-    """Return the paths and labels that a list has for the numbers of its images."""
+def _names(path: Path) -> dict[int, str]:
+    """Return the paths that a list has for the numbers of its images."""
     try:
         lines = read_file(path, None).splitlines()
     except FileNotFoundError:
         return {}
-    listed: dict[int, tuple[str, tuple[float, ...]]] = {}
+    names: dict[int, str] = {}
     for count, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            number, *labels, name = line.split(b"\t")
-            listed[int(number)] = os.fsdecode(name), tuple(map(float, labels))
+            number, *_, name = line.split(b"\t")
+            names[int(number)] = os.fsdecode(name)
         except ValueError as error:
             message = (
                 f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line holds "
@@ -178,7 +148,7 @@ def _listed(path: Path) -> dict[int, tuple[str, tuple[float, ...]]]:
                 "are named by their numbers."
             )
             raise ConfigError(message) from error
-    return listed
+    return names
 
 
 class RecordIOWriter:

@@ -18,8 +18,6 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 from PIL import __version__ as _pillow_version
 
-from nbkit.datasets.instead import instead_of
-
 # Pillow decodes these by itself. They are asked in Pillow's own order.
 _FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "PPM", "PNG", "AVIF", "BLP", "CUR", "PCX", "DCX"),
@@ -38,6 +36,7 @@ _LEFT_OUT = {
 """What Pillow knows and is not asked for. IPTC is not either: inside, its images may be
 of every format, also of these."""
 
+_GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """How a TIFF begins, in either order of bytes; with a plus a BigTIFF."""
 
@@ -58,10 +57,15 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
-        known = _left_out(data[:16]) or instead_of(data)
-        if known is None and data.startswith(_TIFF):
-            known = "a TIFF that is damaged, or of a kind that Pillow does not read"
-        message = known or "not a format that Pillow knows"
+        message = _left_out(data[:16])
+        if data.startswith(_GIT_LFS):
+            message = (
+                "a Git LFS pointer, not the file itself; run 'git lfs pull' where it "
+                "was cloned"
+            )
+        elif message is None and data.startswith(_TIFF):
+            message = "a TIFF that is damaged, or of a kind that Pillow does not read"
+        message = message or "not a format that Pillow knows"
         raise UnidentifiedImageError(message) from error
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import re
 import struct
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,13 +22,12 @@ from nbkit.datasets.packed import Packed, list_packed
 from nbkit.datasets.samples import Sample
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
-from nbkit.reading import open_regular
 from nbkit.visible import visible
 
 SUFFIX = ".tfrecord"
 
 # TensorFlow's own ImageNet has no suffix: train-00000-of-01024.
-_NAME = re.compile(r"(\.tfrecords?(-\d+-of-\d+)?|^[\w.-]+-\d{5}-of-\d{5})$")
+_NAME = re.compile(r"(\.tfrec(ords?)?(-\d+-of-\d+)?|^[\w.-]+-\d{5}-of-\d{5})$")
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
@@ -46,20 +43,13 @@ _NAMES = (b"image/filename", b"file_name")
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 """Wire types of protocol buffers."""
 
-_KINDS = {1: "text", 2: "a float", 3: "no value"}
-"""What a feature holds: its lists by their field numbers."""
-
 _BLOCK_BYTES = 512
-_CHECKED_BYTES = 1 << 20
 _LONGEST_VARINT_BYTES = 10
 
 
 def list_tfrecord(root: Path, *, on_wait: Callable[[], None] | None = None) -> Listing:
     """Return the images in the TFRecord files of a folder."""
-    records = _Records()
-    return list_packed(
-        "tfrecord", root, is_tfrecord, records.read, on_wait, check=records.check
-    )
+    return list_packed("tfrecord", root, is_tfrecord, _read, on_wait)
 
 
 def is_tfrecord(name: str) -> bool:
@@ -127,69 +117,34 @@ class _Wire:
                 yield begin, after
 
 
-class _Records:
-    """Reads TFRecord files, and remembers where their records begin."""
-
-    def __init__(self) -> None:
-        self._begins: dict[Path, array[int]] = {}
-
-    def read(self, path: Path) -> Iterator[Packed]:
-        """Yield the images of a file, without checking the checksums of messages."""
-        begins = self._begins[path] = array("Q")
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            wire = _Wire(path, file.fileno())
-            offset = 0
-            while offset < size:
-                head = wire.read(offset, _BEFORE)
-                (length,) = _LENGTH.unpack_from(head)
-                (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
-                if checksum != _masked_checksum(head[: _LENGTH.size]):
-                    raise damaged(path, offset, "a length that its checksum denies")
-                begin = offset + _BEFORE
-                end = begin + length
-                if end + _AFTER > size:
-                    raise damaged(path, offset, "the file ends inside a record")
-                begins.append(offset)
-                try:
-                    image = _image(path, wire, begin, end)
-                except _WireError as error:
-                    raise _no_example(path, offset, error) from error
-                yield image
-                offset = end + _AFTER
-
-    def check(self, path: Path, place: int) -> str | None:
-        """Return what is wrong with the record that holds a byte; None for nothing."""
-        begins = self._begins[path]
-        return _damage(path, begins[bisect_right(begins, place) - 1])
-
-
-def _damage(path: Path, offset: int) -> str | None:
-    """Return what is wrong with the record at an offset; None for nothing."""
-    with open_regular(path) as file:
-        file.seek(offset)
-        head = file.read(_BEFORE)
-        left = _LENGTH.unpack_from(head)[0] if len(head) == _BEFORE else 0
-        checksum = 0
-        while left and (data := file.read(min(left, _CHECKED_BYTES))):
-            checksum = google_crc32c.extend(checksum, data)
-            left -= len(data)
-        found = file.read(_AFTER)
-    if len(found) < _AFTER:
-        return f"the file ends inside its record at byte {offset:,}"
-    if found != _CHECKSUM.pack(_masked(checksum)):
-        return f"its record at byte {offset:,} has another checksum: a bit has changed"
-    return None
-
-
-def _no_example(path: Path, offset: int, error: _WireError) -> ConfigError:
-    place, what = error.args
-    if _damage(path, offset):
-        return damaged(path, place, what)
-    return ConfigError(
-        f"{path}: the record at byte {offset:,} is whole, but not a tf.train.Example "
-        f"({what} at byte {place:,}); write images and labels as tf.train.Example."
-    )
+def _read(path: Path) -> Iterator[Packed]:
+    """Yield the images of a file, without checking the checksums of messages."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        wire = _Wire(path, file.fileno())
+        offset = 0
+        while offset < size:
+            head = wire.read(offset, _BEFORE)
+            (length,) = _LENGTH.unpack_from(head)
+            (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
+            if checksum != _masked_checksum(head[: _LENGTH.size]):
+                raise damaged(path, offset, "a length that its checksum denies")
+            begin = offset + _BEFORE
+            end = begin + length
+            if end + _AFTER > size:
+                raise damaged(path, offset, "the file ends inside a record")
+            try:
+                image = _image(path, wire, begin, end)
+            except _WireError as error:
+                place, what = error.args
+                message = (
+                    f"{path}: the record at byte {offset:,} is damaged, or not a "
+                    f"tf.train.Example ({what} at byte {place:,}); copy the file "
+                    "again, or write images and labels as tf.train.Example."
+                )
+                raise ConfigError(message) from error
+            yield image
+            offset = end + _AFTER
 
 
 def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
@@ -217,12 +172,8 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
     if not labels:
-        kinds = {number for number, *_ in wire.fields(*features[label])}
-        what = next(
-            (_KINDS[kind] for kind in sorted(kinds) if kind in _KINDS), "nothing"
-        )
         message = (
-            f"{where} {what} in its feature {label.decode()!r}, but a label is the "
+            f"{where} no integer in its feature {label.decode()!r}, but a label is the "
             "index of a class, an integer; pack the images with such labels."
         )
         raise ConfigError(message)
@@ -277,10 +228,7 @@ def _text(wire: _Wire, value: _Span | None) -> str | None:
 
 
 def _masked_checksum(data: bytes) -> int:
-    return _masked(google_crc32c.value(data))
-
-
-def _masked(checksum: int) -> int:
+    checksum = google_crc32c.value(data)
     # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/hash/crc32c.h
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

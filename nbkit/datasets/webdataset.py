@@ -12,8 +12,8 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -73,42 +73,29 @@ class _Parts:
     image: _Member | None = None
     others: dict[str, _Member] = field(default_factory=dict)
     """By extension in small letters."""
-    again: list[_Member] = field(default_factory=list)
-    """Those whose extension is in ``others`` by then."""
 
 
-def _read(path: Path) -> Iterator[Packed | str]:
+def _read(path: Path) -> Iterator[Packed]:
     seen: set[str] = set()
     with path.open("rb") as file:
         for parts in _neighbours(path, file):
-            if isinstance(parts, str):
-                yield parts
-                continue
-            if parts.image is not None:
-                name = parts.image.name.removeprefix("./")
-                if name in seen:
-                    raise _twice(path, name)
-                seen.add(name)
-                place = parts.image.offset, parts.image.size
-                yield Packed(name, _labels(path, file, parts), (place,))
-                label = parts.others.pop("cls" if "cls" in parts.others else "json")
-                kind = split_name(label.name)[1].lower()
-                if any(split_name(it.name)[1].lower() == kind for it in parts.again):
-                    raise _twice(path, label.name)
-            else:
+            if parts.image is None:
                 _check_has_no_label(path, file, parts)
-            others = (*parts.others.values(), *parts.again)
-            yield from (member.name for member in others)
+                continue
+            name = parts.image.name.removeprefix("./")
+            if name in seen:
+                raise _twice(path, name)
+            seen.add(name)
+            place = parts.image.offset, parts.image.size
+            yield Packed(name, _labels(path, file, parts), (place,))
 
 
-def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts | str]:
-    """Yield neighbours, and names of hidden images."""
+def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
+    """Yield files with one stem; without hidden ones."""
     parts: _Parts | None = None
     for member in _members(path, file):
         stem, extension = split_name(member.name)
         if not stem or stem.endswith("/"):
-            if is_image(extension):
-                yield member.name
             continue
         if parts is None or parts.stem != stem:
             if parts is not None:
@@ -116,22 +103,19 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts | str]:
             parts = _Parts(stem)
         if not is_image(extension):
             if parts.others.setdefault(extension.lower(), member) is not member:
-                parts.again.append(member)
+                raise _twice(path, member.name)
         elif parts.image is None:
             parts.image = member
+        elif parts.image.name == member.name:
+            raise _twice(path, member.name)
         else:
-            raise _two_images(path, parts.image.name, member.name)
+            message = (
+                f"{path} has two images of one stem, {parts.image.name!r} and "
+                f"{member.name!r}, but a stem has one label; give them other names."
+            )
+            raise ConfigError(message)
     if parts is not None:
         yield parts
-
-
-def _two_images(path: Path, one: str, other: str) -> ConfigError:
-    if one == other:
-        return _twice(path, one)
-    return ConfigError(
-        f"{path} has two images of one stem, {one!r} and {other!r}, but a stem has one "
-        "label; give them other names."
-    )
 
 
 def _twice(path: Path, name: str) -> ConfigError:
@@ -142,71 +126,37 @@ def _twice(path: Path, name: str) -> ConfigError:
 
 
 def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
-    """Yield the files in a tar file, whose end has to be there.
-
-    Archives that were written one after the other are read on: blocks of zeros end an
-    archive, not the file.
-    """
-    known: dict[str, _Member] = {}
-    end: int | None = 0
-    while end is not None:
-        file.seek(end)
-        end = yield from _archive(path, file, known)
-        end = _next_archive(file.fileno(), end)
-
-
-def _archive(
-    path: Path, file: io.BufferedReader, known: dict[str, _Member]
-) -> Generator[_Member, None, int]:
-    """Yield the files of one archive, and return where it ends."""
-    end = file.tell()
+    """Yield the files in a tar file, whose end has to be there."""
+    end = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 end = tar.offset
-                if member.type not in _NO_FILES:
-                    found = _followed(path, member, known)
-                    known[found.name] = found
-                    yield found
+                if member.type in _NO_FILES:
+                    continue
+                if not member.isreg() or member.issparse():
+                    message = (
+                        f"{path}: {member.name!r} is a link, stored sparse or not a "
+                        "file; pack the images with tar --dereference "
+                        "--hard-dereference, and without --sparse."
+                    )
+                    raise ConfigError(message)
+                yield _Member(member.name, member.offset_data, member.size)
             end = tar.offset
     except tarfile.TarError as error:
         raise damaged(path, end, str(error)) from error
     # The module takes anything that is not a header for the end of the archive.
     if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
         raise damaged(path, end, "neither another file nor the end of the archive")
-    return end
-
-
-def _next_archive(descriptor: int, end: int) -> int | None:
-    """Return where something follows the zeros that end an archive."""
-    while block := os.pread(descriptor, _ZEROS_BYTES, end):
-        zeros = len(block) - len(block.lstrip(b"\0"))
-        if zeros < len(block):
-            return end + zeros - zeros % tarfile.BLOCKSIZE
-        end += zeros
-    return None
-
-
-def _followed(
-    path: Path, member: tarfile.TarInfo, known: dict[str, _Member]
-) -> _Member:
-    """Return where a member's bytes are; those of a hard link came before it."""
-    if member.issparse():
-        problem, how = "is stored sparse, without its zeros", "without --sparse"
-    elif member.isreg():
-        return _Member(member.name, member.offset_data, member.size)
-    elif member.islnk():
-        target = known.get(member.linkname)
-        if target is not None:
-            return replace(target, name=member.name)
-        problem = f"is a link to {member.linkname!r}, which does not come before it"
-        how = "--hard-dereference"
-    elif member.issym():
-        problem, how = f"is a link to {member.linkname!r}", "--dereference"
-    else:
-        problem, how = "is not a whole file", "without it"
-    message = f"{path}: {member.name!r} {problem}; pack the images with tar {how}."
-    raise ConfigError(message)
+    while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
+        if block.strip(b"\0"):
+            message = (
+                f"{path} continues after the end of its archive, as two that were "
+                "joined by cat; unpack them with tar --ignore-zeros, and pack the "
+                "images again."
+            )
+            raise ConfigError(message)
+        end += len(block)
 
 
 def _check_has_no_label(path: Path, file: io.BufferedReader, parts: _Parts) -> None:
@@ -235,8 +185,8 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
         raise ConfigError(message)
     text = os.pread(file.fileno(), min(member.size, _LABEL_BYTES), member.offset)
     try:
-        found = json.loads(text)
-        labels = found if isinstance(found, list) else [found]
+        value = json.loads(text)
+        labels = value if isinstance(value, list) else [value]
         if not labels or not all(type(label) is int for label in labels):
             raise ValueError
     except (ValueError, RecursionError) as error:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from nbkit.config.accelerate_variables import MIXED_PRECISION, USE_CPU
 from nbkit.errors import ConfigError
 from nbkit.launch.devices.choice import visible_gpus, whole_gpus
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.reading import open_regular
-from nbkit.visible import visible
+from nbkit.visible import encodable, visible
 
-_BLOCK_BYTES = 1 << 20
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")
 
 
@@ -70,9 +69,7 @@ monitor_interval, log_line_prefix_template
     ConfigError
         If a value makes no sense.
     RunFailedError
-        If a process failed; the text names it, with its traceback. Also if the function
-        ended, and its `Accelerator` had not taken `mixed_precision` or did not know of
-        the other processes.
+        If a process failed; the text names it, with its traceback.
 
     References
     ----------
@@ -87,9 +84,10 @@ monitor_interval, log_line_prefix_template
         message = f"num_processes={num_processes} is below 1; use None for one per GPU."
         raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
-    environment = {MIXED_PRECISION: precision}
+    environment = {"ACCELERATE_MIXED_PRECISION": precision}
     if not gpus:
-        environment[USE_CPU] = "yes"
+        # Without it, an `Accelerator` on processors does not look for the other ranks.
+        environment["ACCELERATE_USE_CPU"] = "yes"
     run = launch(
         function,
         args=args,
@@ -124,28 +122,15 @@ class _Shown:
         if queue is not None and queue["position"] != self._position:
             self._position = queue["position"]
             where = f"{queue['position']} of {queue['length']}"
-            _is_printed(f"queued, {where}: {visible(queue['reason'])}\n", sys.stdout)
+            _print(f"queued, {where}: {visible(queue['reason'])}\n", sys.stdout)
         if run.attempt != self._attempt:
             self._attempt = run.attempt
             ranks = range(run.config.world_size)
             files = [run.paths.rank(run.attempt, rank) for rank in ranks]
             self._outputs += [_Echo(file.stdout, sys.stdout) for file in files]
             self._outputs += [_Echo(file.stderr, sys.stderr) for file in files]
-        self._outputs = [output for output in self._outputs if output.show()]
-
-
-def _is_printed(text: str, to: TextIO) -> bool:
-    """Print a text as far as a stream's encoding has it; return whether it is open."""
-    try:
-        try:
-            to.write(text)
-        except UnicodeEncodeError:
-            encoding = to.encoding
-            to.write(text.encode(encoding, "replace").decode(encoding))
-        to.flush()
-    except (OSError, ValueError):
-        return False  # Its reader has left; the run continues.
-    return True
+        for output in self._outputs:
+            output.show()
 
 
 class _Echo:
@@ -158,15 +143,15 @@ class _Echo:
         # What was read may end within a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def show(self) -> bool:
-        """Print what is new; return whether more can be printed."""
-        try:
-            with open_regular(self._path) as file:
-                file.seek(self._offset)
-                while new := file.read(_BLOCK_BYTES):
-                    self._offset += len(new)
-                    if not _is_printed(self._decoder.decode(new), self._to):
-                        return False
-        except FileNotFoundError:
-            pass
-        return True
+    def show(self) -> None:
+        """Print what is new."""
+        with suppress(FileNotFoundError), open_regular(self._path) as file:
+            file.seek(self._offset)
+            new = file.read()
+            self._offset += len(new)
+            _print(self._decoder.decode(new), self._to)
+
+
+def _print(text: str, to: TextIO) -> None:
+    to.write(encodable(text, getattr(to, "encoding", None)))
+    to.flush()

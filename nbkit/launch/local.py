@@ -92,8 +92,9 @@ class LocalEngine:
         wanted = request_devices(config)
         computes = config.task in ("train", "inference")
         # Other engines start ranks elsewhere, with another environment.
-        if computes and config.precision == "tf32":
-            _refuse_tf32_without_effect(wanted.device_type)
+        is_tf32 = computes and config.precision == "tf32"
+        if is_tf32 and (why := tf32_problem(wanted.device_type)):
+            raise ConfigError(why)
         return {
             "device_type": wanted.device_type,
             "cpus_per_rank": wanted.cpus_per_rank,
@@ -123,11 +124,6 @@ class LocalEngine:
     def reap(self, paths: RunPaths) -> None:
         """End what a dead supervisor left running."""
         sweep(paths.run_id)
-
-
-def _refuse_tf32_without_effect(device_type: str) -> None:
-    if why := tf32_problem(device_type):
-        raise ConfigError(why)
 
 
 def detach(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-from dataclasses import dataclass
 
 # Where the ranks of a run on one machine meet.
 LOOPBACK = "127.0.0.1"
@@ -12,20 +11,15 @@ _LIMIT_SECONDS = 5.0
 _NO_NETWORK = {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """An address at which rank 0 listens."""
+def listen() -> socket.socket:
+    """Return a socket at a free port of this machine, at which rank 0 will listen."""
+    return socket.create_server((LOOPBACK, 0), backlog=4096)
 
-    address: str
-    port: int
-    listener: socket.socket | None
-    """Bound to it, for rank 0 to inherit; None on the nodes without rank 0."""
 
-    @classmethod
-    def here(cls, address: str) -> Meeting:
-        """Return a meeting at a free port of this machine."""
-        listener = socket.create_server((address, 0), backlog=4096)
-        return cls(address, listener.getsockname()[1], listener)
+def free_port() -> int:
+    """Return a port of this host that is free now."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
 
 
 def loopback_problem() -> str | None:

@@ -2,7 +2,7 @@
 
 The log folder of the new attempt, which is made exclusively, is the lock: hosts and
 containers that share a store share it, and nothing else. A file in it says who holds
-it. One whose holder has ended, or that was not submitted in time, is skipped.
+it. One whose holder has ended is skipped; so is any other with ``force=True``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,12 @@ from nbkit.launch.code.trust import permit_run
 from nbkit.launch.submit import chosen_owner_exit, submit
 from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
-from nbkit.store.network import age_seconds, see_anew
+from nbkit.store.network import see_anew
 from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, utc_now, write_json
 from nbkit.store.stored_runs import StoredRun
-
-SUBMITTED_WITHIN_SECONDS = 120.0
-"""A supervisor waits so long for its submission."""
 
 
 def resume(
@@ -39,7 +35,7 @@ def resume(
     owner_exit = chosen_owner_exit(on_owner_exit)
     _check_resumable(run, force=force)
     permit = permit_run(run.paths, trust=trust)
-    with held_attempt(run) as attempt:
+    with held_attempt(run, force=force) as attempt:
         # Another process may have resumed it just before.
         _check_resumable(run, force=force)
         registry.resolve("engines", run.config.engine)().reap(run.paths)
@@ -49,45 +45,22 @@ def resume(
             run.config,
             run.paths,
             permit,
-            attempt=attempt.number,
+            attempt=attempt,
             on_owner_exit=owner_exit,
             origins=old.get("origins", {}),
             tags=old.get("tags", {}),
             cwd=_folder_of_code(run, old),
-            confirm=attempt.confirm,
         )
 
 
-@dataclass(frozen=True)
-class HeldAttempt:
-    """An attempt that this process may submit, and no other."""
-
-    paths: RunPaths
-    number: int
-    seen: dict[str, Any] | None
-    """The submission of the attempt before."""
-
-    def confirm(self) -> None:
-        """Look whether it is still so, after whatever took its time."""
-        see_anew(self.paths.logs)
-        numbers = [int(p.name) for p in self.paths.logs.iterdir() if p.name.isdecimal()]
-        if max(numbers) > self.number or read_json(self.paths.submission) != self.seen:
-            message = (
-                f"resuming run {self.paths.run_id} took more than "
-                f"{SUBMITTED_WITHIN_SECONDS:.0f} s, and another process has resumed it "
-                "meanwhile; wait() for it."
-            )
-            raise RunError(message)
-
-
 @contextlib.contextmanager
-def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
+def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
     """Hold the next attempt of a run; its number is free again if this fails."""
     paths, number = run.paths, run.attempt + 1
     try:
         make_folder(paths.logs)
         while not _is_made(paths.attempt(number)):
-            _refuse_if_held(paths, number)
+            _refuse_if_held(paths, number, force=force)
             number += 1
     except StoreError:
         raise
@@ -97,7 +70,7 @@ def held_attempt(run: StoredRun) -> Iterator[HeldAttempt]:
         me = ProcessIdentity.of().to_dict()
         holder = {**me, "uid": os.getuid(), "time": utc_now()}
         write_json(paths.resumer(number), holder)
-        yield HeldAttempt(paths, number, read_json(paths.submission))
+        yield number
     except BaseException:
         shutil.rmtree(paths.attempt(number), ignore_errors=True)
         raise
@@ -111,8 +84,8 @@ def _is_made(folder: Path) -> bool:
     return True
 
 
-def _refuse_if_held(paths: RunPaths, number: int) -> None:
-    """Raise unless the process that made an attempt's folder will never submit it."""
+def _refuse_if_held(paths: RunPaths, number: int, *, force: bool) -> None:
+    """Raise unless the process that made an attempt's folder will not submit it."""
     see_anew(paths.root)
     submitted = (read_json(paths.submission) or {}).get("attempt", 0)
     try:
@@ -120,16 +93,15 @@ def _refuse_if_held(paths: RunPaths, number: int) -> None:
         process = None if holder is None else ProcessIdentity.from_dict(holder)
     except (StoreError, LookupError, TypeError, ValueError):
         holder = process = None
-    age = age_seconds(paths.attempt(number))
     is_gone = process is not None and process.is_alive() is False
-    if submitted < number and (is_gone or age >= SUBMITTED_WITHIN_SECONDS):
+    if submitted < number and (is_gone or force):
         return
     who = "an unknown process"
     if holder is not None and process is not None:
         who = f"process {process.pid} on {process.host}, since {holder.get('time')}"
     message = (
-        f"run {paths.run_id} is being resumed by {who}; wait() for it, or try again in "
-        f"{SUBMITTED_WITHIN_SECONDS:.0f} s if it does not start."
+        f"run {paths.run_id} is being resumed by {who}; wait() for it, or, if that "
+        "process is gone, resume(force=True)."
     )
     raise RunError(message)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
@@ -153,7 +152,7 @@ def _entry(
     kwargs: Mapping[str, Any] | None,
     environment: Mapping[str, str] | None,
 ) -> Entry | None:
-    _check_arguments(what, args, kwargs)
+    _check_arguments(args, kwargs)
     if isinstance(what, str | os.PathLike):
         if kwargs:
             message = f"kwargs={dict(kwargs)!r}: a script takes args only."
@@ -177,21 +176,13 @@ def _entry(
     return None
 
 
-def _check_arguments(
-    what: What | None, args: Sequence[Any], kwargs: Mapping[str, Any] | None
-) -> None:
-    if isinstance(args, str | bytes):
-        words = shlex.split(args) if isinstance(args, str) else [args]
-        meant = words if isinstance(what, str | os.PathLike) else (args,)
-        message = f"args={args!r:.80} is a string; pass args={meant!r:.80}."
-        raise ConfigError(message)
-    if not isinstance(args, Sequence):
-        meant = f"args=({args!r:.80},)"
-        if isinstance(args, Mapping):
-            meant = f"kwargs={args!r:.80}, or {meant}"
-        elif isinstance(args, Iterable):
-            meant = "args=tuple(...)"
-        message = f"args={args!r:.80} is of type {type(args).__name__}; pass {meant}."
+def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+        kind = type(args).__name__
+        message = (
+            f"args={args!r:.80} is of type {kind}; pass a tuple or list of the "
+            "arguments, and named arguments of a function as kwargs."
+        )
         raise ConfigError(message)
     if not isinstance(kwargs, Mapping | None):
         kind = type(kwargs).__name__

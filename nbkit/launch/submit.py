@@ -27,8 +27,7 @@ from nbkit.store.processes import (
     start_problem,
 )
 from nbkit.store.record import utc_now, write_json
-from nbkit.store.redaction import redacted, redacted_argv, redacted_tags
-from nbkit.telemetry.gpu_source import SOURCE_VARIABLE
+from nbkit.store.redaction import redacted, redacted_argv
 
 
 def refusals(config: ExperimentConfig) -> list[NbkitError]:
@@ -87,7 +86,6 @@ def submit(
     origins: dict[str, str],
     tags: dict[str, str],
     cwd: Path | None = None,
-    confirm: Callable[[], object] = lambda: None,
 ) -> None:
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
@@ -105,7 +103,6 @@ def submit(
         raise store_error(paths.root, error) from error
     is_named = False
     try:
-        confirm()
         write_json(
             paths.submission,
             {
@@ -118,11 +115,9 @@ def submit(
                 "on_owner_exit": on_owner_exit,
                 "stop_grace_seconds": config.stop_grace_seconds,
                 "origins": redacted(origins),
-                "tags": redacted_tags(tags),
+                "tags": redacted(tags),
                 "argv": redacted_argv(sys.argv),
                 "cwd": str(cwd),
-                # Of a replay; the supervisor's own environment has none of it.
-                "gpu_source": os.environ.get(SOURCE_VARIABLE),
                 # Jupyter tells a kernel whose it is.
                 "notebook": os.environ.get("JPY_SESSION_NAME"),
                 **wanted,

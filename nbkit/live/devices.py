@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,10 +21,6 @@ _LEAST_BYTES = 1 << 16
 _LEAST_SAMPLES = 4
 """Many hosts share both, but each has this much read of its end, and of what is
 before."""
-_FEW_FILES = 25
-_FILES_PER_SECOND = 50
-"""Of more files than a few, so many are opened a second: a file server has to tell of
-each whether it has grown."""
 _BLOCK_BYTES = 1 << 20
 _GIB = 1 << 30
 _SILENT_SECONDS = 10.0
@@ -65,7 +60,6 @@ class LiveDevices:
         self._heard_at: dict[str, float] = {}
         self._waiting: dict[float, list[Row]] = {}
         self._drawn_until = -math.inf
-        self._rests_until = -math.inf
         self.series: dict[str, Series] = {}
         """Lines by name, over Unix time in seconds; none without GPUs."""
 
@@ -88,12 +82,8 @@ class LiveDevices:
         OSError
             If a file cannot be read.
         """
-        if time.monotonic() < self._rests_until and not is_over:
-            return
         own = frozenset(uuids)
         paths = regular_files(self._folder, ".jsonl")
-        if len(paths) > _FEW_FILES:
-            self._rests_until = time.monotonic() + len(paths) / _FILES_PER_SECOND
         for path in paths:
             for sample in self._new_samples(path, len(paths)):
                 rows = list(own_rows(sample, own, path.stem))

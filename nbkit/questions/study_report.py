@@ -26,15 +26,12 @@ from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.reports.conditions import conditions_line
 from nbkit.reports.doubts import (
     doubts,
-    every_doubt,
-    instead_of_answer,
     so_far,
     told_first,
     without_runs,
 )
 from nbkit.reports.finite_arms import not_finite, without_a_verdict
 from nbkit.reports.renderer import Report, SavedReport
-from nbkit.reports.source_tables import audit_notes
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
@@ -50,7 +47,7 @@ def report(
     """Make the report of a study and save it, over an earlier one in that folder.
 
     A study of a notebook gets that notebook's report, any other study a report of its
-    arms; all have the audit, what bounds each arm, and other sources' statistics.
+    arms; all have the audit and what bounds each arm.
 
     Parameters
     ----------
@@ -144,7 +141,7 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
     found = findings_of(study)  # a report begins with its doubts anyway
-    notes = audit_notes(found)
+    notes = found.in_brief
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
     made = replace(
         made,
@@ -161,33 +158,19 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     )
     lacking = without_runs(study)
     doubtful = [*lacking, *doubts(made.controls, bound_by)]
-    if again := study.replaced:
-        told = "; ".join(one.words for one in again)
-        count = f"{len(again)} of {len(study.order)} starts"
-        method = [*made.method, f"Disturbed and repeated, {count}: {told}."]
-        if not doubtful and (before := _before_repeats(study)):
-            method.append(f"With the starts that were replaced: {before}")
-        made = replace(
-            made,
-            method=method,
-            result={**made.result, "replaced": [one.to_dict() for one in again]},
+    if not doubtful and (disturbed := bound_by.disturbed_runs):
+        count = f"{len(disturbed)} of {len(study.order)} runs"
+        sentence = (
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians withstand fewer than "
+            "half; to repeat these, remove their folders and call study.resume()."
         )
+        made = replace(made, method=[*made.method, sentence])
     if study.waits:
         made = replace(made, method=[*made.method, *map(str, study.waits)])
     if study.missing:
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
         made = replace(made, next_step=resume)
     return told_first(made, lost, doubtful, "" if lacking else so_far(study))
-
-
-def _before_repeats(study: Study) -> str:
-    """Return what the answer would be if no start had been repeated."""
-    old = study.before_repeats()
-    try:
-        made = report_of_its_kind(old)
-    except NotEnoughDataError:
-        return ""  # a replaced run measured nothing
-    return instead_of_answer(old, every_doubt(old, made.controls), made).answer
 
 
 def _with_origin(made: Report, study: Study) -> Report:

@@ -186,7 +186,7 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
         If pages stay in memory, or the file system is one.
     """
     every = _as_files(files)
-    _refuse_memory(_one_of_each(every))
+    _refuse_memory(one_of_each_device(every))
     for _ in range(_TRIES - 1):
         _of_all(_drop, every)
         if not resident_share(every):
@@ -206,7 +206,7 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
         If a page is in memory, or the file system is one.
     """
     every = _as_files(files)
-    storages = _refuse_memory(_one_of_each(every))
+    storages = _refuse_memory(one_of_each_device(every))
     share = resident_share(every)
     if share:
         message = (
@@ -269,7 +269,7 @@ def _named(files: Sequence[Path]) -> str:
     return f"{files[0]} and {more:,} more files" if more else str(files[0])
 
 
-def _one_of_each(files: Sequence[Path]) -> list[Path]:
+def one_of_each_device(files: Sequence[Path]) -> list[Path]:
     """Return one file of each file system; a data set may have links to others."""
     devices = _of_all(lambda path: path.stat().st_dev, files)
     return list(dict(zip(reversed(devices), reversed(files), strict=True)).values())

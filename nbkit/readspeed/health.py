@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from nbkit.errors import StoreError
-from nbkit.health import Finding, tell
+from nbkit.health import CheckResult, check, tell
 from nbkit.readspeed.fio import fio_version
 from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
@@ -19,30 +18,24 @@ _MEANINGS = {
 }
 
 
-def findings() -> Iterator[Finding]:
-    """Yield what is found; a silent file server holds it up."""
+def checks() -> Iterator[CheckResult]:
+    """Yield the results; a silent file server holds them up."""
     version = fio_version()
-    if version is None:
-        found = "not installed; nbkit reads with its own reader"
-        yield Finding("fio", "info", found, "apt install fio, to read with both")
-    else:
-        yield Finding("fio", "ok", version)
+    found = version or "not installed; nbkit reads with its own reader"
+    remedy = "apt install fio, to read with both"
+    yield check("fio", version is not None, found, remedy, "info")
     try:
-        store = store_folder()
+        place = describe_place(store_folder())
     except StoreError:
         return  # the store's own check says why
-    yield _file_system(store)
-
-
-def _file_system(store: Path) -> Finding:
-    place = describe_place(store)
-    kind = place["file_system"] or "unknown"
-    found = f"{kind} ({place['source'] or 'unknown source'})"
-    if place["kind"] == "memory":
-        remedy = "it is gone at the next start: set NBKIT_HOME to a folder on a disk"
-        return Finding("Store is on", "warning", found, remedy)
-    return Finding("Store is on", "ok", f"{found}: {_MEANINGS[place['kind']]}")
+    found = (
+        f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
+    )
+    meaning = _MEANINGS.get(place["kind"])
+    remedy = "it is gone at the next start: set NBKIT_HOME to a folder on a disk"
+    found += f": {meaning}" if meaning else ""
+    yield check("Store is on", place["kind"] != "memory", found, remedy)
 
 
 if __name__ == "__main__":
-    tell(findings())
+    tell(checks())

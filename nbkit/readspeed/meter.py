@@ -1,9 +1,9 @@
 """What is read over time: throughput, operations and their size, a few times a second.
 
-Where a block device of this machine holds the files, its own counters tell: that is
+Where block devices of this machine hold the files, their own counters tell: that is
 what arrives at the storage, after readahead and the page cache. Other processes' reads
-of the same device count too. Elsewhere (a file server, an overlay) only what the
-reading processes asked for is known.
+of the same devices count too. Elsewhere (a file server, an overlay) only what the
+reading process asked for is known.
 
 References
 ----------
@@ -23,14 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from nbkit.readspeed.places import block_device
-
 _SECTOR_BYTES = 512
 """The unit of the counters, whatever the device has."""
 
 
-_Look: TypeAlias = tuple[float, int, int, tuple[int, ...]]
-"""When, operations so far, bytes, and of which processes; of none is the device."""
+_Look: TypeAlias = tuple[float, int, int, int | None]
+"""When, operations so far, bytes, and of which process; None for devices."""
 _LOOK_BYTES = 4096
 
 
@@ -51,31 +49,33 @@ class Meter:
 
     Parameters
     ----------
-    path
-        What is read.
+    devices
+        Folders in ``/sys`` of the block devices that hold what is read; of none, the
+        reading process is watched.
     period_seconds
         Between two looks.
     """
 
-    def __init__(self, path: Path, period_seconds: float = 0.1) -> None:
-        self._device = block_device(path)
+    def __init__(self, devices: Sequence[Path], period_seconds: float = 0.1) -> None:
+        self._devices = devices
         self._period_seconds = period_seconds
-        self._pids: tuple[int, ...] = (os.getpid(),)
+        self._pid = os.getpid()
         self._looks: list[_Look] = []
         self._own = 0, 0
         """Operations and bytes of this process with which its counters were read."""
         self._fetched_before: int | None = None
         self._fetched_bytes: list[int] = []
-        """What the reading processes got from devices; empty if they do not tell."""
+        """What the reading process got from devices; empty if it does not tell."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     @property
     def source(self) -> str:
         """Whose counters they are: ``device nvme0n1p1`` or ``reading process``."""
-        if self._device is None:
+        names = [device.resolve().name for device in self._devices]
+        if not names:
             return "reading process"
-        return f"device {self._device.resolve().name}"
+        return f"device{'s' * (len(names) > 1)} {', '.join(names)}"
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
@@ -87,7 +87,7 @@ class Meter:
         pairs = [
             (before, now)
             for before, now in itertools.pairwise(self._looks)
-            # Until it is known which processes read, this one was looked at.
+            # Until it is known which process reads, this one was looked at.
             if now[0] > before[0]
             and now[1] >= before[1]
             and before[3] == now[3] == self._looks[-1][3]
@@ -100,23 +100,23 @@ class Meter:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes that the device delivered; None where only a process is watched.
+        """Bytes that the devices delivered; None where only a process is watched.
 
-        At most what the reading processes got from a device, if they tell: others may
-        read from it as well.
+        At most what the reading process got from a device, if it tells: others may
+        read as well.
         """
-        if self._device is None or len(self._looks) < 2:
+        if not self._devices or len(self._looks) < 2:
             return None
         return min([self._looks[-1][2] - self._looks[0][2], *self._fetched_bytes])
 
-    def watch(self, *pids: int) -> None:
-        """Say which processes read, if it is not this one; their reads are added."""
-        self._pids = pids
-        self._fetched_before = _fetched_bytes(pids)
+    def watch(self, pid: int) -> None:
+        """Say which process reads, if it is not this one."""
+        self._pid = pid
+        self._fetched_before = _fetched_bytes(pid)
         self._look()
 
     def __enter__(self) -> Self:
-        self._fetched_before = _fetched_bytes(self._pids)
+        self._fetched_before = _fetched_bytes(self._pid)
         self._look()
         self._thread.start()
         return self
@@ -130,7 +130,7 @@ class Meter:
         self._is_over.set()
         self._thread.join()
         self._look()
-        fetched_bytes = _fetched_bytes(self._pids)
+        fetched_bytes = _fetched_bytes(self._pid)
         if fetched_bytes is not None and self._fetched_before is not None:
             self._fetched_bytes = [fetched_bytes - self._fetched_before]
 
@@ -143,17 +143,16 @@ class Meter:
         if counted is not None:
             self._looks.append((time.perf_counter(), *counted))
 
-    def _count(self) -> tuple[int, int, tuple[int, ...]] | None:
-        """Return operations and bytes of the device, or of processes, and these."""
-        pids = self._pids
+    def _count(self) -> tuple[int, int, int | None] | None:
+        """Return operations and bytes of the devices, or of a process, and this."""
+        pid = self._pid
         try:
-            if self._device is not None:
-                fields = (self._device / "stat").read_text().split()
-                return int(fields[0]), int(fields[2]) * _SECTOR_BYTES, ()
-            counted = [self._count_process(pid) for pid in pids]
+            if not self._devices:
+                return *self._count_process(pid), pid
+            counted = [_delivered(device) for device in self._devices]
         except OSError:
             return None  # a process has ended, or is not ours to look at
-        return sum(n for n, _ in counted), sum(size for _, size in counted), pids
+        return sum(n for n, _ in counted), sum(size for _, size in counted), None
 
     def _count_process(self, pid: int) -> tuple[int, int]:
         # One read, which the counters contain from the next time on.
@@ -168,17 +167,25 @@ class Meter:
         return operations, size
 
 
-def _fetched_bytes(pids: Sequence[int]) -> int | None:
-    """Return what processes have got from devices; None if one has ended."""
-    total = 0
-    for pid in pids:
-        try:
-            text = Path(f"/proc/{pid}/io").read_text()
-        except OSError:
-            return None
-        named = dict(line.split(": ") for line in text.splitlines())
-        total += int(named["read_bytes"])
-    return total
+def _delivered(device: Path) -> tuple[int, int]:
+    """Return the operations and bytes that a device has delivered."""
+    fields = (device / "stat").read_text().split()
+    operations, size = int(fields[0]), int(fields[2]) * _SECTOR_BYTES
+    below = [] if size else list((device / "slaves").glob("*"))
+    # Some drivers of RAID and multipath leave counting to the disks below.
+    for operations_below, size_below in map(_delivered, below):
+        operations, size = operations + operations_below, size + size_below
+    return operations, size
+
+
+def _fetched_bytes(pid: int) -> int | None:
+    """Return what a process has got from devices; None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/io").read_text()
+    except OSError:
+        return None
+    named = dict(line.split(": ") for line in text.splitlines())
+    return int(named["read_bytes"])
 
 
 def _interval(before: _Look, now: _Look, began: float) -> Interval:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -100,6 +100,16 @@ def describe_place(path: Path) -> dict[str, Any]:
     """Return what storage a path is on, as JSON values; unknown is None."""
     described = describe_storage(path)
     return {**described, "kind": kind_of(described["file_system"])}
+
+
+def block_devices(paths: Iterable[Path]) -> list[Path]:
+    """Return the folders in ``/sys`` of the devices that hold files.
+
+    Nothing if a file is on no device of this machine.
+    """
+    devices = [block_device(path) for path in paths]
+    known = [device for device in devices if device is not None]
+    return known if len(known) == len(devices) else []
 
 
 def block_device(path: Path) -> Path | None:

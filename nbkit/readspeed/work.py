@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -55,25 +55,6 @@ class Work:
             for number, offset, length in part:
                 ends[number] = max(ends.get(number, 0), offset + length)
         return {self.files[number]: ends[number] for number in sorted(ends)}
-
-    def divided(self, count: int) -> Iterator[Work]:
-        """Yield what each of several processes reads, at most one a thread."""
-        for first in range(count):
-            yield self._of(self.parts[first::count])
-
-    def _of(self, parts: tuple[tuple[Operation, ...], ...]) -> Work:
-        """Return the work of some threads, with the files that they read."""
-        numbers = sorted({number for part in parts for number, _, _ in part})
-        among = {number: position for position, number in enumerate(numbers)}
-        return replace(
-            self,
-            files=tuple(self.files[number] for number in numbers),
-            threads=len(parts),
-            parts=tuple(
-                tuple((among[number], *where) for number, *where in part)
-                for part in parts
-            ),
-        )
 
     def in_order(self, seed: int | str) -> Iterator[list[Operation]]:
         """Yield what each thread reads, in the order in which it does."""

@@ -101,7 +101,8 @@ class PublishedRow:
         """What the row is about, in a line."""
         devices = f"{self.world_size} x {self.gpu_name or 'CPU'}"
         how = (self.precision, self.memory_format, self.phase)
-        return f"{self.publisher}: {self.model}, {devices}, {_joined(how)}"
+        words = ", ".join(filter(None, how))
+        return f"{self.publisher}: {self.model}, {devices}, {words}"
 
 
 class PublishedRows(list[PublishedRow]):
@@ -138,10 +139,6 @@ _COLUMNS = (
     *("memory_format", "batch_size_per_gpu", "data", "images_per_second"),
     *("statistic", "window", "year", "source"),
 )
-
-
-def _joined(words: Iterable[str | None]) -> str:
-    return ", ".join(word for word in words if word)
 
 
 def _shown(value: object) -> str:
@@ -355,18 +352,17 @@ _PAIRS = (
 
 def published_pairs() -> list[PublishedPair]:
     """Return ResNet-50 in fp16 on one GPU, in both layouts, as others published it."""
-    pairs = []
-    for first, last, gpu_name, differs in _PAIRS:
-        before = _published(first, gpu_name, "channels_first")
-        after = _published(last, gpu_name, "channels_last")
-        if before and after:
-            pairs.append(PublishedPair(before, after, differs))
-    return pairs
+    return [
+        PublishedPair(
+            _published(first, gpu_name, "channels_first"),
+            _published(last, gpu_name, "channels_last"),
+            differs,
+        )
+        for first, last, gpu_name, differs in _PAIRS
+    ]
 
 
-def _published(
-    publisher: str, gpu_name: str, memory_format: str
-) -> PublishedRow | None:
+def _published(publisher: str, gpu_name: str, memory_format: str) -> PublishedRow:
     rows = lookup(
         model="resnet50",
         gpu_name=gpu_name,
@@ -375,15 +371,12 @@ def _published(
         world_size=1,
     )
     return next(
-        (
-            row
-            for row in rows
-            if (row.publisher, row.gpu_name) == (publisher, gpu_name)
-            and row.origin == "published"
-            and not row.compile
-            and row.images_per_second
-        ),
-        None,
+        row
+        for row in rows
+        if (row.publisher, row.gpu_name) == (publisher, gpu_name)
+        and row.origin == "published"
+        and not row.compile
+        and row.images_per_second
     )
 
 

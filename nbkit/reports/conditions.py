@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbkit.datasets.passed_over import counted, in_words
-from nbkit.datasets.same_files import in_words as same_in_words
+from nbkit.datasets.passed_over import in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.plural import plural
@@ -170,12 +169,11 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         lines[0] += (
             f" {deep['count']:,} {are} greyscale of more than 8 bits, shown in 8{few}."
         )
-    if same := images.get("same_files"):
-        lines[0] += f" {same_in_words(same)}."
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
-        lines.append(f"Passed over: {counted(passed_over['kinds'])} ({kinds}).")
+        files = plural(passed_over["count"], "file")
+        lines.append(f"Passed over: {files} ({kinds}).")
     return lines
 
 
@@ -198,7 +196,6 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
     ):
         return None
     deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
-    same = one.get("same_files") or {"count": 0}
     data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
     passed_over = one.get("passed_over") or {"count": 0}
     empty = one.get("classes_without_training_images")
@@ -209,7 +206,6 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         **({"classes_without_training_images": empty} if empty else {}),
         **({"notes": one["notes"]} if one.get("notes") else {}),
         **({"deep": deep} if deep.get("count") else {}),
-        **({"same_files": same} if same["count"] else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
         **({"passed_over": passed_over} if passed_over["count"] else {}),
     }

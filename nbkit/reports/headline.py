@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.reports.renderer import MOST_NOTES, Table, read_report
@@ -20,7 +19,11 @@ def headline(notebook: Path) -> str:
     blocks = [
         report["title"],
         f"{report['answer']}\n{report['conditions']}".strip(),
-        *(_table(table) for table in report["tables"][:1] if not is_doubtful),
+        *(
+            Table(**{**table, "notes": ()}).to_text()
+            for table in report["tables"][:1]
+            if not is_doubtful
+        ),
         "\n".join(report["notes"][:MOST_NOTES]),
         f"Report:    {report['page']}\nNotebook:  {notebook}",
         f"Next:      {report['next_step']}" if report["next_step"] else "",

@@ -60,9 +60,7 @@ class Checkout:
         launched_in = Path(run.submission.get("cwd") or ".")
         here = launched_in if can_enter(launched_in) else Path.cwd()
         top = _git(here, "rev-parse", "--show-toplevel", run=run)
-        below = _git(here, "rev-parse", "--show-prefix", run=run).rstrip("/")
-        if code.get("folder") is not None:  # earlier records do not have it
-            below = str(code["folder"])
+        below = str(code.get("folder") or "")
         _git(here, "cat-file", "-e", f"{commit}^{{commit}}", run=run)
         original = launched_in
         parts = Path(below).parts

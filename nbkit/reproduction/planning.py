@@ -91,8 +91,6 @@ def _kept_entry(run: Run) -> Entry:
         message = f"{paths.entry} is missing: run {run.run_id} is not whole."
         raise RunError(message)
     private = private_part(paths, description)
-    # In the earlier form they are among what everybody may read.
-    description = {k: v for k, v in description.items() if k not in private}
     pickled = None
     try:
         if description["kind"] == "function":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import signal
 import time
@@ -15,8 +14,6 @@ _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
 FRESH_SECONDS = 5.0
 """What a process said longer before its end is not why it ended."""
-
-_log = logging.getLogger(__name__)
 
 
 class LastWords:
@@ -74,15 +71,7 @@ async def end(process: Process, *, at_once: bool = False) -> None:
     finally:
         ended.cancel()
     # Its pipes; asyncio has no public name for them. A child's end is still noticed.
-    transport = getattr(process, "_transport", None)
-    if transport is not None:
-        transport.close()
-        return
-    _log.warning(
-        "nbkit: the pipes of process %d, which cannot be killed, stay open: this "
-        "Python's asyncio does not show them",
-        process.pid,
-    )
+    process._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def how_it_ended(returncode: int) -> str:

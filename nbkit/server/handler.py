@@ -57,9 +57,6 @@ class ApiHandler(NbkitHandler, APIHandler):
 
     _track_activity = False
 
-    def update_api_activity(self) -> None:
-        """Note no activity, whatever the name above is in the next release."""
-
     def reply(self, values: dict[str, Any], status: int = 200) -> None:
         """Answer with JSON; what is not finite becomes null."""
         self.set_status(status)

@@ -29,8 +29,6 @@ FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
 
 _GRACE_SECONDS = 5.0
 """A page that is reloaded comes back within this; then the sampler ends."""
-_GLANCE_SECONDS = 30.0
-"""A page that cannot watch asks again within this."""
 _LOOK_SECONDS = 2.0
 _QUIET_SECONDS = 10.0
 """After so long a viewer gets a sign of life: a quiet server is not a dead one."""
@@ -131,24 +129,13 @@ class Monitor:
         self.watch()
         self._hub.add(viewer, self._missed(stream, since))
 
-    def glance(self, stream: str | None, since: int | None) -> list[bytes]:
-        """Return what `connect` sends at first, and watch until the next glance."""
-        self.watch()
-        frames = self._hub.lasting(self._missed(stream, since))
-        self._rest(_GLANCE_SECONDS)
-        return list(frames.values())
-
     def disconnect(self, viewer: Viewer) -> None:
         """Forget a viewer; after the last one the watch ends in a moment."""
         self._hub.remove(viewer)
-        self._rest(_GRACE_SECONDS)
-
-    def _rest(self, seconds: float) -> None:
-        """End the watch after a moment without viewers."""
         alone = not self._hub.viewers and not self.settings.metrics
         if alone and self._tasks and self._ending is None:
             loop = asyncio.get_running_loop()
-            self._ending = loop.create_task(self._end_later(seconds))
+            self._ending = loop.create_task(self._end_later())
 
     def refuse(self, viewer: Viewer, message: str) -> None:
         """Send one viewer the error in its message."""
@@ -179,8 +166,8 @@ class Monitor:
         await asyncio.gather(self._end(), self.tensorboards.close())
         self.store.close()
 
-    async def _end_later(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def _end_later(self) -> None:
+        await asyncio.sleep(_GRACE_SECONDS)
         # From here on it is not cancelled: a viewer that comes now starts a new watch.
         self._ending = None
         await self._end()

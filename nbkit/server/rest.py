@@ -55,17 +55,6 @@ class StatusHandler(ApiHandler):
         )
 
 
-class FramesHandler(ApiHandler):
-    """The stream, for a page that no websocket reaches: it asks again and again."""
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """Return what holds now, and what was missed since ``?stream=ID&since=SEQ``."""
-        frames = b",".join(self.monitor.glance(*self.seen()))
-        self.finish(b'{"messages":[%b]}' % frames)
-
-
 class RunsHandler(ApiHandler):
     """The newest runs."""
 
@@ -257,7 +246,6 @@ def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]
 
 ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/stream", StreamHandler),
-    (r"/nbkit/api/frames", FramesHandler),
     (r"/nbkit/api/status", StatusHandler),
     (r"/nbkit/api/runs", RunsHandler),
     (r"/nbkit/api/runs/([^/]+)", RunHandler),

@@ -130,14 +130,11 @@ class Hub:
     def add(self, viewer: Viewer, history: bytes) -> None:
         """Send what holds now, and from here on everything."""
         self.viewers.add(viewer)
-        for kind, frame in self.lasting(history).items():
-            viewer.offer(kind, frame)
-
-    def lasting(self, history: bytes) -> dict[str, bytes]:
-        """Return what holds now, by kind, in the order in which it is understood."""
         frames = {"history": history, **self._newest}
-        kinds = ("status", "inventory", "history", "sample", "runs")
-        return {kind: frames[kind] for kind in kinds if kind in frames}
+        # In the order in which they are understood.
+        for kind in ("status", "inventory", "history", "sample", "runs"):
+            if kind in frames:
+                viewer.offer(kind, frames[kind])
 
     def forget_sample(self) -> None:
         """Do not show new viewers the newest sample: it is no longer current."""

@@ -86,16 +86,6 @@ def _load(path: Path) -> tuple[Any, Callable[..., Any]]:
     return program, SocketServer
 
 
-def _configure(board: Any, logdir: str) -> None:
-    """Let a TensorBoard read a folder, without a process that listens at a port."""
-    try:
-        board.configure(logdir=logdir, load_fast="false")
-    except ValueError:
-        # It does not know the option: it must not find the program.
-        sys.modules["tensorboard_data_server"] = None  # pyright: ignore[reportArgumentType]
-        board.configure(logdir=logdir)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Show one folder until the parent ends; return the exit code of a failed start."""
     arguments = _parse(argv)
@@ -113,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One line a request is the parent's business, which knows who asked.
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     board = program.TensorBoard(server_class=server)
-    _configure(board, arguments.logdir)
+    # Its fast loader is a process that listens at a port.
+    board.configure(logdir=arguments.logdir, load_fast="false")
     board.launch()
     os.write(sign, READY)
     os.close(sign)

@@ -34,6 +34,7 @@ from nbkit.statistics.paired import (
     share_interval,
 )
 from nbkit.statistics.steps import (
+    accelerator_utilization,
     bursts_in_words,
     images_per_second,
     measured_steps,
@@ -50,7 +51,6 @@ from nbkit.statistics.summary import (
     summarise,
 )
 from nbkit.statistics.times import Times, olympic_mean, summarise_times
-from nbkit.statistics.utilization import accelerator_utilization
 from nbkit.statistics.wording import (
     duration_in_words,
     interval_in_words,

@@ -32,13 +32,7 @@ class AllReduceTiming:
 
 
 def allreduce_timing(row: Mapping[str, Any]) -> AllReduceTiming:
-    """Return what a line of raw durations says.
-
-    Parameters
-    ----------
-    row
-        A row of kind ``allreduce`` of a run's ``metrics.jsonl``.
-    """
+    """Return what a line of raw durations says."""
     seconds = row["times_seconds"]
     size, world_size = row["message_bytes"], row["world_size"]
     middle = median(seconds)
@@ -63,14 +57,5 @@ def bus_bandwidth_bytes_per_second(
     The algorithm bandwidth is ``message_bytes / time_seconds``. Each rank has to send
     and receive ``2 (n - 1) / n`` of the message, and multiplying by that factor gives
     a number that can be held against the speed of the link whatever ``n`` is.
-
-    Parameters
-    ----------
-    message_bytes
-        Size of the reduced tensor on each rank.
-    time_seconds
-        Duration of one all-reduce.
-    world_size
-        Number of ranks; with one rank nothing moves and the result is 0.
     """
     return message_bytes / time_seconds * 2 * (world_size - 1) / world_size

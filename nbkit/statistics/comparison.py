@@ -230,6 +230,11 @@ def ratio(
     if is_undone and not doubt:
         end = f" in {comparisons} comparisons (Holm's correction)."
         conclusion = conclusion.removesuffix(".") + end
+    runs = f"{len(a_runs)} and {len(b_runs)} runs"
+    shown = f"{runs}, no interval"
+    if interval is not None:
+        ends = interval_in_words(*interval)
+        shown = f"{confidence * 100:g} % interval {ends}, {runs}"
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
@@ -239,13 +244,7 @@ def ratio(
         n_b=len(b_runs),
         confidence=confidence,
         margin=margin,
-        sentence=_sentence(
-            f"{a_name} / {b_name} = {estimate:.3f}",
-            interval,
-            f"{len(a_runs)} and {len(b_runs)} runs",
-            confidence,
-            conclusion,
-        ),
+        sentence=f"{a_name} / {b_name} = {estimate:.3f} ({shown}): {conclusion}",
         conclusion=conclusion,
         a_runs=tuple(a_runs),
         b_runs=tuple(b_runs),
@@ -281,11 +280,8 @@ def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
 def comparisons_at_once(made: Callable[[int], Sequence[Ratio]]) -> int:
     """Return how many ``comparisons`` let verdicts be true together: see `holm`.
 
-    Parameters
-    ----------
-    made
-        Returns every `ratio` of a report for a number of comparisons; the control,
-        which is the noise floor and no verdict, is not among them.
+    `made` returns every `ratio` of a report for a number of comparisons; the control,
+    which is the noise floor and no verdict, is not among them.
     """
     left = max(len(made(1)), 1)
     while True:
@@ -433,19 +429,6 @@ def _verdict_in_words(
     return f"{a_name} is {verdict} than {b_name}."
 
 
-def _sentence(
-    start: str,
-    interval: tuple[float, float] | None,
-    runs: str,
-    confidence: float,
-    end: str,
-) -> str:
-    if interval is None:
-        return f"{start} ({runs}, no interval): {end}"
-    level = f"{confidence * 100:g} % interval"
-    return f"{start} ({level} {interval_in_words(*interval)}, {runs}): {end}"
-
-
 def _control_sentence(
     found: Ratio, floor: float | None, shows_difference: bool, name: str
 ) -> str:
@@ -453,7 +436,9 @@ def _control_sentence(
     start = f"Control: {name} twice differs by {abs(found.estimate - 1) * 100:.1f} %"
     if floor is None or found.ci_low is None or found.ci_high is None:
         return f"{start} ({runs}, no interval): the noise floor is not known."
-    ends = interval_in_words(found.ci_low, found.ci_high, _as_difference)
+    ends = interval_in_words(
+        found.ci_low, found.ci_high, lambda end: f"{(end - 1) * 100:+.1f} %"
+    )
     start += f" ({found.confidence * 100:g} % interval {ends}, {runs})"
     if shows_difference:
         return (
@@ -468,10 +453,6 @@ def _control_sentence(
             f"{1 + floor:,.3g}-fold at the least."
         )
     return f"{start}: noise floor {floor * 100:.1f} %."
-
-
-def _as_difference(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f} %"
 
 
 def efficiency(

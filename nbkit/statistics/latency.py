@@ -46,11 +46,7 @@ class LatencyTiming:
 def latency_timings(rows: Iterable[Mapping[str, Any]]) -> dict[int, LatencyTiming]:
     """Return what a run's lines of latencies say, by batch size.
 
-    Parameters
-    ----------
-    rows
-        Rows of kind ``inference`` of a run's ``metrics.jsonl``; a batch size of many
-        passes has several, each with a part of them.
+    A batch size of many passes has several rows, each with a part of them.
     """
     parts: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -61,23 +57,8 @@ def latency_timings(rows: Iterable[Mapping[str, Any]]) -> dict[int, LatencyTimin
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """Return a percentile, by linear interpolation (numpy's default).
 
-    Parameters
-    ----------
-    values
-        In any order.
-    percent
-        From 0 to 100.
-
-    Returns
-    -------
-    float or None
-        None where the values are too few to have one beyond it: of 50 values no one
-        knows the 99th percentile.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no value, or one is not a finite number.
+    None where the values are too few to have one beyond it: of 50 values no one
+    knows the 99th percentile.
     """
     require_finite("values", values)
     if percent > 50 and len(values) * (100 - percent) < 100:

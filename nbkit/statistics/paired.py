@@ -115,16 +115,8 @@ def paired_accuracy(
 def images_needed(margin: float = ACCURACY_MARGIN, *, confidence: float = 0.95) -> int:
     """Return the fewest images of which ``kept`` can be said at all.
 
-    Parameters
-    ----------
-    margin, confidence
-        As of `paired_accuracy`.
-
-    Returns
-    -------
-    int
-        So many do if both models are right on the same images; with every image on
-        which one alone is right it takes more.
+    So many do if both models are right on the same images; with every image on which
+    one alone is right it takes more.
     """
     z = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
     return max(1, math.floor(z * math.sqrt(2) / margin) - 1)
@@ -135,24 +127,7 @@ def share_interval(
 ) -> tuple[float, float]:
     """Return the interval of a share of images, such as an accuracy or agreement.
 
-    Parameters
-    ----------
-    count
-        Images that have what is counted.
-    images
-        All of them, at least 1.
-    confidence
-        Of the interval.
-
-    Returns
-    -------
-    tuple of float
-        Wilson's interval, from 0 to 1, which has a width at both ends too.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no image, or the count is not one of so many.
+    Wilson's interval, from 0 to 1, which has a width at both ends too.
 
     References
     ----------

@@ -11,17 +11,7 @@ from nbkit.errors import NotEnoughDataError
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """Return the value that Student's t stays below with a given probability.
 
-    Parameters
-    ----------
-    probability
-        Between 0 and 1, exclusive; 0.975 for a two-sided 95 % interval.
-    degrees_of_freedom
-        Above 0; need not be whole (Welch).
-
-    Raises
-    ------
-    NotEnoughDataError
-        If an argument is outside its range.
+    The degrees of freedom need not be whole (Welch).
 
     Notes
     -----

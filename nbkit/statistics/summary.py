@@ -103,11 +103,6 @@ def has_groups(values: Sequence[float]) -> bool:
     The largest gap between neighbours is more than ``1/2 + 1.75/n`` of the range of the
     logarithms, and more than the practical margin. Of lognormal runs that happens in
     1 % of all cases at most; with three runs it cannot be told, and never happens.
-
-    Parameters
-    ----------
-    values
-        One number a run, each positive.
     """
     logs = sorted(map(math.log, values))
     if len(logs) < 2:
@@ -118,13 +113,7 @@ def has_groups(values: Sequence[float]) -> bool:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Return the lower and upper quartile, by linear interpolation (numpy's default).
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no value.
-    """
+    """Return lower and upper quartile, by linear interpolation (numpy's default)."""
     require_finite("values", values)
     if len(values) == 1:
         return values[0], values[0]
@@ -143,11 +132,6 @@ def median_absolute_deviation(values: Sequence[float]) -> float:
 
     Multiply by 1.4826 to compare it with the standard deviation of a normal
     distribution.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If there is no value.
     """
     require_finite("values", values)
     centre = statistics.median(values)

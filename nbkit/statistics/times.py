@@ -89,18 +89,8 @@ def summarise_times(
 def olympic_mean(times: Sequence[float], not_reached: int = 0) -> float | None:
     """Return the mean without the fastest and the slowest run, as MLPerf scores.
 
-    Parameters
-    ----------
-    times
-        Of the runs that came to the event.
-    not_reached
-        Runs that did not. One of them may be the slowest that is left out.
-
-    Returns
-    -------
-    float or None
-        None with fewer than three runs, or with more than one that did not come to it.
-        MLPerf asks for five runs of ResNet-50.
+    None with fewer than three runs, or with more than one that did not come to it: one
+    may be the slowest that is left out. MLPerf asks for five runs of ResNet-50.
 
     References
     ----------

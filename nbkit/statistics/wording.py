@@ -12,18 +12,8 @@ def interval_in_words(
 ) -> str:
     """Return an interval such as ``0.981 to 1.043``.
 
-    Parameters
-    ----------
-    low, high
-        Ends of an interval of positive numbers.
-    shown
-        How a number is written; None writes three decimals.
-
-    Returns
-    -------
-    str
-        Of an interval whose ends are more than a hundred times apart only that: two
-        runs that differ widely have one of millions, and its figures mean nothing.
+    Of an interval whose ends are more than a hundred times apart only that: two runs
+    that differ widely have one of millions, and its figures mean nothing.
     """
     if high > _WIDEST * low:
         return f"wider than {_WIDEST:g}-fold"

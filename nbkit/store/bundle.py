@@ -11,12 +11,11 @@ Reading a bundle is `nbkit.store.bundle_import`'s.
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import io
 import os
 import stat
 import tempfile
-import time
 import warnings
 import zipfile
 from pathlib import Path
@@ -26,9 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.packages import version
-from nbkit.reading import expanded
+from nbkit.reading import expanded, open_regular
 from nbkit.store.bundle_files import ODD, files_of_run
-from nbkit.store.bundle_secrets import open_own, warn_of_secrets, without_arguments
 from nbkit.store.paths import (
     ID_PATTERN,
     RunPaths,
@@ -38,13 +36,16 @@ from nbkit.store.paths import (
 )
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
-from nbkit.store.signs import SILENT_SECONDS
+from nbkit.store.redaction import may_hold_secret
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
 from nbkit.visible import encodable, visible
 
 BUNDLE_SCHEMA = "nbkit.bundle/1"
 MANIFEST = "bundle.json"
 _PIECE_BYTES = 1 << 20
+_MOST_SCANNED_BYTES = 1 << 20
+"""Of one file: no source is longer, and of a log the beginning has to do."""
+_MOST_NAMED = 10
 
 
 class _Part(BaseModel):
@@ -185,7 +186,7 @@ def export(
             "folder that is there, in which you may write, and on a disk with space."
         )
         raise StoreError(message) from error
-    warn_of_secrets(kept)
+    _warn_of_secrets(kept)
     _warn_of_odd_files(left_out)
     return target
 
@@ -253,14 +254,8 @@ def _has_no_end(run: StoredRun, state: RunState) -> bool:
 
 def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     content = read_json(study.study) or {}
-    executor = content.get("executor")
-    if executor and _is_executed(study, ProcessIdentity.from_dict(executor)):
-        message = (
-            f"study {study.root.name} is being executed by process {executor['pid']} "
-            f"on {executor['host']}; wait for it or interrupt it first. If that host "
-            f"or container is gone, export in {SILENT_SECONDS / 60:.0f} minutes."
-        )
-        raise RunError(message)
+    if executor := content.get("executor"):
+        _check_not_executed(study, ProcessIdentity.from_dict(executor))
     folders = []
     for entry in content.get("runs", []):
         folder = runs_folder() / entry["run_id"]
@@ -282,19 +277,40 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
     return folders
 
 
-def _is_executed(study: StudyPaths, executor: ProcessIdentity) -> bool:
+def _check_not_executed(study: StudyPaths, executor: ProcessIdentity) -> None:
+    where = f"process {executor.pid} on {executor.host}"
     is_alive = executor.is_alive()
-    if is_alive is not None:
-        return is_alive
-    # Elsewhere only what it writes is seen. While it waits for a run, the run says so.
-    if time.time() - study.study.stat().st_mtime < SILENT_SECONDS:
-        return True
+    if is_alive:
+        message = (
+            f"study {study.root.name} is being executed by {where}; wait for it or "
+            "interrupt it first."
+        )
+        raise RunError(message)
+    if is_alive is None:
+        message = (
+            f"study {study.root.name}: {where} cannot be seen from here; if it still "
+            "executes the study, the bundle lacks later runs."
+        )
+        warnings.warn(message, stacklevel=4)
+
+
+def _warn_of_secrets(files: list[Path]) -> None:
+    """Warn of exported files that seem to hold secrets."""
+    suspects = []
+    for path in files:
+        if path.suffix != ".pkl":
+            with _open_own(path) as file:
+                text = file.read(_MOST_SCANNED_BYTES).decode(errors="replace")
+            if may_hold_secret(text):
+                suspects.append(visible(str(path)))
+    if not suspects:
+        return
+    named = [*suspects[:_MOST_NAMED], *(["and more"] if suspects[_MOST_NAMED:] else [])]
     message = (
-        f"study {study.root.name}: process {executor.pid} on {executor.host} cannot be "
-        "seen from here; if it still executes the study, the bundle lacks later runs."
+        "the bundle may contain secrets, in sources, diffs or printed output, which "
+        f"are exported unchanged: {'; '.join(named)}. Check these before you share it."
     )
-    warnings.warn(message, stacklevel=4)
-    return False
+    warnings.warn(message, stacklevel=3)
 
 
 def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
@@ -328,11 +344,10 @@ def _fill(
             if without is not None and without in (path, *path.parents):
                 continue
             place = f"runs/{root.name}/{name}"
-            content = None
-            if why is None and not include_arguments:
-                why, content = without_arguments(path, paths)
+            if not include_arguments and path in (paths.private, paths.entry_pickle):
+                why = "include_arguments=False"
             if why is None:
-                files[place] = _add(archive, place, path, content)
+                files[place] = _add(archive, place, path)
                 if not {paths.code, paths.logs}.isdisjoint(path.parents):
                     kept.append(path)
             else:
@@ -355,25 +370,34 @@ def _fill(
     return kept
 
 
-def _add(
-    archive: zipfile.ZipFile, place: str, path: Path, content: bytes | None = None
-) -> BundledFile:
-    """Add a file, or other content under its name."""
+def _add(archive: zipfile.ZipFile, place: str, path: Path) -> BundledFile:
     info = zipfile.ZipInfo(place)
     # Checkpoints hardly become smaller, and take long to.
     packed = "/checkpoints/" not in place
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
-    with open_own(path) as file:
+    with _open_own(path) as file:
         status = os.fstat(file.fileno())
         # Of the mode only whether its owner may execute it, where unzip reads it too.
         mode = stat.S_IFREG | 0o600 | (status.st_mode & stat.S_IXUSR)
         info.external_attr = mode << 16
-        source = file if content is None else io.BytesIO(content)
         with archive.open(info, "w", force_zip64=True) as target:
-            length, sha256 = digest(source, target)  # pyright: ignore[reportArgumentType]
+            length, sha256 = digest(file, target)  # pyright: ignore[reportArgumentType]
     return BundledFile(
         bytes=length,
         sha256=sha256,
         modified_ns=status.st_mtime_ns,
         private=not status.st_mode & 0o077,
     )
+
+
+def _open_own(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except StoreError as error:
+        if error.errno != errno.EACCES:
+            raise
+        message = (
+            f"{path} may be read by its owner alone (uid {path.stat().st_uid}, and you "
+            f"are {os.geteuid()}); let its owner export the run."
+        )
+        raise StoreError(message) from error

@@ -75,9 +75,8 @@ def import_bundle(
     path
         A file that `nbkit.export` has written, as a rule on another machine.
     large
-        Whether it may unpack to more than 20 GiB, to more than 50 times its size if
-        that is over 1 GiB, or so that less than 5 % of the disk (at least 1 GiB, at
-        most 20 GiB) stays free.
+        Whether it may unpack to more than 20 GiB, or to more than 50 times its size if
+        that is over 1 GiB.
 
     Returns
     -------

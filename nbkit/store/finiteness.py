@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,6 @@ _WITHOUT_LOSS = "load"
 _BLOCK_BYTES = 1 << 20
 _SIGNS = (b'"nonfinite"', b'"loss":null', b'"loss": null')
 """A line without any of these says nothing about it."""
-_STEP = (b'"kind":"step"', b'"kind": "step"')
 
 Line = Mapping[str, Any]
 
@@ -30,9 +30,7 @@ class FiniteReading:
         self.lost_step: int | None = None
         """First step whose loss is null: it was infinite or not a number."""
         self.attempt = 0
-        self._lost_evaluation: int | None = None
         self._told: NonFinite | None = None
-        self._last_step: int | None = None
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Self:
@@ -50,12 +48,8 @@ class FiniteReading:
             self._forget(step if kind in ("step", "log") else step + 1)
         if kind == "nonfinite":
             self._told = self._told or NonFinite.from_dict(line)
-        elif kind == "step":
-            self._last_step = step
-            if line["loss"] is None and self.lost_step is None:
-                self.lost_step = step
-        elif kind == "evaluation" and line.get("loss", 0.0) is None:
-            self._lost_evaluation = self._lost_evaluation or step
+        elif kind == "step" and line["loss"] is None and self.lost_step is None:
+            self.lost_step = step
 
     def found(self, worker: Line) -> NonFinite | None:
         """Return where the run stopped being finite; None if it did not."""
@@ -64,23 +58,13 @@ class FiniteReading:
         told = self._told or NonFinite.from_dict(worker.get("nonfinite"))
         if told is not None and told.step <= (self.lost_step or told.step):
             return told
-        # An older run says only which losses, and that weights at the end, were not.
-        if self.lost_step is not None:
-            return NonFinite("loss", self.lost_step)
-        if self._lost_evaluation is not None:
-            return NonFinite("evaluation loss", self._lost_evaluation)
-        if worker.get("weights_finite") is False and self._last_step:
-            last = self._last_step
-            return NonFinite("weights", last, 0 if last > 1 else None)
-        return None
+        return None if self.lost_step is None else NonFinite("loss", self.lost_step)
 
     def _forget(self, first_step_again: int) -> None:
         if self._told is not None and self._told.step >= first_step_again:
             self._told = None
         if self.lost_step is not None and self.lost_step >= first_step_again:
             self.lost_step = None
-        if (self._lost_evaluation or 0) >= first_step_again:
-            self._lost_evaluation = None
 
 
 class FiniteFollower:
@@ -96,7 +80,6 @@ class FiniteFollower:
         self._path = metrics
         self._reading = FiniteReading()
         self._offset = 0
-        self._last = b""
         self.has_all = True
         """Whether the last call of `found` came to the end of the file."""
 
@@ -113,39 +96,29 @@ class FiniteFollower:
         if worker.get("ranks") and "nonfinite" in worker:
             # Written at the end, of all ranks: nothing more can be found.
             return NonFinite.from_dict(worker["nonfinite"])
-        if self._read(time.monotonic() + limit_seconds) and self._last:
-            # For the number of the last step.
-            self._reading.take(parse_object(self._last))
+        self._read(time.monotonic() + limit_seconds)
         return self._reading.found(worker)
 
-    def _read(self, deadline: float) -> bool:
-        """Read what is new, one block at least; return whether there was something."""
-        begin = self._offset
-        try:
-            with open_regular(self._path) as file:
+    def _read(self, deadline: float) -> None:
+        """Read what is new, one block at least."""
+        with suppress(FileNotFoundError), open_regular(self._path) as file:
+            file.seek(self._offset)
+            while True:
+                data = file.read(_BLOCK_BYTES)
+                if b"\n" not in data and len(data) == _BLOCK_BYTES:
+                    data += file.readline(LINE_BYTES)  # longer than a block
+                whole = data[: data.rfind(b"\n") + 1]
+                if not whole:
+                    break
+                self._offset += len(whole)
                 file.seek(self._offset)
-                while True:
-                    data = file.read(_BLOCK_BYTES)
-                    if b"\n" not in data and len(data) == _BLOCK_BYTES:
-                        data += file.readline(LINE_BYTES)  # longer than a block
-                    whole = data[: data.rfind(b"\n") + 1]
-                    if not whole:
-                        break
-                    self._offset += len(whole)
-                    file.seek(self._offset)
-                    self._take(whole)
-                    if time.monotonic() > deadline and len(data) >= _BLOCK_BYTES:
-                        self.has_all = False
-                        break
-        except FileNotFoundError:
-            return False
-        return self._offset > begin
+                self._take(whole)
+                if time.monotonic() > deadline and len(data) >= _BLOCK_BYTES:
+                    self.has_all = False
+                    break
 
     def _take(self, block: bytes) -> None:
         lines = block.splitlines()
-        if (last := max(block.rfind(sign) for sign in _STEP)) >= 0:
-            begin = block.rfind(b"\n", 0, last) + 1
-            self._last = block[begin : block.find(b"\n", last)]
         again = b'"attempt":%d,' % self._reading.attempt
         # Almost every block is of one attempt, and finite.
         if not any(sign in block for sign in _SIGNS) and block.count(again) == len(

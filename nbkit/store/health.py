@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbkit.errors import StoreError
-from nbkit.health import Finding, tell
+from nbkit.health import CheckResult, check, tell
+from nbkit.plural import plural
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import store_folder
 from nbkit.store.record import read_json, write_json, write_json_once
@@ -25,23 +26,28 @@ _LEAST_FREE_BYTES = 5 * 2**30
 _MOVE = "or set NBKIT_HOME to another folder"
 
 
-def findings() -> Iterator[Finding]:
-    """Yield what is found; a test folder is made in the store, and removed."""
+def checks() -> Iterator[CheckResult]:
+    """Yield the results; a test folder is made in the store, and removed."""
     try:
         store = store_folder()
     except StoreError as error:
         what, _, remedy = str(error).removesuffix(".").partition("; ")
-        yield Finding("Store", "failure", what, remedy)
+        yield CheckResult("Store", "failure", what, remedy)
         return
     lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
     if not lowest.is_dir():
         remedy = "set NBKIT_HOME to a folder"
-        yield Finding("Store", "failure", f"{lowest} is not a folder", remedy)
+        yield CheckResult("Store", "failure", f"{lowest} is not a folder", remedy)
         return
-    there = _nearest(store)
-    yield _place(store)
-    yield _space(there)
-    yield _writing(store, there)
+    # A folder below one that this user may not enter raises a different error.
+    seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
+    nearest = next(path for path in seen if path.is_dir())
+    yield _place(store, nearest == store)
+    space = shutil.disk_usage(nearest)
+    found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
+    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free some, "
+    yield check("Space", space.free >= _LEAST_FREE_BYTES, found, remedy + _MOVE)
+    yield _writing(store, nearest)
 
 
 def try_writing(folder: Path) -> str | None:
@@ -83,47 +89,29 @@ def _locks(path: Path) -> bool:
     return True
 
 
-def _nearest(store: Path) -> Path:
-    """Return the store, or the nearest folder above that exists."""
-    # A folder below one that this user may not enter raises a different error.
-    seen = (path for path in (store, *store.parents) if os.access(path, os.F_OK))
-    return next(path for path in seen if path.is_dir())
-
-
-def _place(store: Path) -> Finding:
+def _place(store: Path, exists: bool) -> CheckResult:
     origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
-    if _nearest(store) != store:
+    if not exists:
         found = f"{store} ({origin}); the first run makes it"
-        return Finding("Store", "ok", found)
-    count = len(list_run_folders())
-    found = f"{store} ({origin}), {count:,} run{'' if count == 1 else 's'}"
-    if origin == "default" and store.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        found += ", which other users can enter"
-        remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
-        return Finding("Store", "warning", found, remedy)
-    return Finding("Store", "ok", found)
+        return CheckResult("Store", "ok", found)
+    others = stat.S_IRWXG | stat.S_IRWXO
+    is_open = origin == "default" and bool(store.stat().st_mode & others)
+    found = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
+    found += ", which other users can enter" if is_open else ""
+    remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"
+    return check("Store", not is_open, found, remedy)
 
 
-def _space(folder: Path) -> Finding:
-    space = shutil.disk_usage(folder)
-    found = f"{space.free / 2**30:.1f} of {space.total / 2**30:.1f} GiB free"
-    if space.free >= _LEAST_FREE_BYTES:
-        return Finding("Space", "ok", found)
-    remedy = f"checkpoints may take {_LEAST_FREE_BYTES / 2**30:.0f} GiB; free some, "
-    return Finding("Space", "warning", found, remedy + _MOVE)
-
-
-def _writing(store: Path, folder: Path) -> Finding:
-    what = "Writing"
+def _writing(store: Path, folder: Path) -> CheckResult:
     try:
-        lacking = try_writing(folder)
+        problem = try_writing(folder)
     except StoreError as error:
-        return Finding(what, "failure", str(error), f"fix that, {_MOVE}")
-    if lacking:
-        return Finding(what, "failure", lacking, f"use another file system: {_MOVE}")
+        return CheckResult("Writing", "failure", str(error), f"fix that, {_MOVE}")
     where = "" if folder == store else f", tried in {folder}"
-    return Finding(what, "ok", f"replacing, linking and locking files works{where}")
+    found = problem or f"replacing, linking and locking files works{where}"
+    remedy = f"use another file system: {_MOVE}"
+    return check("Writing", not problem, found, remedy, "failure")
 
 
 if __name__ == "__main__":
-    tell(findings())
+    tell(checks())

@@ -244,7 +244,10 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     if job.state == GONE:
         what = f"job {job.id} has ended, and Slurm no longer knows how"
     if known:
-        what += f"; its supervisor wrote no final record; {_advice(paths)}"
+        advice = "it has no checkpoint: launch it again"
+        if paths.has_checkpoint:
+            advice = "resume() continues from the newest checkpoint"
+        what += f"; its supervisor wrote no final record; {advice}"
     else:
         what += f"; {_why_unbegun(paths, job)}"
     return Standing(RunState.LOST, _cause("lost", what, paths, job))
@@ -274,12 +277,6 @@ def _last_words(log: Path) -> str:
     said = [line.strip() for line in lines if line.strip()]
     own = [line for line in said if line.startswith("nbkit: ")]
     return (own or said or [""])[-1][:300]
-
-
-def _advice(paths: RunPaths) -> str:
-    if paths.has_checkpoint:
-        return "resume() continues from the newest checkpoint"
-    return "it has no checkpoint: launch it again"
 
 
 def _cause(kind: str, message: str, paths: RunPaths, job: Job) -> Line:

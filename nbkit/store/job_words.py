@@ -20,14 +20,11 @@ _REASONS = {
     "AssociationJobLimit": "its account has as many jobs as it may",
     "BadConstraints": "no node has what it asks for",
     "BeginTime": "its time to begin has not come; a job that starts over waits a while",
-    "Cleaning": "what is left of its last start is being removed",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "the job that it waits for has failed, so it will "
     "never start: stop it",
-    "InactiveLimit": "the limit of inactive time is reached",
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its quality of service is not valid",
-    "JobArrayTaskLimit": "as many tasks of its array run as may",
     "JobHeldAdmin": "an administrator holds it",
     "JobHeldUser": "a user holds it; scontrol release lets it go",
     "JobHoldMaxRequeue": "it was started over too often and is held",
@@ -37,7 +34,6 @@ _REASONS = {
     "None": "Slurm has not looked at it yet",
     "PartitionConfig": "it asks for more than its partition allows",
     "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition starts no jobs now",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
     "PartitionTimeLimit": "its time limit is above its partition's",
     "Priority": "jobs of higher priority come first",
@@ -53,24 +49,20 @@ _REASONS = {
 _PREFIXES = {
     "AssocGrp": "its account uses as much as it may",
     "AssocMax": "it is above a limit of its account",
-    "MaxCpuPerAccount": "its account uses as many CPUs as it may",
     "Nodes required": "nodes that it needs are down, drained or reserved for jobs of "
     "higher priority",
     "QOSGrp": "all jobs of its quality of service together use as much as they may",
     "QOSMax": "it is above a limit of its quality of service for one user or job",
-    "QOSMin": "it asks for less than its quality of service takes",
     "QOS": "its quality of service does not allow it now",
     "ReqNodeNotAvail": _REASONS["ReqNodeNotAvail"],
 }
 _ENDS = {
     "BOOT_FAIL": "a node could not be booted",
     "COMPLETED": "its script has ended",
-    "DEADLINE": "it could not end before its deadline",
     "FAILED": "its script has failed",
     "NODE_FAIL": "a node has failed",
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
     "PREEMPTED": "it was preempted by a job of higher priority",
-    "REVOKED": "another cluster has taken it",
     "TIMEOUT": "its time limit was reached",
 }
 

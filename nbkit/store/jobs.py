@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nbkit.store.shared_answers import ask_shared
+from nbkit.store.cache import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 ANSWER_SECONDS = 5.0

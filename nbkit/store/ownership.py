@@ -11,9 +11,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from nbkit.errors import StoreError
 from nbkit.store.record import OWNERS, read_json
@@ -27,19 +26,11 @@ _LONGEST_HOST = 64
 """Characters of a host's name, by Linux."""
 
 
-class Others(NamedTuple):
-    """What another user owns or can write."""
-
-    words: str
-    can_be_taken_back: bool
-    """By taking the right to write away from them."""
-
-
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, unless it is there."""
-    missing = [one for one in path.parents if not one.exists()]
-    for one in reversed([path, *missing]):
-        one.mkdir(FOLDER_MODE, exist_ok=True)
+    missing = [parent for parent in path.parents if not parent.exists()]
+    for folder in reversed([path, *missing]):
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def open_new(path: Path) -> BinaryIO:
@@ -60,23 +51,24 @@ def write_file(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def what_others_own(paths: Iterable[Path], folders: Iterable[Path]) -> Others | None:
-    """Return what another user owns or can write; None if nothing."""
+def what_others_own(paths: Iterable[Path]) -> str | None:
+    """Return which file or folder another user owns or can write; None if none.
+
+    Nothing below a folder is looked at: who cannot write there cannot put it there.
+    """
     me = os.geteuid()
-    for path, status in chain(_each(paths), _each_below(folders)):
+    for path, status in _statuses(paths):
         if status.st_uid != me:
-            words = f"{path} belongs to uid {status.st_uid}, and this is uid {me}"
-            return Others(words, can_be_taken_back=False)
+            return f"{path} belongs to uid {status.st_uid}, and this is uid {me}"
         if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
             mode = stat.S_IMODE(status.st_mode)
-            words = f"{path} can be written by its group or by others (mode {mode:04o})"
-            return Others(words, can_be_taken_back=True)
+            return f"{path} can be written by its group or by others (mode {mode:04o})"
     return None
 
 
 def is_of_others(mark: Path, paths: Iterable[Path]) -> bool:
     """Tell whether a run or study was imported, or others can write its files."""
-    return imported_from(mark) is not None or what_others_own(paths, []) is not None
+    return imported_from(mark) is not None or what_others_own(paths) is not None
 
 
 def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
@@ -120,25 +112,9 @@ def _marks_around(mark: Path) -> Iterator[Path]:
             yield folder / mark.name
 
 
-def _each(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+def _statuses(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     for path in paths:
         with suppress(FileNotFoundError):
             yield path, path.stat()
             if path.is_symlink():  # who made it chose where it leads
                 yield path, path.lstat()
-
-
-def _each_below(folders: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    for folder in folders:
-        with suppress(FileNotFoundError):
-            yield folder, folder.stat()
-            yield from _below(folder)
-
-
-def _below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        yield Path(entry.path), entry.stat(follow_symlinks=False)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _below(Path(entry.path))

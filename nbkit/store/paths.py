@@ -17,8 +17,8 @@
         logs/slurm-<job>.log  Slurm, and the supervisor before it has a log
         logs/<attempt>/supervisor.log
         logs/<attempt>/resume.json  who resumes the run, once; the folder is the lock
-        logs/<attempt>/orders.json  the supervisor; only with engine="manual"
-        logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; only with "manual"
+        logs/<attempt>/orders.json  the supervisor; not with engine="local"
+        logs/<attempt>/torchrun/<host>-<pid>.json  that torchrun; as above
         logs/<attempt>/<rank>/{stdout.log,stderr.log}  the rank's own output
         logs/<attempt>/<rank>/{process.json,probe.json,error.json}  the rank
         logs/<attempt>/<rank>/returned.pkl  the rank: what its function returned (0600)
@@ -43,6 +43,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -102,6 +103,16 @@ def manifests_folder() -> Path:
     return store_folder() / "datasets"
 
 
+class _At:
+    """A file or folder below the root of a class of paths."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, paths: Any, owner: type) -> Path:
+        return paths.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """The files of one run."""
@@ -113,60 +124,28 @@ class RunPaths:
         """The run's id: the folder's name."""
         return self.root.name
 
-    @property
-    def config(self) -> Path:
-        """What was asked for."""
-        return self.root / "config.json"
-
-    @property
-    def submission(self) -> Path:
-        """Who asked, from where, and what happens when the asker ends."""
-        return self.root / "submission.json"
-
-    @property
-    def job_script(self) -> Path:
-        """What Slurm was given; only of a Slurm job."""
-        return self.root / "job.sbatch"
-
-    @property
-    def stop(self) -> Path:
-        """The request to stop; it exists once a user has asked."""
-        return self.root / "stop.json"
-
-    @property
-    def record(self) -> Path:
-        """State, cause, machine, environment and raw counts."""
-        return self.root / "record.json"
-
-    @property
-    def events(self) -> Path:
-        """What happened, in order."""
-        return self.root / "events.jsonl"
-
-    @property
-    def metrics(self) -> Path:
-        """Steps, evaluations and checkpoints."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def worker(self) -> Path:
-        """What only a torch process knows."""
-        return self.root / "worker.json"
-
-    @property
-    def manifest(self) -> Path:
-        """The images of the run, for every loader; none for synthetic data."""
-        return self.root / "manifest.jsonl"
-
-    @property
-    def predictions(self) -> Path:
-        """What the model said of each evaluation image; none for synthetic data."""
-        return self.root / "predictions.csv"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.root / "checkpoints"
+    config = _At("config.json")
+    """What was asked for."""
+    submission = _At("submission.json")
+    """Who asked, from where, and what happens when the asker ends."""
+    job_script = _At("job.sbatch")
+    """What Slurm was given; only of a Slurm job."""
+    stop = _At("stop.json")
+    """The request to stop; it exists once a user has asked."""
+    record = _At("record.json")
+    """State, cause, machine, environment and raw counts."""
+    events = _At("events.jsonl")
+    """What happened, in order."""
+    metrics = _At("metrics.jsonl")
+    """Steps, evaluations and checkpoints."""
+    worker = _At("worker.json")
+    """What only a torch process knows."""
+    manifest = _At("manifest.jsonl")
+    """The images of the run, for every loader; none for synthetic data."""
+    predictions = _At("predictions.csv")
+    """What the model said of each evaluation image; none for synthetic data."""
+    checkpoints = _At("checkpoints")
+    """The folder of checkpoints."""
 
     @property
     def has_checkpoint(self) -> bool:
@@ -175,70 +154,32 @@ class RunPaths:
         names = (file.parent.name.removesuffix(".old").lstrip(".") for file in found)
         return any(name.removeprefix("step_").isdecimal() for name in names)
 
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard event files."""
-        return self.root / "tensorboard"
-
-    @property
-    def profile(self) -> Path:
-        """The trace of a few steps of rank 0, for Perfetto; only with profile=True."""
-        return self.root / "profile" / "rank0.json.gz"
-
-    @property
-    def operators(self) -> Path:
-        """What took longest in the trace; written after it."""
-        return self.root / "profile" / "operators.json"
-
-    @property
-    def code(self) -> Path:
-        """The folder that keeps what ran."""
-        return self.root / "code"
-
-    @property
-    def entry(self) -> Path:
-        """What the ranks execute if it is not a built-in task."""
-        return self.code / "entry.json"
-
-    @property
-    def entry_pickle(self) -> Path:
-        """A function and its arguments."""
-        return self.code / "entry.pkl"
-
-    @property
-    def private(self) -> Path:
-        """A script's arguments and the environment, for the run's owner alone."""
-        return self.code / "private.json"
-
-    @property
-    def source(self) -> Path:
-        """The folder of cells, local modules or the script, as they were."""
-        return self.code / "source"
-
-    @property
-    def worktree(self) -> Path:
-        """The files of the commit that a reproduction runs; most runs have none."""
-        return self.code / "worktree"
-
-    @property
-    def imported(self) -> Path:
-        """From which bundle the run came, and when; only if it was imported."""
-        return self.root / "imported.json"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of attempts' logs."""
-        return self.root / "logs"
-
-    @property
-    def reserve(self) -> Path:
-        """Blank bytes, given up so that a full disk still takes the last record."""
-        return self.root / ".reserve"
-
-    @property
-    def system_folder(self) -> Path:
-        """Where every host's samples are."""
-        return self.root / "system"
+    tensorboard = _At("tensorboard")
+    """The folder of TensorBoard event files."""
+    profile = _At("profile", "rank0.json.gz")
+    """The trace of a few steps of rank 0, for Perfetto; only with profile=True."""
+    operators = _At("profile", "operators.json")
+    """What took longest in the trace; written after it."""
+    code = _At("code")
+    """The folder that keeps what ran."""
+    entry = _At("code", "entry.json")
+    """What the ranks execute if it is not a built-in task."""
+    entry_pickle = _At("code", "entry.pkl")
+    """A function and its arguments."""
+    private = _At("code", "private.json")
+    """A script's arguments and the environment, for the run's owner alone."""
+    source = _At("code", "source")
+    """The folder of cells, local modules or the script, as they were."""
+    worktree = _At("code", "worktree")
+    """The files of the commit that a reproduction runs; most runs have none."""
+    imported = _At("imported.json")
+    """From which bundle the run came, and when; only if it was imported."""
+    logs = _At("logs")
+    """The folder of attempts' logs."""
+    reserve = _At(".reserve")
+    """Blank bytes, given up so that a full disk still takes the last record."""
+    system_folder = _At("system")
+    """Where every host's samples are."""
 
     def system(self, host: str) -> Path:
         """Return the file of one host's samples."""
@@ -265,7 +206,7 @@ class RunPaths:
         return self.attempt(number) / "resume.json"
 
     def orders(self, number: int) -> Path:
-        """Return what the supervisor wants of the ranks that people have started."""
+        """Return what the supervisor wants of the ranks of several hosts."""
         return self.attempt(number) / "orders.json"
 
     def torchrun(self, number: int) -> Path:
@@ -287,40 +228,20 @@ class RankPaths:
 
     root: Path
 
-    @property
-    def stdout(self) -> Path:
-        """What the rank printed."""
-        return self.root / "stdout.log"
-
-    @property
-    def stderr(self) -> Path:
-        """What the rank printed to standard error."""
-        return self.root / "stderr.log"
-
-    @property
-    def process(self) -> Path:
-        """Pid, start time, host and boot id."""
-        return self.root / "process.json"
-
-    @property
-    def probe(self) -> Path:
-        """As ``process``, of the process that probes the largest batch."""
-        return self.root / "probe.json"
-
-    @property
-    def returned(self) -> Path:
-        """What the rank's function returned, pickled."""
-        return self.root / "returned.pkl"
-
-    @property
-    def collectives(self) -> Path:
-        """What NCCL's flight recorder held of the rank when the run hung."""
-        return self.root / "collectives.json"
-
-    @property
-    def error(self) -> Path:
-        """The rank's last exception, in torchelastic's form."""
-        return self.root / "error.json"
+    stdout = _At("stdout.log")
+    """What the rank printed."""
+    stderr = _At("stderr.log")
+    """What the rank printed to standard error."""
+    process = _At("process.json")
+    """Pid, start time, host and boot id."""
+    probe = _At("probe.json")
+    """As ``process``, of the process that probes the largest batch."""
+    returned = _At("returned.pkl")
+    """What the rank's function returned, pickled."""
+    collectives = _At("collectives.json")
+    """What NCCL's flight recorder held of the rank when the run hung."""
+    error = _At("error.json")
+    """The rank's last exception, in torchelastic's form."""
 
 
 @dataclass(frozen=True)
@@ -329,15 +250,10 @@ class StudyPaths:
 
     root: Path
 
-    @property
-    def study(self) -> Path:
-        """Plan, order and run ids."""
-        return self.root / "study.json"
-
-    @property
-    def imported(self) -> Path:
-        """From which bundle the study came, and when; only if it was imported."""
-        return self.root / "imported.json"
+    study = _At("study.json")
+    """Plan, order and run ids."""
+    imported = _At("imported.json")
+    """From which bundle the study came, and when; only if it was imported."""
 
 
 def study_folders(study_id: str = "") -> list[Path]:

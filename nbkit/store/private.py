@@ -11,7 +11,7 @@ from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.record import read_json
 
 PRIVATE_FIELDS = ("argv", "environment")
-"""What is in ``private.json``; runs of the earlier form have it in ``entry.json``."""
+"""What is in ``private.json``."""
 
 
 def make_store(store: Path | None = None) -> None:
@@ -30,13 +30,12 @@ def read_entry(paths: RunPaths) -> dict[str, Any] | None:
     entry = read_json(paths.entry)
     if entry is None:
         return None
-    # In the earlier form it is all in one file.
     return {**entry, **(read_json(paths.private) or {})}
 
 
 def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
     """Return `PRIVATE_FIELDS` of a run, without which it cannot be executed again."""
-    needed = [] if "environment" in entry else [paths.private]
+    needed = [paths.private]
     if entry.get("kind") == "function":
         needed.append(paths.entry_pickle)
     if missing := [str(path) for path in needed if not path.exists()]:
@@ -45,5 +44,4 @@ def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
             "owner may read; export it again with include_arguments=True."
         )
         raise RunError(message)
-    whole = {**entry, **(read_json(paths.private) or {})}
-    return {name: whole[name] for name in PRIVATE_FIELDS if name in whole}
+    return read_json(paths.private) or {}

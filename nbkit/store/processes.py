@@ -14,19 +14,28 @@ import re
 import resource
 import signal
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from nbkit.clock import boot_id
+from nbkit.store.heartbeat import COLLECTIVES_SIGNAL
 
 if TYPE_CHECKING:
     from nbkit.store.paths import RunPaths
 
 
 _FORKING_ROUNDS = 2
+_STACKS_SECONDS = 0.2
+"""What a process has to print its stacks before the next one does."""
+_MOST_LOADING = 16
+"""Loading processes of a rank that are asked for their stacks."""
+
+_CAUGHT = re.compile(rb"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 
 RUN_ID_VARIABLE = "NBKIT_RUN_ID"
 """Marker of every process of a run; see `nbkit.launch.supervision.leftovers`."""
@@ -55,7 +64,7 @@ class ProcessIdentity:
     host: str
     boot_id: str
     pid_namespace: str | None = None
-    """Which ``/proc`` shows it; None where an earlier version has not said."""
+    """Which ``/proc`` shows it; None where the kernel does not tell."""
 
     @classmethod
     def of(cls, pid: int | None = None) -> Self:
@@ -224,6 +233,32 @@ def session_members(session: int) -> list[int]:
             if os.getsid(int(name)) == session:
                 members.append(int(name))
     return sorted(members)
+
+
+def print_stacks(leaders: Sequence[int]) -> None:
+    """Let ranks, which lead sessions, print stacks and write down collectives.
+
+    Then let their loading processes, which print to the same logs, do so in turn.
+    """
+    for pid in leaders:
+        for number in (COLLECTIVES_SIGNAL, signal.SIGUSR2):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+    loading = [list(filter(_prints, session_members(pid)[1:])) for pid in leaders]
+    for pids in zip_longest(*(pids[:_MOST_LOADING] for pids in loading)):
+        time.sleep(_STACKS_SECONDS)
+        for pid in filter(None, pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR2)
+
+
+def _prints(pid: int) -> bool:
+    """Return whether SIGUSR2 makes a process print: without a handler it ends."""
+    try:
+        caught = _CAUGHT.search(Path(f"/proc/{pid}/status").read_bytes())
+    except OSError:
+        return False  # it has ended
+    return bool(caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1)
 
 
 def is_cleaner(pid: int) -> bool:

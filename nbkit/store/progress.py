@@ -46,12 +46,15 @@ def progress(metrics: Path) -> dict[str, Any]:
     return found
 
 
-def rank_words(cause: Mapping[str, Any]) -> str:
-    """Return where a run failed, as `` on rank 3 (n2)``; empty if on no single rank."""
-    if cause.get("rank") is None:
-        return ""
+def end_words(state: str, cause: Mapping[str, Any]) -> str:
+    """Return how a run ended, and why: ``failed on rank 3 (n2): out of memory``."""
+    why = str(cause.get("message") or "")
+    # "stopped: stopped by user" says it twice.
+    if why.startswith(state):
+        return why
     node = f" ({cause['node']})" if cause.get("node") else ""
-    return f" on rank {cause['rank']}{node}"
+    where = "" if cause.get("rank") is None else f" on rank {cause['rank']}{node}"
+    return ": ".join(filter(None, (f"{state}{where}", why)))
 
 
 def queue_words(queue: Mapping[str, Any]) -> str:
@@ -70,13 +73,13 @@ def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     newest = next(lines)
-    steps = (line for line in itertools.chain([newest], lines) if _is_measured(line))
+    steps = (
+        line
+        for line in itertools.chain([newest], lines)
+        if line["kind"] == "step" and not line.get("warmup")
+    )
     rate = newest_rate(list(itertools.islice(steps, RATE_STEPS)))
     return {"loss": newest["loss"], "images_per_second": rate}
-
-
-def _is_measured(line: Mapping[str, Any]) -> bool:
-    return line["kind"] == "step" and not line.get("warmup")
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nbkit.reading import read_newer
+from nbkit.store.cache import Cache
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import (
     DAMAGE_ERRORS,
@@ -20,13 +24,16 @@ from nbkit.store.record import (
     parse_json,
     read_json,
 )
-from nbkit.store.run_index import RunIndex, Stamp, stamp_of
 from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_QUICK_SECONDS = 0.002
-"""For looks at that many runs: a fifth of it where they are in the page cache."""
+_LEAST_KEPT = 200
+"""Fewer runs are read as fast as a file that has them."""
+_CACHE_SECONDS = 1.0
+"""Another process has the rows no longer than this; else they are read again."""
+_SETTLED_SECONDS = 2.0
+"""A file that changed less long ago than this may change in the same tick."""
 
 Line = dict[str, Any]
 T = TypeVar("T")
@@ -46,47 +53,72 @@ class RunRow:
     """What is wrong with its files, in words; None if they can be read."""
 
 
-_indexes: dict[Path, RunIndex[RunRow]] = {}
-"""By the store's folder of runs."""
+_ended: dict[Path, dict[str, tuple[str, RunRow]]] = {}
+"""Rows of runs that have finally ended, with the stamps of their files, by the store's
+folder and run id."""
 
 
 def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     """Return a row for each run, as things stand now."""
     folder = runs_folder()
     names = list_run_names() if run_ids is None else list(run_ids)
-    if folder not in _indexes:
-        _indexes[folder] = RunIndex.of(folder, _of_index)
-    index = _indexes[folder]
+    is_long = run_ids is None and len(names) >= _LEAST_KEPT
+    if run_ids is None and folder not in _ended:
+        _ended[folder] = _from_cache(folder) if is_long else {}
+    ended = _ended.get(folder, {})
     # Before anything is read: what changes meanwhile has another stamp next time.
     stamps = _stamps(folder, names)
-    rows = {name: index.row(name, stamp) for name, stamp in stamps.items()}
+    rows: dict[str, RunRow | None] = {}
+    for name, stamp in stamps.items():
+        known = ended.get(name)
+        rows[name] = known[1] if known is not None and known[0] == stamp else None
     unknown = [folder / name for name, row in rows.items() if row is None]
-    ended = {}
+    new = {}
     for name, row, is_over in _read(unknown) if unknown else ():
         rows[name] = row
         if row is not None and is_over and (stamp := stamps[name]) is not None:
-            ended[name] = stamp, row
-    present = names if run_ids is None else [*index.rows, *names]
-    index.keep(ended, present, _to_index)
+            new[name] = stamp, row
+    if new and folder in _ended:
+        gone = ended.keys() - names if run_ids is None else set()
+        # In one step: another thread may be looking.
+        _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
+        if is_long:
+            texts = {
+                name: (stamp, json.dumps([row.name, row.state, row.started, row.ended]))
+                for name, (stamp, row) in new.items()
+            }
+            with Cache("runs", _CACHE_SECONDS) as cache:
+                cache.write(str(folder), texts, gone)
     return [row for name in names if (row := rows[name]) is not None]
 
 
-def _stamps(folder: Path, names: list[str]) -> dict[str, Stamp | None]:
+def _stamp(folder: str) -> str | None:
+    """Return times of change, sizes and inodes of the files that a row is made from.
+
+    None if one is not there, or may have changed just now.
+    """
+    try:
+        # Without a Path, and one after the other: of ten thousand runs it shows.
+        first = os.stat(folder + "/submission.json")  # noqa: PTH116
+        last = os.stat(folder + "/record.json")  # noqa: PTH116
+    except OSError:
+        return None
+    if max(first.st_mtime, last.st_mtime) > time.time() - _SETTLED_SECONDS:
+        return None
+    files = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in (first, last)]
+    return str(files)
+
+
+def _stamps(folder: Path, names: list[str]) -> dict[str, str | None]:
     """Return the stamps of runs, side by side where each has to be waited for."""
     root = str(folder)
 
-    def look(part: list[str]) -> list[Stamp | None]:
-        return [stamp_of(f"{root}/{name}") for name in part]
+    def look(part: list[str]) -> list[str | None]:
+        return [_stamp(f"{root}/{name}") for name in part]
 
-    began = time.perf_counter()
-    first, *rest = _parts(names) or [[]]
-    found = look(first)
-    if time.perf_counter() - began < _QUICK_SECONDS:
-        found += [stamp for part in rest for stamp in look(part)]
-    else:
-        with ThreadPoolExecutor(_READERS) as pool:
-            found += [stamp for stamps in pool.map(look, rest) for stamp in stamps]
-    return dict(zip(names, found, strict=True))
+    with ThreadPoolExecutor(_READERS) as pool:
+        parts = pool.map(look, _parts(names))
+        return dict(zip(names, chain.from_iterable(parts), strict=True))
 
 
 def _parts(runs: list[T]) -> list[list[T]]:
@@ -95,13 +127,13 @@ def _parts(runs: list[T]) -> list[list[T]]:
     return [runs[start : start + _RUNS_PER_TASK] for start in starts]
 
 
-def _of_index(run_id: str, state: str, *texts: str | None) -> RunRow:
-    name, started, ended = texts
-    return RunRow(run_id, name, RunState(state), started, ended)
-
-
-def _to_index(row: RunRow) -> tuple[str | None, ...]:
-    return str(row.state), row.name, row.started, row.ended
+def _from_cache(folder: Path) -> dict[str, tuple[str, RunRow]]:
+    rows = {}
+    with Cache("runs", _CACHE_SECONDS) as cache, suppress(*DAMAGE_ERRORS):
+        for run_id, (stamp, text) in cache.read(str(folder)).items():
+            name, state, *times = json.loads(text)
+            rows[run_id] = stamp, RunRow(run_id, name, RunState(state), *times)
+    return rows
 
 
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
@@ -109,13 +141,17 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
 
     There is no row of a run that was removed meanwhile.
     """
+
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
+    def last_words(part: list[Path]) -> list[bytes | None]:
+        return [_last_word(RunPaths(folder)) for folder in part]
+
     parts = _parts(folders)
     with ThreadPoolExecutor(_READERS) as pool:
         ended = [
             (folder, _final_row(folder, last_word))
-            for part, found in zip(parts, pool.map(_last_words, parts), strict=True)
+            for part, found in zip(parts, pool.map(last_words, parts), strict=True)
             for folder, last_word in zip(part, found, strict=True)
         ]
     for folder, row in ended:
@@ -123,10 +159,6 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
             _announce(RunPaths(folder))
     for folder, row in ended:
         yield folder.name, row or _row_now(folder), row is not None
-
-
-def _last_words(folders: list[Path]) -> list[bytes | None]:
-    return [_last_word(RunPaths(folder)) for folder in folders]
 
 
 def _last_word(paths: RunPaths) -> bytes | None:

@@ -10,13 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import (
-    ConfigError,
-    NotEnoughDataError,
-    RunError,
-    RunFailedError,
-    RunStoppedError,
-)
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
@@ -27,7 +21,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.studies.executor import held_number, wait_for_the_last_runs
+from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import before_start, repeats_needed
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
@@ -157,7 +151,6 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
-            "executions": 0,
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -174,8 +167,6 @@ class Study(StoredStudy):
         """Run what has not finished yet, one after the other, or a group together.
 
         Every run is a separate process start, and is stopped if this process ends.
-        After the last of them, starts that other processes disturbed are repeated, if
-        they are at most a third: the record decides, not the rate.
 
         Parameters
         ----------
@@ -186,12 +177,12 @@ class Study(StoredStudy):
             write; what it executes is printed first.
         force
             Also execute a study whose process is not visible from here, on a host or in
-            a container that is gone. Of several callers, one executes it. If the
-            process still exists, it ends with its next run.
+            a container that is gone. If the process still exists, it ends with its next
+            run.
         wait_for_quiet
-            Seconds to wait at most, before the first run, for CPUs, and as many GPUs as
-            its rounds need, that are less than a tenth busy. The time and what was
-            still busy are recorded.
+            Seconds to wait at most, before the first run, until CPUs and all visible
+            GPUs are less than a tenth busy. The time and what was still busy are
+            recorded.
 
         Raises
         ------
@@ -210,16 +201,12 @@ class Study(StoredStudy):
             with variables_set(self.environment):
                 starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
-            repeats = bool(starts) or self._content.get("repeating", False)
-            if wait_for_quiet and repeats:
-                to_come = starts or [[slot] for slot in self.disturbed]
-                self._wait_for_quiet(to_come, wait_for_quiet, shown.say)
+            if wait_for_quiet and starts:
+                self._wait_for_quiet(starts, wait_for_quiet, shown.say)
             for slots in starts:
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
-            if repeats:
-                self._repeat_disturbed(shown, permit)
             shown.close()
         return self
 
@@ -236,19 +223,14 @@ class Study(StoredStudy):
         say: Callable[[str], None],
     ) -> None:
         arms = self.arms
-        rounds = dict.fromkeys(tuple(slot.arm for slot in slots) for slots in starts)
-        configs = [[arms[name] for name in names] for names in rounds]
+        names = dict.fromkeys(slot.arm for slots in starts for slot in slots)
+        configs = [arms[name] for name in names]
         with variables_set(self.environment):
             wait = wait_for(configs, patience_seconds, say)
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
     def _run_at_once(
-        self,
-        slots: Sequence[Slot],
-        progress: Progress,
-        permit: Permit,
-        *,
-        again: bool = False,
+        self, slots: Sequence[Slot], progress: Progress, permit: Permit
     ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
@@ -258,7 +240,9 @@ class Study(StoredStudy):
             for slot in slots:
                 runs.append(self._launch(slot, permit))
                 # Only now: a run that cannot be written down is ended, too.
-                self._keep(slot, runs[-1], start, again=again)
+                entry = {"arm": slot.arm, "repeat": slot.repeat, "start": start}
+                entry["run_id"] = runs[-1].run_id
+                self._write(runs=[*self._content["runs"], entry])
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -269,18 +253,6 @@ class Study(StoredStudy):
         finally:
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
-
-    def _repeat_disturbed(self, progress: Progress, permit: Permit) -> None:
-        """Make disturbed starts once more; where that fails, the first ones count."""
-        self._write(repeating=True)  # until the end: an interrupted one is continued
-        again = self.disturbed
-        progress.repeat(len(again))
-        try:
-            for slot in again:
-                self._run_at_once([slot], progress, permit, again=True)
-        except (RunFailedError, RunStoppedError) as error:
-            progress.say(f"The disturbed runs count: {error}")
-        self._write(repeating=False)
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.
@@ -323,12 +295,6 @@ class Study(StoredStudy):
                 tags=tags,
             )
 
-    def _keep(self, slot: Slot, run: Run, start: int, *, again: bool) -> None:
-        """Write down which run is the start of a slot."""
-        entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
-        entry |= {"again": True} if again else {}
-        self._write(runs=[*self._content["runs"], {**entry, "start": start}])
-
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study."""
         content = self._own_content()
@@ -348,44 +314,27 @@ class Study(StoredStudy):
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        before = self._content
-        if before["executor"] is not None:
-            executor = ProcessIdentity.from_dict(before["executor"])
-            self._refuse_while_alive(executor, force=force)
-            entries = self._content["runs"]
-            wait_for_the_last_runs(self.study_id, entries, force=force)
-        self._begin(before)
-        try:
-            yield
-        finally:
-            # It may have been taken over.
-            with suppress(RunError):
-                self._write(executor=None)
-
-    def _begin(self, before: dict[str, Any]) -> None:
-        """Write down that this process executes the study, unless another does."""
-        said = "executor", "executions"
-        with held_number(self.paths.root, before.get("executions", 0)) as number:
-            now = self._content
-            if any(now.get(name) != before.get(name) for name in said):
-                message = (
-                    f"another process has begun to execute study {self.study_id}; wait "
-                    "for it or interrupt it."
-                )
-                raise RunError(message)
+        with locked(self.paths):
+            if self._content["executor"] is not None:
+                self._refuse_while_alive(force=force)
+                entries = self._content["runs"]
+                wait_for_the_last_runs(self.study_id, entries, force=force)
             me = ProcessIdentity.of().to_dict()
-            write_json(self.paths.study, {**now, "executor": me, "executions": number})
+            write_json(self.paths.study, {**self._content, "executor": me})
+            try:
+                yield
+            finally:
+                # It may have been taken over.
+                with suppress(RunError):
+                    self._write(executor=None)
 
-    def _refuse_while_alive(self, executor: ProcessIdentity, *, force: bool) -> None:
+    def _refuse_while_alive(self, *, force: bool) -> None:
+        executor = ProcessIdentity.from_dict(self._content["executor"])
         is_alive = executor.is_alive()
-        if executor == ProcessIdentity.of() or is_alive is False:
+        may_go_on = is_alive is False or (force and is_alive is None)
+        if may_go_on or executor == ProcessIdentity.of():
             return
-        if force and is_alive is None:
-            return
-        message = (
-            f"study {self.study_id} is being executed by process {executor.pid} on "
-            f"{executor.host}; wait for it or interrupt it."
-        )
+        message = executed_by(self.paths, executor.to_dict())
         if is_alive is None:
             message += " If that host or container is gone: resume(force=True)."
         raise RunError(message)

@@ -25,7 +25,7 @@ from typing import Any
 
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.topology import Cpu
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def gpu_nodes(
         return GpuNodes(tuple(gpu.numa_node for gpu in numbered))
     found: list[int | None] = []
     for part in parts:
-        match = visible(numbered, part, mig_parents)
+        match = visible_devices(numbered, part, mig_parents)
         if not match:
             break  # CUDA ignores everything after an invalid entry.
         found.append(match[0].numa_node)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbkit.reading import parse_object, read_end
+from nbkit.telemetry.cuda_errors import gpu_errors
 from nbkit.telemetry.sample import GpuSample
 
 _TAIL_BYTES = 1 << 19
@@ -15,7 +16,6 @@ _CLOCK_SECONDS = 5.0
 """By so much the clock of a node may be late."""
 
 _RESET = "reset the GPU (nvidia-smi --gpu-reset -i {index}) or reboot"
-_REPLACE = "take the GPU out of service and have it replaced"
 
 
 @dataclass(frozen=True)
@@ -30,65 +30,16 @@ class Fault:
     """Whether a program has caused it, not the GPU."""
 
 
-@dataclass(frozen=True)
-class _XidMeaning:
-    what: str
-    todo: str
-    may_pass: bool = False
-    of_program: bool = False
-
-
-_DEBUG = "start the program with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
-_XIDS = {
-    13: _XidMeaning("a kernel of the program failed", _DEBUG, of_program=True),
-    31: _XidMeaning(
-        "a kernel of the program used memory that is not its own",
-        _DEBUG,
-        of_program=True,
-    ),
-    43: _XidMeaning("the program's work was ended", _DEBUG, of_program=True),
-    48: _XidMeaning("a memory error that cannot be corrected", _RESET),
-    62: _XidMeaning("a processor inside the GPU has halted", _RESET),
-    63: _XidMeaning("damaged memory waits to be remapped", _RESET, may_pass=True),
-    64: _XidMeaning("damaged memory could not be remapped", _REPLACE),
-    74: _XidMeaning(
-        "an error of NVLink", f"see nvidia-smi nvlink -e, and {_RESET}", may_pass=True
-    ),
-    79: _XidMeaning(
-        "it has fallen off the bus",
-        "reboot; if it happens again, check its seat, power and temperature",
-    ),
-    94: _XidMeaning(
-        "a contained memory error: only this run was hit",
-        f"start the run again, and when no process uses the GPU, {_RESET}",
-        may_pass=True,
-    ),
-    95: _XidMeaning("an uncontained memory error", _RESET),
-    109: _XidMeaning("a context switch took too long", _RESET),
-    119: _XidMeaning("its system processor (GSP) does not answer", _RESET),
-    120: _XidMeaning("its system processor (GSP) has failed", _RESET),
-    140: _XidMeaning("a memory error that was not recovered", _RESET),
-    154: _XidMeaning(
-        "it must be reset", f"see nvidia-smi -q (GPU Recovery Action), and {_RESET}"
-    ),
-}
-"""https://docs.nvidia.com/deploy/xid-errors/"""
-
-_OTHER_XID = _XidMeaning(
-    "an error of the driver",
-    "see https://docs.nvidia.com/deploy/xid-errors/ and dmesg",
-    may_pass=True,
-)
 _ECHOES = {45}
 """Xids that only say that an error before has ended a program."""
 
 
 def xid_advice(code: int, index: int) -> Fault:
     """Return what an Xid means."""
-    meaning = _XIDS.get(code, _OTHER_XID)
-    todo = meaning.todo.format(index=index)
-    text = f"Xid {code} ({meaning.what}): {todo}"
-    return Fault(text, meaning.may_pass, meaning.of_program)
+    known = gpu_errors()["xids"]
+    row = known.get(str(code), known["other"])
+    text = f"Xid {code} ({row['what']}): {row['advice'].format(index=index)}"
+    return Fault(text, row.get("may_pass", False), row.get("of_program", False))
 
 
 def last_readings(
@@ -154,12 +105,3 @@ def _errors(gpu: GpuSample) -> Iterator[Fault]:
         todo = _RESET.format(index=gpu.index)
         text = f"it cannot be read any more ({gpu.error}): see dmesg, then {todo}"
         yield Fault(text, may_pass=False, of_program=False)
-
-
-def kinds(readings: Sequence[Sequence[GpuSample]]) -> dict[str, list[int]]:
-    """Return which GPUs are of which kind, by NVML's index."""
-    found: dict[str, list[int]] = {}
-    for gpu in readings[-1] if readings else ():
-        if gpu.name is not None:
-            found.setdefault(gpu.name, []).append(gpu.index)
-    return found

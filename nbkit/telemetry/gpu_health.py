@@ -7,18 +7,15 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import Finding, State, tell
+from nbkit.health import CheckResult, State, check, tell
 from nbkit.telemetry.condition import GpuCondition
 from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.visible import unknown_entry, visible
+from nbkit.telemetry.visible_devices import unknown_entry, visible_devices
 
-_What = TypeVar("_What")
-
-_FABRIC = "sudo systemctl restart nvidia-fabricmanager"
 _LOST = 79
 _OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
 """Xids that a wrong or ended program causes.
@@ -28,8 +25,8 @@ _XID = re.compile(r"NVRM: Xid \(PCI:(?P<slot>[\w:.]+)\): (?P<code>\d+)")
 _LOG_SECONDS = 5.0
 
 
-def findings() -> Iterator[Finding]:
-    """Yield what is found; the kernel's log, which few may read, comes last."""
+def checks() -> Iterator[CheckResult]:
+    """Yield the results; the kernel's log, which few may read, comes last."""
     from nbkit.telemetry.nvml import open_nvml
 
     try:
@@ -39,39 +36,42 @@ def findings() -> Iterator[Finding]:
     except NvmlUnavailableError as error:
         yield _without_nvml(error)
         return
-    yield Finding("NVIDIA driver", "ok", f"{driver}, CUDA up to {cuda}")
+    yield CheckResult("NVIDIA driver", "ok", f"{driver}, CUDA up to {cuda}")
     yield from _kinds(devices)
     for gpu in devices:
-        yield from _oddities(gpu)
+        if gpu.error:
+            found = f"cannot be read ({gpu.error})"
+            remedy = "look for an Xid message in dmesg, then reset the GPU or reboot"
+            yield CheckResult(f"GPU {gpu.index}", "failure", found, remedy)
+        elif gpu.mig_enabled:
+            found = "divided by MIG; an instance serves a run of one rank"
+            yield CheckResult(f"GPU {gpu.index}", "info", found)
     yield from _persistence(devices)
-    yield from judge_conditions(conditions)
+    yield from _conditions(conditions)
     yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
     yield from judge_log(_kernel_log(), devices)
 
 
-def _without_nvml(error: NvmlUnavailableError) -> Finding:
+def _without_nvml(error: NvmlUnavailableError) -> CheckResult:
     if error.reason == "no gpu":
-        return Finding("GPUs", "info", "none here: runs compute on CPUs")
+        return CheckResult("GPUs", "info", "none here: runs compute on CPUs")
     what, _, remedy = str(error).partition(": ")
     # A container may be meant to compute on CPUs, beside the host's GPUs.
     is_meant = error.reason == "no library" and container_kind() is not None
     state: State = "warning" if is_meant else "failure"
     remedy = f"{remedy.removesuffix('.')}; runs compute on CPUs until then"
-    return Finding("GPUs", state, what, remedy)
+    return CheckResult("GPUs", state, what, remedy)
 
 
-def _kinds(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
-    kinds: dict[str, list[int]] = {}
-    for gpu in devices:
-        if not gpu.error:
-            kinds.setdefault(_kind(gpu), []).append(gpu.index)
-    for kind, indices in kinds.items():
-        yield Finding("GPUs", "ok", f"{len(indices)} x {kind}")
+def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
+    kinds = _alike((_kind(gpu), gpu.index) for gpu in devices if not gpu.error)
+    for kind, indices in kinds:
+        yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
-        alike = ",".join(map(str, max(kinds.values(), key=len)))
+        alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
         found = f"{len(kinds)} kinds: a run over both waits for the slower at each step"
         remedy = f"export CUDA_VISIBLE_DEVICES={alike} leaves GPUs of one kind"
-        yield Finding("Mix of GPUs", "warning", found, remedy)
+        yield CheckResult("Mix of GPUs", "warning", found, remedy)
 
 
 def _kind(gpu: GpuDevice) -> str:
@@ -83,88 +83,74 @@ def _kind(gpu: GpuDevice) -> str:
     return f"{name}, {size}, compute capability {gpu.compute_capability}"
 
 
-def _oddities(gpu: GpuDevice) -> Iterator[Finding]:
-    what = f"GPU {gpu.index}"
-    if gpu.error:
-        remedy = "look for an Xid message in dmesg, then reset the GPU or reboot"
-        yield Finding(what, "failure", f"cannot be read ({gpu.error})", remedy)
-    elif gpu.mig_enabled:
-        found = "divided by MIG; an instance serves a run of one rank"
-        yield Finding(what, "info", found)
-
-
-def _persistence(devices: Sequence[GpuDevice]) -> Iterator[Finding]:
+def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
         found = f"off on {named(off)}: each start waits seconds for an idle GPU"
-        remedy = "sudo nvidia-smi -pm 1"
-        if container_kind() is not None:
-            remedy += ", on the host"
-        yield Finding("Persistence", "warning", found, remedy)
+        host = "" if container_kind() is None else ", on the host"
+        remedy = f"sudo nvidia-smi -pm 1{host}"
+        yield CheckResult("Persistence", "warning", found, remedy)
     elif any(gpu.persistence_mode for gpu in devices):
-        yield Finding("Persistence", "ok", "on: the driver keeps the GPUs initialised")
+        found = "on: the driver keeps the GPUs initialised"
+        yield CheckResult("Persistence", "ok", found)
 
 
-def judge_conditions(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
+def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     """Yield what holds GPUs back, alike GPUs in one line."""
-    for fabric, gpus in _alike((one.fabric, one) for one in conditions):
-        if fabric == "completed":
-            found = f"{named(gpus)} can use NVSwitch"
-            yield Finding("Fabric manager", "ok", found)
-        else:
-            found = f"{fabric} on {named(gpus)}: CUDA does not begin before it is done"
-            remedy = f"{_FABRIC}; its version must be the driver's own"
-            yield Finding("Fabric manager", "failure", found, remedy)
-    yield from _narrow_links(conditions)
-    for one in conditions:
-        if one.remap_failed:
+    what = "Fabric manager"
+    for fabric, indices in _alike((gpu.fabric, gpu.index) for gpu in conditions):
+        is_done = fabric == "completed"
+        found = f"{fabric} on {named(indices)}: CUDA does not begin before it is done"
+        found = f"{named(indices)} can use NVSwitch" if is_done else found
+        remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
+        yield check(what, is_done, found, f"{remedy}driver's own", "failure")
+    links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
+    for (width, most), indices in _reduced(links):
+        found = f"{named(indices)} has {width} of {most} lanes: images and gradients "
+        remedy = (
+            "switch off, reseat card and riser; sudo lspci -vv | grep -i downgraded"
+        )
+        yield CheckResult(
+            "PCIe link", "warning", f"{found}wait", f"{remedy} shows the slot"
+        )
+    for gpu in conditions:
+        if gpu.remap_failed:
             found = "memory is damaged and cannot be repaired (row remapping failed)"
             remedy = "take the GPU out of service and have it replaced"
-            yield Finding(f"GPU {one.index}", "failure", found, remedy)
-        elif one.remap_pending:
+            yield CheckResult(f"GPU {gpu.index}", "failure", found, remedy)
+        elif gpu.remap_pending:
             found = "damaged memory is replaced at the next reset (row remap pending)"
-            remedy = f"sudo nvidia-smi --gpu-reset -i {one.index}, while it is idle"
-            yield Finding(f"GPU {one.index}", "warning", found, remedy)
-    yield from _power_caps(conditions)
-
-
-def _narrow_links(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
-    narrow = [
-        ((one.pcie_width, one.pcie_width_max), one)
-        for one in conditions
-        if one.pcie_width and one.pcie_width < (one.pcie_width_max or 0)
-    ]
-    for (width, most), gpus in _alike(narrow):
-        found = f"{named(gpus)} has {width} of {most} lanes: images and gradients wait"
-        remedy = (
-            "switch off, reseat card and riser; sudo lspci -vv | grep -i downgraded "
-            "shows the slot"
+            remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index}, while it is idle"
+            yield CheckResult(f"GPU {gpu.index}", "warning", found, remedy)
+    limits = (
+        (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
+        for gpu in conditions
+    )
+    for (limit, default), indices in _reduced(limits):
+        found = (
+            f"{named(indices)} may draw {limit:.0f} of {default:.0f} W: slower clocks"
         )
-        yield Finding("PCIe link", "warning", found, remedy)
+        numbers = ",".join(map(str, indices))
+        remedy = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
+        yield CheckResult("Power limit", "warning", found, remedy)
 
 
-def _power_caps(conditions: Sequence[GpuCondition]) -> Iterator[Finding]:
-    capped = [
-        ((one.power_limit_watts, one.power_limit_default_watts), one)
-        for one in conditions
-        if one.power_limit_watts
-        and one.power_limit_watts < (one.power_limit_default_watts or 0)
-    ]
-    for (limit, default), gpus in _alike(capped):
-        found = f"{named(gpus)} may draw {limit:.0f} of {default:.0f} W: slower clocks"
-        indices = ",".join(str(one) for one in gpus)
-        remedy = f"sudo nvidia-smi -i {indices} -pl {default:.0f}"
-        yield Finding("Power limit", "warning", found, remedy)
+def _reduced(
+    values: Iterable[tuple[float | None, float | None, int]],
+) -> list[tuple[Any, list[int]]]:
+    """Return those of the values that are below the most, with their GPUs."""
+    return _alike(
+        ((value, most) if value and value < (most or 0) else None, index)
+        for value, most, index in values
+    )
 
 
-def _alike(
-    pairs: Iterable[tuple[_What | None, GpuCondition]],
-) -> list[tuple[_What, list[int]]]:
-    found: dict[_What, list[int]] = {}
-    for what, one in pairs:
-        if what is not None:
-            found.setdefault(what, []).append(one.index)
-    return list(found.items())
+def _alike(pairs: Iterable[tuple[Any, int]]) -> list[tuple[Any, list[int]]]:
+    groups: dict[Any, list[int]] = {}
+    for value, index in pairs:
+        if value is not None:
+            groups.setdefault(value, []).append(index)
+    return list(groups.items())
 
 
 def named(indices: Sequence[int]) -> str:
@@ -173,48 +159,50 @@ def named(indices: Sequence[int]) -> str:
     return f"GPU {', '.join(first)} and {last}" if first else f"GPU {last}"
 
 
-def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Finding]:
+def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[CheckResult]:
     # It may name instances of a divided GPU, which are not separate GPUs.
     if setting is None or any(gpu.mig_enabled for gpu in devices):
         return
-    left = visible(devices, setting)
+    what = "Visible GPUs"
+    left = len(visible_devices(devices, setting))
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
         found = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-        found += f"ignores it and all after it: {len(left)} of {len(devices)} left"
+        found += f"ignores it and all after it: {left} of {len(devices)} left"
         remedy = "unset it, or name GPUs that nvidia-smi -L lists"
-        yield Finding("Visible GPUs", "failure", found, remedy)
-    elif len(left) < len(devices):
-        found = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {len(left)} of {len(devices)}"
+        yield CheckResult(what, "failure", found, remedy)
+    elif left < len(devices):
+        found = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {left} of {len(devices)}"
         state: State = "info" if left else "warning"
-        yield Finding("Visible GPUs", state, found, "unset it to use them all")
+        yield CheckResult(what, state, found, "unset it to use them all")
 
 
-def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[Finding]:
+def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
+    what = "Xid errors"
     if log is None:
         found = "the kernel's log, where the driver reports errors, is closed to you"
-        yield Finding("Xid errors", "info", found, "sudo dmesg | grep Xid")
+        yield CheckResult(what, "info", found, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
-    seen = Counter(
-        (slots.get(_slot(one["slot"]), one["slot"]), int(one["code"]))
-        for one in _XID.finditer(log)
+    counts = Counter(
+        (slots.get(_slot(match["slot"]), match["slot"]), int(match["code"]))
+        for match in _XID.finditer(log)
     )
-    if not seen:
-        yield Finding("Xid errors", "ok", "none since the boot")
-    for (gpu, code), count in seen.items():
+    if not counts:
+        yield CheckResult(what, "ok", "none since the boot")
+    for (gpu, code), count in counts.items():
         times = "once" if count == 1 else f"{count} times"
         found = f"{code} of {gpu}, {times} since the boot"
         if code in _OF_PROGRAMS:
             found += ": a program did something wrong or was ended"
-            yield Finding("Xid errors", "info", found)
+            yield CheckResult(what, "info", found)
         elif code == _LOST:
             found += ": it fell off the bus"
-            yield Finding("Xid errors", "warning", found, "reboot; then check its seat")
+            yield CheckResult(what, "warning", found, "reboot; then check its seat")
         else:
             remedy = "sudo nvidia-smi --gpu-reset, while it is idle; again: replace it"
-            yield Finding("Xid errors", "warning", found, remedy)
+            yield CheckResult(what, "warning", found, remedy)
 
 
 def _slot(bus_id: str | None) -> str:
@@ -246,4 +234,4 @@ def _kernel_log() -> str | None:
 
 
 if __name__ == "__main__":
-    tell(findings())
+    tell(checks())

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.gpu_source import GpuSource, SourceSetting
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Xid
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 
 _Gpu = TypeVar("_Gpu", GpuSample, GpuDevice)
 
@@ -117,7 +117,9 @@ class GpuReader:
             for instance in gpu.mig_instances or ()
             if gpu.uuid is not None
         }
-        self._wanted = sorted(visible(devices, self._visible, parents), key=_index)
+        self._wanted = sorted(
+            visible_devices(devices, self._visible, parents), key=_index
+        )
         self._opened = GpuReading(
             devices={device.index: device for device in devices},
             driver_version=source.driver_version,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import Finding, State, installed, tell
+from nbkit.health import CheckResult, State, check, installed, tell
 from nbkit.packages import (
     DISTRIBUTION,
     NAMESAKE,
@@ -24,6 +24,7 @@ from nbkit.packages import (
     newer_than_tested,
     newest_tested,
 )
+from nbkit.plural import plural
 from nbkit.telemetry import gpu_health
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
@@ -47,97 +48,86 @@ _FEWEST_PROCESSES = 4096
 """Threads count too: a rank, its loading processes and torch take hundreds."""
 
 
-def findings() -> Iterator[Finding]:
-    """Yield what is found, the driver last."""
+def checks() -> Iterator[CheckResult]:
+    """Yield the results, the driver last."""
     if platform.system() != "Linux":
         remedy = "runs are launched on Linux; here a store can be read and compared"
-        yield Finding("System", "failure", platform.system(), remedy)
+        yield CheckResult("System", "failure", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)
-    yield Finding("System", "ok", _system(machine))
-    yield Finding("Python", "ok", f"{platform.python_version()} ({sys.executable})")
+    parts = [machine["operating_system"], f"Linux {machine['kernel']}"]
+    parts += [machine["hypervisor"]] if machine["hypervisor"] else []
+    parts += [f"{machine['container']} container"] if machine["container"] else []
+    yield CheckResult("System", "ok", ", ".join(map(str, parts)))
+    found = f"{platform.python_version()} ({sys.executable})"
+    yield CheckResult("Python", "ok", found)
     yield _nbkit()
     yield from _packages()
-    yield _cpus(machine)
-    yield _binding(machine)
-    yield _memory(machine["memory_total_bytes"], machine["usable_memory_bytes"])
+    usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
+    found = f"{usable:g} of {machine['num_cpus']} usable; {model}"
+    remedy = "a control group grants less than one CPU; ask for more"
+    yield check("CPUs", usable >= 1, found, remedy)
+    yield _binding(machine["num_numa_nodes"])
+    found = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
+    if (usable := machine["usable_memory_bytes"]) != machine["memory_total_bytes"]:
+        found = f"{usable / 2**30:.1f} GiB (control group) of {found}"
+    yield CheckResult("Memory", "ok", found)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
-    yield _open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    remedy = f"ulimit -n {_FEWEST_FILES} or more; loading processes keep many open"
+    is_enough = soft not in range(_FEWEST_FILES)
+    yield check("Open files", is_enough, _count(soft, hard), remedy)
     yield _processes()
     yield _locked_memory(machine["rdma_ports"])
     yield from _replay()
-    yield from gpu_health.findings()
+    yield from gpu_health.checks()
 
 
-def _nbkit() -> Finding:
+def _nbkit() -> CheckResult:
     """Say which nbkit is here, and whether another project's is installed over it."""
-    version, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
-    if other is None:
-        return Finding("nbkit", "ok", version)
-    found = f"{version}; a distribution called {NAMESAKE} ({other}) is installed too: "
-    found += "another project's, or an nbkit from before it was called "
-    found += f"{DISTRIBUTION}; both write into the folder nbkit"
+    found, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
+    if other is not None:
+        found += f"; a distribution called {NAMESAKE} ({other}) is installed too: "
+        found += "another project's, or an nbkit from before it was called "
+        found += f"{DISTRIBUTION}; both write into the folder nbkit"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
-    return Finding("nbkit", "failure", found, remedy)
+    return check("nbkit", other is None, found, remedy, "failure")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[CheckResult]:
     """Say what is newer than all that was tested: where something fails, look there."""
     versions = newest_tested()
     newer = newer_than_tested(versions)
     if newer:
-        named = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
-        found = f"newer than tested: {', '.join(named)}"
+        names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
+        found = f"newer than tested: {', '.join(names)}"
         remedy = "if something fails, try the tested versions"
-        yield Finding("Packages", "info", found, remedy)
+        yield CheckResult("Packages", "info", found, remedy)
 
 
-def _system(machine: Mapping[str, Any]) -> str:
-    parts = [machine["operating_system"], f"Linux {machine['kernel']}"]
-    parts += [machine["hypervisor"]] if machine["hypervisor"] else []
-    parts += [f"{machine['container']} container"] if machine["container"] else []
-    return ", ".join(map(str, parts))
-
-
-def _cpus(machine: Mapping[str, Any]) -> Finding:
-    usable, count = machine["usable_cpus"], machine["num_cpus"]
-    found = f"{usable:g} of {count} usable; {machine['cpu_model'] or 'unknown model'}"
-    if usable < 1:
-        remedy = "a control group grants less than one CPU; ask for more"
-        return Finding("CPUs", "warning", found, remedy)
-    return Finding("CPUs", "ok", found)
-
-
-def _binding(machine: Mapping[str, Any]) -> Finding:
+def _binding(num_nodes: int | None) -> CheckResult:
     """Try whether a process may choose its CPUs, and say what there is to choose."""
-    nodes = machine["num_numa_nodes"]
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
     except OSError as error:
         found = f"not possible here ({error.strerror})"
         remedy = "cpu_binding leaves ranks unbound; allow sched_setaffinity"
-        return Finding("CPU binding", "warning", found, remedy)
-    count = "NUMA nodes unknown" if nodes is None else f"{nodes} NUMA node"
-    plural = "s" if nodes and nodes > 1 else ""
-    return Finding("CPU binding", "ok", f"possible; {count}{plural}")
+        return CheckResult("CPU binding", "warning", found, remedy)
+    nodes = (
+        "NUMA nodes unknown" if num_nodes is None else plural(num_nodes, "NUMA node")
+    )
+    return CheckResult("CPU binding", "ok", f"possible; {nodes}")
 
 
-def _memory(total_bytes: int, usable_bytes: int) -> Finding:
-    if usable_bytes == total_bytes:
-        return Finding("Memory", "ok", f"{total_bytes / 2**30:.1f} GiB")
-    found = f"{usable_bytes / 2**30:.1f} GiB (control group)"
-    return Finding("Memory", "ok", f"{found} of {total_bytes / 2**30:.1f} GiB")
-
-
-def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
+def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     """Return whether loading processes and NCCL have the shared memory they need."""
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
         found = f"{folder} cannot be looked at ({error.strerror})"
         remedy = f"DataLoader's processes need it: sudo mount -t tmpfs tmpfs {folder}"
-        return Finding("Shared memory", "failure", found, remedy)
+        return CheckResult("Shared memory", "failure", found, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
     who = f"{processes} loading processes"
@@ -145,45 +135,29 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> Finding:
         needed += _NCCL_BYTES
         who += f" and NCCL between {num_gpus} GPUs"
     found = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
-    if space.free >= needed:
-        return Finding("Shared memory", "ok", found)
     size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
         f"{who} need about {_mib(needed)}, or end by a bus error; sudo mount -o "
         f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
-    return Finding("Shared memory", "warning", found, remedy)
+    return check("Shared memory", space.free >= needed, found, remedy)
 
 
-def _open_files() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{_count(soft)} (at most {_count(hard)})"
-    if soft in range(_FEWEST_FILES):
-        remedy = f"ulimit -n {_FEWEST_FILES} or more; loading processes keep many open"
-        return Finding("Open files", "warning", found, remedy)
-    return Finding("Open files", "ok", found)
-
-
-def _processes() -> Finding:
+def _processes() -> CheckResult:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    found = _count(soft, hard)
+    remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
     granted = smallest_limit("pids")
     if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
-        found = f"{granted:,} (control group)"
-        if granted >= _FEWEST_PROCESSES:
-            return Finding("Processes", "ok", found)
+        soft, found = granted, f"{granted:,} (control group)"
         remedy = (
             f"each thread counts: ask for {_FEWEST_PROCESSES} or more (docker run "
             "--pids-limit; systemd: TasksMax)"
         )
-        return Finding("Processes", "warning", found, remedy)
-    found = f"{_count(soft)} (at most {_count(hard)})"
-    if soft in range(_FEWEST_PROCESSES):
-        remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
-        return Finding("Processes", "warning", found, remedy)
-    return Finding("Processes", "ok", found)
+    return check("Processes", soft not in range(_FEWEST_PROCESSES), found, remedy)
 
 
-def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
+def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
     """Look at what NCCL needs to register buffers with an InfiniBand or RoCE card.
 
     References
@@ -191,15 +165,14 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> Finding:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    found = "unlimited" if soft == resource.RLIM_INFINITY else _mib(soft)
-    if rdma_ports and soft != resource.RLIM_INFINITY:
-        names = ", ".join(sorted({port["name"] for port in rdma_ports}))
-        remedy = f"NCCL needs more for {names}: ulimit -l unlimited"
-        return Finding("Locked memory", "warning", found, remedy)
-    return Finding("Locked memory", "ok", found)
+    is_unlimited = soft == resource.RLIM_INFINITY
+    names = ", ".join(sorted({port["name"] for port in rdma_ports}))
+    found = "unlimited" if is_unlimited else _mib(soft)
+    remedy = f"NCCL needs more for {names}: ulimit -l unlimited"
+    return check("Locked memory", is_unlimited or not names, found, remedy)
 
 
-def _replay() -> Iterator[Finding]:
+def _replay() -> Iterator[CheckResult]:
     """Say that viewers play a trace, if one is set."""
     setting = SourceSetting.from_environment()
     if setting.kind == "nvml":
@@ -210,11 +183,12 @@ def _replay() -> Iterator[Finding]:
     except NvmlUnavailableError as error:
         # A trace may play a machine without a GPU.
         state: State = "failure" if error.reason == "source cannot be used" else "info"
-        yield Finding("GPU replay", state, str(error), f"unset {SOURCE_VARIABLE}")
+        remedy = f"unset {SOURCE_VARIABLE}"
+        yield CheckResult("GPU replay", state, str(error), remedy)
         return
     found = f"{value}: the sidebar and nbkit monitor play a trace"
     remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
-    yield Finding("GPU replay", "info", found, remedy)
+    yield CheckResult("GPU replay", "info", found, remedy)
 
 
 def _mib(size_bytes: int) -> str:
@@ -223,9 +197,12 @@ def _mib(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:.0f} MiB"
 
 
-def _count(limit: int) -> str:
-    return "unlimited" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+def _count(soft: int, hard: int) -> str:
+    limits = (
+        "unlimited" if n == resource.RLIM_INFINITY else f"{n:,}" for n in (soft, hard)
+    )
+    return "{} (at most {})".format(*limits)
 
 
 if __name__ == "__main__":
-    tell(findings())
+    tell(checks())

@@ -6,8 +6,6 @@ import functools
 import os
 import pwd
 import re
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +14,6 @@ _COMMAND_BYTES = 256
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel (include/linux/proc_ns.h)."""
-
-_CAUGHT = re.compile(rb"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 
 _CUDA = re.compile(rb"/libcuda\.so")
 """The driver's library, which every process with a CUDA context maps."""
@@ -41,20 +37,6 @@ def parent_of(pid: int) -> Parent | None:
     # The command's name may hold blanks and brackets: fields follow the last ")".
     fields = text.rpartition(b")")[2].split()
     return Parent(int(fields[1]), int(fields[19]))
-
-
-def handling(pids: Iterable[int], number: int) -> list[int]:
-    """Return which processes handle a signal.
-
-    One without a handler may be ended by it.
-    """
-    handlers = []
-    for pid in pids:
-        with suppress(OSError):  # it has ended
-            caught = _CAUGHT.search(_read(f"/proc/{pid}/status"))
-            if caught and int(caught[1], 16) >> (number - 1) & 1:
-                handlers.append(pid)
-    return handlers
 
 
 def is_own(pid: int) -> bool:

@@ -38,14 +38,9 @@ class TorchBuild:
         return f"torch<{self.below}" if self.below else "torch"
 
     @property
-    def cuda_major(self) -> int:
-        """Major version of its CUDA."""
-        return int(self.cuda.partition(".")[0])
-
-    @property
     def dali(self) -> str:
         """The extra of nbkit with the DALI of the same CUDA."""
-        return "dali13" if self.cuda_major >= 13 else "dali"
+        return "dali" if self.cuda.startswith("12.") else "dali13"
 
 
 TORCH_BUILDS = (
@@ -65,26 +60,6 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 _SMI_SECONDS = 60.0
 """Eight GPUs without persistence mode take up to half of it."""
 _ROOT = Path("/")
-
-
-@dataclass(frozen=True)
-class Driver:
-    """The driver of this machine, and its GPUs."""
-
-    version: str
-    """Such as ``535.183.01``."""
-    capabilities: tuple[Capability, ...]
-    """Of each GPU that tells it."""
-    source: str
-    """Its source: ``nvidia-smi`` or the file of the kernel module."""
-
-    @property
-    def words(self) -> str:
-        """The driver and what is known of its GPUs."""
-        known = sorted(set(self.capabilities))
-        kinds = ", ".join(f"{major}.{minor}" for major, minor in known)
-        gpus = f", GPUs of compute capability {kinds}" if kinds else ""
-        return f"driver {self.version} ({self.source}){gpus}"
 
 
 def covers(architectures: Sequence[str], capability: Capability) -> bool:
@@ -116,11 +91,6 @@ def covers(architectures: Sequence[str], capability: Capability) -> bool:
     return False
 
 
-def driver_branch(version: str) -> int:
-    """Return the branch of a driver's version: 535 of ``535.183.01``."""
-    return int(version.partition(".")[0])
-
-
 def last_torch(
     capabilities: Sequence[Capability],
     branch: int | None = None,
@@ -147,22 +117,23 @@ def needed_branch(
     return next(found, None)
 
 
-def read_driver(root: Path = _ROOT) -> Driver | None:
-    """Return this machine's driver; None where there is no GPU to use.
+def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
+    """Return the driver's version and what is known of its GPUs; None without a GPU.
 
     nvidia-smi is asked first. Without it, a container may still have the GPUs, and sees
     the version of the kernel module; one without the GPUs sees that too.
     """
-    told = _ask_smi("driver_version,compute_cap")
     # Drivers before 510 know of no compute_cap.
-    told = told or _ask_smi("driver_version")
-    if told:
-        return Driver(told[0][0], _capabilities(told), "nvidia-smi")
+    for fields in ("driver_version,compute_cap", "driver_version"):
+        rows = _ask_smi(fields)
+        if rows:
+            known = [re.fullmatch(r"(\d+)\.(\d+)", row[-1]) for row in rows if row[1:]]
+            return rows[0][0], [(int(one[1]), int(one[2])) for one in known if one]
     file = root / "proc/driver/nvidia/version"
     if not file.exists() or not (root / "dev/nvidiactl").exists():
         return None
-    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", file.read_text())
-    return Driver(found[1], (), "/proc/driver/nvidia/version") if found else None
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", file.read_text())
+    return (match[1], []) if match else None
 
 
 def _ask_smi(fields: str) -> list[list[str]]:
@@ -179,44 +150,9 @@ def _ask_smi(fields: str) -> list[list[str]]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = [line.split(", ") for line in done.stdout.splitlines()]
-    usable = [row for row in rows if re.match(r"\d+\.\d", row[0])]
-    return [] if done.returncode else usable
-
-
-def _capabilities(rows: Sequence[Sequence[str]]) -> tuple[Capability, ...]:
-    known = [re.fullmatch(r"(\d+)\.(\d+)", row[-1]) for row in rows if len(row) > 1]
-    return tuple((int(one[1]), int(one[2])) for one in known if one)
-
-
-def _why(driver: Driver, build: TorchBuild, *, locked: bool) -> str:
-    """Say which wheels are taken, and why not newer ones."""
-    place = TORCH_BUILDS.index(build)
-    newest = "the tested torch" if locked else "the newest torch"
-    what = build.requirement if place else newest
-    words = f"{driver.words}: {what}, built for CUDA {build.cuda_major}, "
-    words += f"and DALI for CUDA {12 if locked else build.cuda_major}"
-    if not place:
-        return words
-    later = TORCH_BUILDS[place - 1]
-    since = f"torch from {build.below} on"
-    lacking = sorted(one for one in driver.capabilities if one < later.capability)
-    if lacking:
-        major, minor = lacking[0]
-        return f"{words}; {since} has no kernels for compute capability {major}.{minor}"
-    return f"{words}; {since} needs driver {later.driver} or newer"
-
-
-def _why_none(driver: Driver) -> str:
-    """Say which driver is needed where no wheel runs."""
-    needed = needed_branch(driver.capabilities)
-    if needed is None:
-        return f"{driver.words}: no torch on the package index has kernels for them"
-    newest = TORCH_BUILDS[0].driver
-    words = f"{driver.words}: no torch on the package index runs with it; install "
-    words += f"driver {needed} or newer"
-    if needed != newest and last_torch(driver.capabilities, newest) is TORCH_BUILDS[0]:
-        words += f" ({newest} for the newest torch)"
-    return words
+    return (
+        [] if done.returncode else [row for row in rows if re.match(r"\d+\.\d", row[0])]
+    )
 
 
 def main(locked: bool = False) -> int:
@@ -227,13 +163,17 @@ def main(locked: bool = False) -> int:
     driver = read_driver()
     if driver is None:
         return 0
-    build = last_torch(driver.capabilities, driver_branch(driver.version))
+    version, capabilities = driver
+    build = last_torch(capabilities, int(version.partition(".")[0]))
     if build is None:
-        sys.stdout.write(f"{_why_none(driver)}\n")
+        branch = needed_branch(capabilities)
+        remedy = (
+            f"install driver {branch} or newer" if branch else "its GPUs are too old"
+        )
+        sys.stdout.write(f"no torch runs with driver {version}: {remedy}\n")
         return 1
-    dali = "dali" if locked else build.dali
-    why = _why(driver, build, locked=locked)
-    sys.stdout.write(f"{build.requirement} {dali}\n{why}\n")
+    builds = f"{build.requirement} {'dali' if locked else build.dali}"
+    sys.stdout.write(f"{builds}\ndriver {version} runs {builds}\n")
     return 0
 
 

@@ -8,10 +8,8 @@ inside the quotes of a field its values, such as the names of models.
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from nbkit.errors import NbkitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 _VALUE = re.compile(r"(\w+)\s*=\s*([\"'])([^\"']*)$")
 _CALLEE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*$")
 _TAKES_FIELDS = re.compile(r"launch$|config$|replace$|[A-Z]")
+"""What is asked for: any other attribute of nbkit would be imported in vain."""
 
 
 def register(shell: Any) -> None:
@@ -100,35 +99,25 @@ def _open_bracket(text: str) -> int | None:
 
 def _configuration_of(name: str, namespace: Mapping[str, Any]) -> type[Model] | None:
     """Return the configuration whose fields a callable takes; None if it takes none."""
-    first, *rest = name.split(".")
-    found = namespace.get(first)
-    owner = None
-    if rest and not _TAKES_FIELDS.match(rest[-1]):
-        return None
-    for part in rest:
-        # Only nbkit's own objects: reading another's attribute may run its code.
-        if not _is_ours(found) or _is_computed(found, part):
-            return None
-        try:
-            owner, found = found, getattr(found, part, None)
-        except (NbkitError, ValueError):
-            return None  # a form that is not valid, or a damaged file
     from nbkit.config import ExperimentConfig, Model
 
-    if isinstance(found, type):
-        return found if issubclass(found, Model) else None
-    if rest[-1:] == ["replace"] and isinstance(owner, Model):
+    first, _, attribute = name.partition(".")
+    owner = called = namespace.get(first)
+    # Only nbkit's own objects: reading another's attribute may run its code. Of an
+    # object the class is asked: a property may take long, or run what was pickled.
+    if attribute and not _TAKES_FIELDS.match(attribute):
+        return None
+    if attribute:
+        has_it = owner if isinstance(owner, ModuleType) else type(owner)
+        called = getattr(has_it, attribute, None) if _is_ours(owner) else None
+    if not _is_ours(called):
+        return None
+    if isinstance(called, type):
+        return called if issubclass(called, Model) else None
+    if attribute == "replace" and isinstance(owner, Model):
         return type(owner)
     takes_fields = ("launch", "nbkit.launch", "config")
-    if _is_ours(found) and getattr(found, "__name__", "") in takes_fields:
-        return ExperimentConfig
-    return None
-
-
-def _is_computed(owner: Any, name: str) -> bool:
-    """Return whether reading an attribute may take long, or run what was pickled."""
-    declared = getattr(type(owner), name, None)
-    return name != "config" and isinstance(declared, property | cached_property)
+    return ExperimentConfig if getattr(called, "__name__", "") in takes_fields else None
 
 
 def _is_ours(value: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbkit.widgets import completion
-from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.frontend import has_widgets, kernel_is_idle
 
 if TYPE_CHECKING:
     from nbkit.launch.run import Run, RunList
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def register(shell: Any) -> None:
     """Let a kernel's IPython show nbkit's objects, and complete its calls."""
+    shell.events.register("pre_run_cell", lambda _: kernel_is_idle.clear())
+    shell.events.register("post_run_cell", lambda _: kernel_is_idle.set())
     formatter = shell.display_formatter
     whole = formatter.ipython_display_formatter
     whole.for_type_by_name("nbkit.launch.run", "Run", _show_run)
@@ -37,8 +39,7 @@ def register(shell: Any) -> None:
 def _show_run(run: Run) -> None:
     from IPython.display import display
 
-    from nbkit.widgets.shown_runs import show_picture
-    from nbkit.widgets.views import view_of
+    from nbkit.widgets.shown_runs import show_picture, view_of
 
     if has_widgets():
         view = view_of(run)

@@ -137,14 +137,14 @@ class Follower:
             self._tell({"kind": "change", "values": changes})
         for name, viewer in self._viewers.items():
             viewer.turns += 1
+            # An announced viewer has no name yet.
+            address = {"to": name} if name else {}
             if viewer.is_new:
-                # An announced viewer has no name yet.
                 viewer.is_new = not name and viewer.turns < _ANNOUNCED_TURNS
-                address = {"to": name} if name else {}
+                viewer.is_unread = True
                 values = self._live.snapshot()
                 self._tell({"kind": "all", **address, "values": values})
-            if name:
-                self._tell_log(name, viewer)
+            self._tell_log(address, viewer)
         if time.monotonic() - self._sent_at > _BEAT_SECONDS:
             self._tell({"kind": "change", "values": {}})
         self._drop_silent()
@@ -157,7 +157,7 @@ class Follower:
         # The page counts seconds by this clock: its own may be another.
         self._send({**message, "number": self._number, "at": time.time()})
 
-    def _tell_log(self, name: str, viewer: _Viewer) -> None:
+    def _tell_log(self, address: Message, viewer: _Viewer) -> None:
         if viewer.attempt != self._live.run.attempt:
             viewer.choose(self._live, *viewer.choice)
         tail = viewer.tail
@@ -165,10 +165,10 @@ class Follower:
         lines = None if viewer.is_unread else tail.new_lines()
         viewer.is_unread = False
         if lines is None:
-            self._tell({"kind": "log", "to": name, **tail.last()})
+            self._tell({"kind": "log", **address, **tail.last()})
         elif lines or tail.open_line != before:
             more = {"lines": lines, "open_line": tail.open_line}
-            self._tell({"kind": "more_log", "to": name, **more})
+            self._tell({"kind": "more_log", **address, **more})
 
     def _drop_silent(self) -> None:
         # Of an ended run, turns are as rare as what its viewers say.

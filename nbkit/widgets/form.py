@@ -17,9 +17,9 @@ from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.widgets.form_check import python_line
 from nbkit.widgets.form_panel import FormPanel
-from nbkit.widgets.frontend import NO_LOST_WIDGET, has_widgets
-from nbkit.widgets.shown_runs import show_picture
-from nbkit.widgets.views import view_of
+from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.picture import NO_LOST_WIDGET
+from nbkit.widgets.shown_runs import show_picture, view_of
 
 
 class ExperimentForm(ipywidgets.VBox):

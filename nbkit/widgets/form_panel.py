@@ -24,7 +24,6 @@ from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
 from nbkit.widgets.form_refusals import Refusals, by_field
-from nbkit.widgets.hearing import heard_while_busy
 from nbkit.widgets.view import static_text
 
 
@@ -81,7 +80,6 @@ class FormPanel(anywidget.AnyWidget):
         self.observe(self._on_entered, "entered")
         self.observe(self._show_check, "gpus")
         self.on_msg(self._on_message)
-        heard_while_busy(self)
         self._look.start()
         self._partition_look = PartitionLook(self._show_partitions)
         self._ask_for_partitions()

@@ -1,18 +1,14 @@
-"""Whether a page shows widgets, and what it shows in place of a lost one."""
+"""Whether a page shows widgets, and whether the kernel hears it now."""
 
 from __future__ import annotations
 
 import sys
+import threading
 
-NO_LOST_WIDGET = (
-    "<style>.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
-    ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"
-    "{display:none}</style>"
-)
-"""HTML before what a saved notebook shows in a widget's place.
+kernel_is_idle = threading.Event()
+"""Set while no cell runs: then the kernel takes the messages of pages.
 
-JupyterLab says "Error displaying widget" in the output before. That element is of this
-class only then: else the widget's own element, below it, is.
+From ipykernel 7.4 on, it takes none of a widget while a cell runs.
 """
 
 

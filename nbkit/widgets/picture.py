@@ -15,8 +15,17 @@ from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
 from nbkit.visible import visible
-from nbkit.widgets.frontend import NO_LOST_WIDGET
 
+NO_LOST_WIDGET = (
+    "<style>.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
+    ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"
+    "{display:none}</style>"
+)
+"""HTML before what a saved notebook shows in a widget's place.
+
+JupyterLab says "Error displaying widget" in the output before. That element is of this
+class only then: else the widget's own element, below it, is.
+"""
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
 _TITLES = {
     "loss": "Loss",
@@ -152,11 +161,7 @@ def _cause_lines(head: Bundle) -> list[str]:
     cause = head["cause"]
     if not cause:
         return []
-    message = cause["message"]
-    # "stopped: stopped by user" says it twice.
-    if not message.startswith(head["state"]):
-        message = f"{head['state']}{cause['where']}: {message}"
-    lines = [message]
+    lines = [f"{cause['begin']}{cause['message']}"]
     if cause["traceback"]:
         lines += ["", cause["traceback"].rstrip(), ""]
     return [*lines, f"log: {cause['log'] or head['log']}"]

@@ -1,6 +1,7 @@
-"""Pictures of runs in a notebook, replaced when a run has ended or runs again.
+"""Runs that a notebook shows: their live views, and the pictures below them.
 
-One thread checks all runs that were shown.
+One thread checks all runs that were shown, and replaces the picture of a run that has
+ended or runs again.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-import traceback
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +21,24 @@ from nbkit.launch.run import Run
 from nbkit.live.run import LiveRun
 from nbkit.widgets.frontend import has_widgets
 from nbkit.widgets.picture import Bundle, picture
-from nbkit.widgets.views import look_again
+from nbkit.widgets.view import RunView
 
 _POLL_SECONDS = 0.5
-_AGAIN_SECONDS = 5.0
-"""Until a run that could not be read is checked again."""
 _FIRST_SECONDS = 0.5
 """A page that shows a run of a million steps does not wait until all are read."""
+
+_views: dict[Path, RunView] = {}
+"""One for each run: it is read once, however often it is shown."""
+
+
+def view_of(run: Run) -> RunView:
+    """Return the view of a run, the same one each time unless it was closed."""
+    for root, view in list(_views.items()):
+        if not view.is_open:
+            del _views[root]
+    if run.paths.root not in _views:
+        _views[run.paths.root] = RunView(run)
+    return _views[run.paths.root]
 
 
 def show_picture(run: Run) -> None:
@@ -44,7 +55,7 @@ class _ShownRuns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shown: dict[Path, _Shown] = {}
+        self._shown: dict[Path, ShownRun] = {}
         self._thread: threading.Thread | None = None
 
     def show(self, live: LiveRun, *, is_over: bool) -> None:
@@ -58,7 +69,7 @@ class _ShownRuns:
             handle = display(bundle, raw=True, display_id=display_id)
             if handle is None:
                 return  # a terminal replaces nothing
-            self._shown[root] = _Shown(live, handle, is_over=is_over)
+            self._shown[root] = ShownRun(live, handle, is_over=is_over)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, name="nbkit pictures", daemon=True
@@ -78,12 +89,12 @@ class _ShownRuns:
             shown.look()
             shown.send_again()
 
-    def _everything(self) -> list[_Shown]:
+    def _everything(self) -> list[ShownRun]:
         with self._lock:
             return list(self._shown.values())
 
 
-class _Shown:
+class ShownRun:
     """A run that has pictures."""
 
     def __init__(self, live: LiveRun, handle: DisplayHandle, *, is_over: bool) -> None:
@@ -96,21 +107,18 @@ class _Shown:
         """What was sent since the last cell ended."""
         self._attempt = live.attempt
         self._stamp: tuple[int, ...] = ()
-        self._why: str | None = None
-        """What the pictures show instead of the run, which could not be read."""
-        self._next_look = 0.0
 
     def look(self) -> None:
-        """Replace the pictures if they are old."""
-        with self._lock:
-            if time.monotonic() < self._next_look:
-                return
-            try:
-                self._look()
-            except (OSError, NbkitError) as error:
-                self._look_later(str(error))
-            except Exception:  # noqa: BLE001 - the other pictures continue
-                self._look_later(traceback.format_exc(limit=-3))
+        """Replace the pictures if they are old.
+
+        They stay while the run cannot be read: a file server may be away for a moment.
+        """
+        with self._lock, suppress(OSError, NbkitError):
+            if self.live is None:
+                self._look_whether_it_goes_on()
+            elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
+                self._replace(picture(self.live))
+                self._attempt, self.live = self.live.attempt, None
 
     def send_again(self) -> None:
         """Send what has replaced the pictures as output of the cell that runs now.
@@ -122,20 +130,10 @@ class _Shown:
                 self.handle.update(self._newest, raw=True)
                 self._newest = None
 
-    def _look(self) -> None:
-        if self.live is None:
-            self._look_whether_it_goes_on()
-        elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
-            self._replace(picture(self.live))
-            self._attempt, self.live = self.live.attempt, None
-        elif self._why is not None:
-            self.live.read(_FIRST_SECONDS)
-            self._replace(picture(self.live))
-        self._why = None
-
     def _look_whether_it_goes_on(self) -> None:
         """Show a run again that was resumed, or that Slurm has started again."""
-        stamp = self._written()
+        files = self.run.paths.submission, self.run.paths.record
+        stamp = tuple(file.stat().st_mtime_ns for file in files if file.exists())
         if stamp == self._stamp:
             return
         if self.run.attempt > self._attempt or not self.run.state.is_final:
@@ -144,32 +142,14 @@ class _Shown:
             self._replace(picture(live))
             self.live = live
             # The view has looked away from a run that had ended.
-            look_again(self.run)
+            view = _views.get(self.run.paths.root)
+            if view is not None and view.is_open:
+                view.look()
         self._stamp = stamp
-
-    def _look_later(self, why: str) -> None:
-        """Wait until a fault may have passed; the pictures of an end stay as they are.
-
-        A file server may be away for a moment, or a ticket for it run out.
-        """
-        self._next_look = time.monotonic() + _AGAIN_SECONDS
-        if self.live is not None and why != self._why:
-            self._why = why
-            self._replace({"text/plain": why})
 
     def _replace(self, bundle: Bundle) -> None:
         self._newest = bundle
         self.handle.update(bundle, raw=True)
-
-    def _written(self) -> tuple[int, ...]:
-        """Return what changes when the run is submitted or started again."""
-        paths = self.run.paths
-        stamp: tuple[int, ...] = ()
-        for file in (paths.submission, paths.record):
-            with suppress(FileNotFoundError):
-                status = file.stat()
-                stamp += status.st_ino, status.st_mtime_ns
-        return stamp
 
 
 _shown_runs = _ShownRuns()

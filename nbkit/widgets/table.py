@@ -29,10 +29,9 @@ from nbkit.live.rows import (
 from nbkit.live.running_time import RUNNING_TIME
 from nbkit.statistics.quantities import UNKNOWN, rate
 from nbkit.visible import visible
-from nbkit.widgets.frontend import NO_LOST_WIDGET
-from nbkit.widgets.hearing import heard_while_busy
+from nbkit.widgets.picture import NO_LOST_WIDGET
+from nbkit.widgets.shown_runs import view_of
 from nbkit.widgets.view import WORDS, static_text
-from nbkit.widgets.views import view_of
 
 _SAVED_ROWS = 20
 _SAVED_SECONDS = 2.0
@@ -71,7 +70,6 @@ class RunTable(anywidget.AnyWidget):
         self._reading = threading.Lock()
         """Held while numbers are read: a second reading would begin at the start."""
         self.on_msg(self._on_message)
-        heard_while_busy(self)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Any) -> None:
         if message["kind"] == "show":

@@ -20,7 +20,7 @@ from nbkit.live.rows import IMAGES_PER_SECOND
 from nbkit.live.run import LiveRun
 from nbkit.live.running_time import RUNNING_TIME
 from nbkit.widgets.follower import Follower
-from nbkit.widgets.hearing import Hearing, heard_while_busy
+from nbkit.widgets.frontend import kernel_is_idle
 
 WORDS = "".join(
     f"const {name} = {json.dumps(words)};\n"
@@ -72,10 +72,8 @@ class RunView(anywidget.AnyWidget):
         live = LiveRun(run)
         super().__init__(run_id=run.run_id)
         self._run = run
-        hearing = Hearing()
-        self._follower = Follower(live, self._send_if_open, hearing.is_possible)
+        self._follower = Follower(live, self._send_if_open, kernel_is_idle.is_set)
         self.on_msg(self._on_message)
-        heard_while_busy(self)
 
     @property
     def is_open(self) -> bool:

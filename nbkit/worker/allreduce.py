@@ -69,9 +69,11 @@ def _time_all_reduces(
     message = torch.ones(size // 4, dtype=torch.float32, device=device)
     for _ in range(config.warmup_iterations):
         dist.all_reduce(message)
+        low, high = torch.aminmax(message)  # which waits for it on a GPU, too
+        if not low == high == dist.get_world_size():
+            error = "the sum of an all-reduce is wrong: data are damaged on their way"
+            raise ArithmeticError(error)
         message.fill_(1)
-        if device.type == "cuda":  # else it is queued only, and waited for below
-            torch.cuda.synchronize()
         beat()
     dist.barrier()
     if device.type == "cuda":

@@ -68,7 +68,11 @@ def resolve(
             f"in this run {found}; use a number."
         )
         raise ConfigError(message)
-    size = _probe(rank, config.num_classes or _classes(manifest))
+    size = _probe(
+        rank,
+        config.num_classes
+        or (synthetic.NUM_CLASSES if manifest is None else len(manifest.classes)),
+    )
     answers = gather({"batch_size": size}, rank, group)
     size = min(answer["batch_size"] for answer in answers)
     if not size:
@@ -128,10 +132,6 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
         or is_out_of_memory(str(error))
         or _is_out_of_memory(error.__context__)
     )
-
-
-def _classes(manifest: Manifest | None) -> int:
-    return synthetic.NUM_CLASSES if manifest is None else len(manifest.classes)
 
 
 def _usable_share(config: ExperimentConfig) -> float:

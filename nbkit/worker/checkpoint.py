@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -176,7 +177,8 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         where = f" ({', '.join(places)})" if places else ""
         message = (
             f"the state holds {', '.join(found)}{where}, which cannot be loaded from "
-            "a checkpoint; save tensors, numbers and text, in dicts and lists."
+            "a checkpoint; save tensors, numbers and text, in dicts and lists, and "
+            "of a random generator its state."
         )
         raise ConfigError(message)
 
@@ -191,6 +193,17 @@ def _odd_places(value: Any, place: str) -> Iterator[str]:
             yield from _odd_places(item, f"{place}[{number}]")
     elif value is not None and not isinstance(value, _PLAIN):
         yield f"{place} is a {type(value).__name__}"
+
+
+def with_python_numbers(value: Any) -> Any:
+    """Return a value with Python's numbers where it has NumPy's."""
+    if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].generic):
+        return value.item()
+    if type(value) is dict:
+        return {key: with_python_numbers(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(with_python_numbers, value))
+    return value
 
 
 def _sync_folder(folder: Path) -> None:

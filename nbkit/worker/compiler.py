@@ -8,7 +8,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from nbkit.health import Finding
+from nbkit.health import CheckResult, check
 
 _PROGRAM = "#include <stdio.h>\n#include <Python.h>\n"
 _COMPILERS = {
@@ -19,13 +19,14 @@ _COMPILERS = {
 _LIMIT_SECONDS = 30.0
 
 
-def judge_compiler(include: Path | None = None) -> Finding:
+def judge_compiler(include: Path | None = None) -> CheckResult:
     """Return whether programs can be compiled against this Python.
 
     On GPUs, Triton compiles a launcher in C for each kernel, on the machine that runs
     it; on CPUs the kernels themselves are C++.
     """
     folder = include or Path(sysconfig.get_path("include"))
+    compiler = _compiler("C")
     missing: list[str] = []
     packages: list[str] = []
     for language in _COMPILERS:
@@ -35,17 +36,17 @@ def judge_compiler(include: Path | None = None) -> Finding:
     if not (folder / "Python.h").exists():
         missing.append(f"no Python.h in {folder}")
         packages.append(f"python{sysconfig.get_python_version()}-dev")
-    if not missing:
-        said = _compile(str(_compiler("C")), folder)
-        if said is None:
-            found = f"{_compiler('C')} and Python.h are here"
-            return Finding("torch.compile", "ok", found)
-        missing, packages = [f"{_compiler('C')} fails ({said})"], ["gcc", "libc6-dev"]
-    found = f"{', '.join(missing)}: compile=True fails"
+    if compiler is not None and not missing:
+        problem = _compile(compiler, folder)
+        missing = [f"{compiler} fails ({problem})"] if problem else []
+        packages = ["gcc", "libc6-dev"]
+    found = f"{compiler} and Python.h are here"
+    if missing:
+        found = f"{', '.join(missing)}: compile=True fails"
     remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian's names)"
     if os.environ.get("CC"):
         remedy = f"unset CC; {remedy}"
-    return Finding("torch.compile", "warning", found, remedy)
+    return check("torch.compile", not missing, found, remedy)
 
 
 def _compiler(language: str) -> str | None:

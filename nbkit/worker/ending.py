@@ -6,7 +6,8 @@
 3. Standard output is written. nbkit writes its own files (`finish`), for which it needs
    modules that may go in the next step.
 4. References go: the user's modules, what Python keeps of an exception, cycles. An
-   object may write its file when it goes. Files that are still open are written.
+   object may write its file when it goes. Files that are still open are written. What
+   another module still refers to does not go.
 5. The rank says that it is through, and waits for the others (`wait`).
 6. The process leaves immediately. Threads of a communicator may wait for ranks that are
    gone, and the modules of torch take longer to go than all of the above.
@@ -27,9 +28,8 @@ import stat
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import TracebackType
 
 from nbkit.local_modules import is_local
 from nbkit.store.redaction import redacted
@@ -115,19 +115,27 @@ class Ending:
         # on. So do daemon threads, which continue for a moment.
         _ignore_signals()
         threading.excepthook = lambda _: None
-        modules = [sys.modules["__main__"], *filter(is_local, self._users_modules())]
         # What nothing refers to goes first, as in Python. A file that goes in a cycle
         # with its module is closed before it is written, if the order is against it.
         gc.collect()
         _write_open_files()
-        _drop_references(modules)
+        self._drop_references()
         _write_open_files()
         if through and self.wait is not None:
             self.wait()
 
-    def _users_modules(self) -> list[ModuleType]:
-        names = list(sys.modules)
-        return [sys.modules[name] for name in names if name not in self._before]
+    def _drop_references(self) -> None:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+        # What was registered at exit was called, and would keep its module.
+        getattr(atexit, "_clear", lambda: None)()
+        for name in set(sys.modules) - self._before:
+            if is_local(sys.modules[name]):
+                del sys.modules[name]
+        for name in ("__main__", "__mp_main__"):
+            sys.modules.pop(name, None)
+        gc.collect()
 
     def _write_output(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -156,35 +164,6 @@ def _ignore_signals() -> None:
     for number in signal.valid_signals():
         if number == signal.SIGTERM or callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_IGN)
-
-
-def _drop_references(modules: list[ModuleType]) -> None:
-    """Let modules go as Python does: whole if nothing refers to them, else emptied."""
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        if hasattr(sys, name):
-            delattr(sys, name)
-    # What was registered at exit was called, and would keep its module.
-    getattr(atexit, "_clear", lambda: None)()
-    left = [weakref.ref(module) for module in modules]
-    dropped = {id(module) for module in modules}
-    for name in [name for name, one in sys.modules.items() if id(one) in dropped]:
-        del sys.modules[name]
-    modules.clear()
-    gc.collect()
-    for reference in left:
-        if (module := reference()) is not None:
-            _clear(module)
-    gc.collect()
-
-
-def _clear(module: ModuleType) -> None:
-    """Set a module's names to None, private ones first, as Python does at its end."""
-    names = vars(module)
-    for is_private in (True, False):
-        for name in list(names):
-            starts = name.startswith("_") and not name.startswith("__")
-            if starts is is_private and name != "__builtins__":
-                names[name] = None
 
 
 def _write_open_files() -> None:

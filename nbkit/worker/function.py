@@ -21,7 +21,6 @@ from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_with_names
 from nbkit.store.private import read_entry
 from nbkit.worker import rank_context as context
-from nbkit.worker.accelerated import check_accelerate
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
@@ -53,10 +52,11 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     path = entry["import_path"]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     _show_sources(rank, entry)
+    # A rank that waits for one that has failed is in C++, where no handler runs.
+    rank.end_at_requests_to_stop()
     device, wait_for_others = meet(rank, config)
     here = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
-    rank.end_at_requests_to_stop()
     rank.beat(0, Phase.COMPUTE)
 
     def finish() -> None:
@@ -83,7 +83,6 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
             raise
     if entry["kind"] == "function" and not ending.is_forked:
         _keep(returned, rank, entry["name"])
-        check_accelerate(entry["environment"], rank.world_size)
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:

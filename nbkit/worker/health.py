@@ -16,18 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from nbkit.errors import NvmlUnavailableError
-from nbkit.health import Finding, State, installed, tell
+from nbkit.health import CheckResult, State, check_package, installed, tell
 from nbkit.packages import packages_of, pip_install
 from nbkit.telemetry.cuda_errors import cuda_advice
 from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.torch_builds import (
     TorchBuild,
     covers,
-    driver_branch,
     last_torch,
     needed_branch,
 )
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 from nbkit.worker.compiler import judge_compiler
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class DriverGpus:
     @property
     def torch(self) -> TorchBuild | None:
         """The newest torch of the package index that runs here; None if none does."""
-        branch = None if self.version is None else driver_branch(self.version)
+        branch = None if self.version is None else _major(self.version)
         return last_torch([_pair(one) for one in self.capabilities], branch)
 
     @property
@@ -78,8 +77,8 @@ class TorchGpus:
     """What it warned of when it looked for GPUs."""
 
 
-def findings() -> Iterator[Finding]:
-    """Yield what is found; torch before its companions."""
+def checks() -> Iterator[CheckResult]:
+    """Yield the results; torch before its companions."""
     driver = _driver_gpus()
     # Together: each torchvision belongs to one torch.
     anew = pip_install("torch", "torchvision", options="--force-reinstall")
@@ -90,56 +89,50 @@ def findings() -> Iterator[Finding]:
         yield from judge_gpus(driver, _torch_gpus(torch))
         yield from _collectives(torch, driver)
         both = pip_install("torch", "torchvision")
-        vision = Finding("torchvision", "failure", "not installed", both)
+        vision = CheckResult("torchvision", "failure", "not installed", both)
         yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
         words = "not installed: trainings fail, unless tensorboard=False"
-        board = Finding("TensorBoard", "failure", words, pip_install("tensorboard"))
-        yield from _version("TensorBoard", "tensorboard", board)
+        command = pip_install("tensorboard")
+        yield check_package("TensorBoard", "tensorboard", words, command, "failure")
         yield judge_compiler()
     yield from _nvimagecodec(driver)
     yield from _dali(driver)
     words = "not installed; only INT8 needs it: on GPUs, and where torch has none"
-    int8 = Finding("torchao", "info", words, pip_install("torchao"))
-    yield from _version("torchao", "torchao", int8)
+    yield check_package("torchao", "torchao", words, pip_install("torchao"), "info")
 
 
-def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[Finding]:
+def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     """Yield whether torch can use the GPUs that the driver shows."""
     if not driver.uuids:
         return
-    count = len(driver.uuids)
+    count, seen = len(driver.uuids), len(torch.uuids)
+    missing = sorted(
+        {one for one in driver.capabilities if not covers(torch.arches, _pair(one))}
+    )
+    state: State = "failure"
     if torch.cuda is None:
         found = f"{torch.version} is built without CUDA; {count} GPUs are here"
         both = pip_install("torch", "torchvision")
         remedy = f"pip uninstall torch torchvision; {both}"
-        yield Finding("torch on GPUs", "failure", found, remedy)
-        return
-    seen = len(torch.uuids)
-    if (seen < count and not driver.divided) or not seen:
+    elif (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
         found = f"torch shows {seen} of {count} GPUs{why}"
         remedy = _unseen_remedy(torch, driver)
-        yield Finding("torch on GPUs", "failure", found, remedy)
-        return
-    missing = sorted(
-        {one for one in driver.capabilities if not covers(torch.arches, _pair(one))}
-    )
-    if missing:
+    elif missing:
         found = (
             f"{torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
         remedy = f"{_torch_remedy(driver)}: a torch that is built for these GPUs"
-        yield Finding("torch on GPUs", "failure", found, remedy)
-        return
-    if not driver.divided and set(torch.uuids) != set(driver.uuids):
+    elif not driver.divided and set(torch.uuids) != set(driver.uuids):
+        found = "torch shows others"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
-        yield Finding("torch on GPUs", "failure", "torch shows others", remedy)
-        return
-    found = f"{seen} of {count}, CUDA {torch.cuda}"
-    if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
-        found += f", which the driver's {driver.cuda} runs: one major version"
-    yield Finding("torch on GPUs", "ok", found)
+    else:
+        state, remedy = "ok", ""
+        found = f"{seen} of {count}, CUDA {torch.cuda}"
+        if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
+            found += f", which the driver's {driver.cuda} runs: one major version"
+    yield CheckResult("torch on GPUs", state, found, remedy)
 
 
 def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
@@ -187,7 +180,9 @@ def _driver_gpus() -> DriverGpus:
         return DriverGpus()  # the machine's own check says why
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     divided = any(gpu.mig_enabled for gpu in devices)
-    gpus: Sequence[GpuDevice] = devices if divided else visible(devices, setting)
+    gpus: Sequence[GpuDevice] = (
+        devices if divided else visible_devices(devices, setting)
+    )
     capabilities = tuple(one.compute_capability or "" for one in gpus)
     uuids = tuple(str(gpu.uuid) for gpu in gpus)
     known = tuple(filter(None, capabilities))
@@ -208,15 +203,15 @@ def _torch_gpus(torch: ModuleType) -> TorchGpus:
     return TorchGpus(torch.__version__, torch.version.cuda, uuids, arches, words)
 
 
-def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
+def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]:
     if driver.uuids and torch.version.cuda is not None:
         if torch.distributed.is_nccl_available():
             number = ".".join(map(str, torch.cuda.nccl.version()))
-            yield Finding("NCCL", "ok", number)
+            yield CheckResult("NCCL", "ok", number)
         else:
             found = "this torch has none: several GPUs cannot train together"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
-            yield Finding("NCCL", "failure", found, anew)
+            yield CheckResult("NCCL", "failure", found, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
@@ -224,9 +219,9 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[Finding]:
         remedy = "see that this host's name has an address (getent hosts $(hostname))"
         if "127.0.0.1" in found:
             remedy = "start the loopback interface (ip link set lo up)"
-        yield Finding("gloo", "failure", found, remedy)
+        yield CheckResult("gloo", "failure", found, remedy)
     else:
-        yield Finding("gloo", "ok", "an all-reduce of one rank works")
+        yield CheckResult("gloo", "ok", "an all-reduce of one rank works")
 
 
 def _reduce(torch: ModuleType) -> None:
@@ -238,17 +233,16 @@ def _reduce(torch: ModuleType) -> None:
         group.destroy_process_group()
 
 
-def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
+def _nvimagecodec(driver: DriverGpus) -> Iterator[CheckResult]:
     """Say which decoder the ``torch`` loader takes."""
-    found = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (11, 12, 13)]
-    versions = [version for version in found if version]
-    missing = [] if versions else ["nvImageCodec"]
+    builds = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (11, 12, 13)]
+    missing = [] if any(builds) else ["nvImageCodec"]
     missing += [] if installed("cykooz.resizer") else ["cykooz.resizer"]
     if missing:
         words = f'{" and ".join(missing)} not installed: loader="torch" decodes with '
         words += "Pillow, more slowly"
         command = pip_install(*packages_of(driver.dali))
-        yield Finding("nvImageCodec", "info", words, command)
+        yield CheckResult("nvImageCodec", "info", words, command)
         return
     yield from _import(
         "nvImageCodec",
@@ -259,34 +253,36 @@ def _nvimagecodec(driver: DriverGpus) -> Iterator[Finding]:
     )
 
 
-def _dali(driver: DriverGpus) -> Iterator[Finding]:
-    built = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (11, 12, 13)}
-    found = {cuda: version for cuda, version in built.items() if version}
-    if not found:
+def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
+    builds = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (11, 12, 13)}
+    versions = {cuda: version for cuda, version in builds.items() if version}
+    ours = pip_install(*packages_of(driver.dali))
+    if not versions:
         words = 'not installed; only loader="dali" needs it'
-        remedy = pip_install(*packages_of(driver.dali))
-        yield Finding("DALI", "info", words, remedy)
+        yield CheckResult("DALI", "info", words, ours)
         return
-    if len(found) > 1:
-        words = f"for CUDA {' and '.join(map(str, found))}, installed over each other"
-        both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in found)
-        ours = pip_install(*packages_of(driver.dali))
+    if len(versions) > 1:
+        words = (
+            f"for CUDA {' and '.join(map(str, versions))}, installed over each other"
+        )
+        both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in versions)
         remedy = f"pip uninstall -y {both}; {ours}"
-        yield Finding("DALI", "warning", words, remedy)
+        yield CheckResult("DALI", "warning", words, remedy)
         return
-    [(cuda, version)] = found.items()
+    [(cuda, version)] = versions.items()
     package = f"nvidia-dali-cuda{cuda}0"
     replace = f"pip uninstall {package}; {pip_install(*packages_of('dali'))}"
+    words = f"{version} is for CUDA {cuda}"
     if driver.cuda and _major(driver.cuda) < cuda:
-        words = f"{version} is for CUDA {cuda}; the driver runs up to {driver.cuda}"
+        words += f"; the driver runs up to {driver.cuda}"
         if _major(driver.cuda) < _OLDEST_DALI_CUDA:
             replace = "update the driver, or use another loader"
-        yield Finding("DALI", "warning", words, replace)
+        yield CheckResult("DALI", "warning", words, replace)
         return
     if cuda > _OLDEST_DALI_CUDA and driver.dali == "dali" and driver.capabilities:
-        words = f"{version} is for CUDA {cuda}, which has no code for compute "
-        words += f"capability {min(driver.capabilities, key=_pair)}"
-        yield Finding("DALI", "warning", words, replace)
+        oldest = min(driver.capabilities, key=_pair)
+        words += f", which has no code for compute capability {oldest}"
+        yield CheckResult("DALI", "warning", words, replace)
         return
     # The DALI of CUDA 11 is none that nbkit asks for.
     again = cuda >= _OLDEST_DALI_CUDA
@@ -299,51 +295,40 @@ def _dali(driver: DriverGpus) -> Iterator[Finding]:
     )
 
 
-def _missing_torch(driver: DriverGpus) -> Finding:
-    if driver.uuids:
-        found = f"not installed, and {len(driver.uuids)} GPUs are here"
-        wanted = "torch" if driver.torch is None else driver.torch.requirement
-        command = pip_install(*packages_of("train"), wanted)
-        return Finding("PyTorch", "failure", found, command)
-    found = "not installed: runs can be viewed here, but not started"
-    command = pip_install(*packages_of("train"))
-    return Finding("PyTorch", "warning", found, command)
-
-
-def _version(what: str, package: str, missing: Finding) -> Iterator[Finding]:
-    version = installed(package)
-    yield missing if version is None else Finding(what, "ok", version)
+def _missing_torch(driver: DriverGpus) -> CheckResult:
+    if not driver.uuids:
+        found = "not installed: runs can be viewed here, but not started"
+        command = pip_install(*packages_of("train"))
+        return CheckResult("PyTorch", "warning", found, command)
+    found = f"not installed, and {len(driver.uuids)} GPUs are here"
+    wanted = "torch" if driver.torch is None else driver.torch.requirement
+    command = pip_install(*packages_of("train"), wanted)
+    return CheckResult("PyTorch", "failure", found, command)
 
 
 def _import(
     what: str,
-    module: str,
+    name: str,
     *,
     remedy: str,
-    missing: Finding | None = None,
+    missing: CheckResult | None = None,
     state: State = "failure",
     note: str = "",
-) -> Generator[Finding, None, ModuleType | None]:
+) -> Generator[CheckResult, None, ModuleType | None]:
     """Yield a module's version, or why it cannot be imported; return the module."""
     try:
-        found: ModuleType = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if missing is None or error.name != module:
-            yield _broken(what, state, error, remedy)
-        else:
-            yield missing
-        return None
+        module: ModuleType = importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
-        yield _broken(what, state, error, remedy)
+        if missing and isinstance(error, ModuleNotFoundError) and error.name == name:
+            yield missing
+            return None
+        words = f"{type(error).__name__}: {error}".partition("\n")[0]
+        yield CheckResult(what, state, f"cannot be imported ({words})", remedy)
         return None
-    yield Finding(what, "ok", f"{getattr(found, '__version__', 'installed')}{note}")
-    return found
-
-
-def _broken(what: str, state: State, error: Exception, remedy: str) -> Finding:
-    words = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return Finding(what, state, f"cannot be imported ({words})", remedy)
+    found = f"{getattr(module, '__version__', 'installed')}{note}"
+    yield CheckResult(what, "ok", found)
+    return module
 
 
 if __name__ == "__main__":
-    tell(findings())
+    tell(checks())

@@ -215,7 +215,7 @@ class MetricsLog:
             self._tensorboard.close()
 
     def _line(self, times: StepTimes, *, warmup: bool) -> dict[str, Any]:
-        return {
+        line = {
             "kind": "step",
             "attempt": self._rank.attempt,
             "epoch": times.epoch,
@@ -230,8 +230,13 @@ class MetricsLog:
             "communication_exposed_seconds": times.communication_exposed_seconds,
             "update_seconds": times.update_seconds,
             "warmup": warmup,
-            **_scaling(times),
         }
+        if times.loss_scale is not None:
+            line |= {
+                "loss_scale": times.loss_scale,
+                "update_skipped": times.update_skipped,
+            }
+        return line
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         if (writer := self._writer) is not None:
@@ -249,10 +254,3 @@ def _scalars(newest: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         "train/learning_rate": line["learning_rate"],
         "train/data_wait_seconds": line["data_wait_seconds"],
     }
-
-
-def _scaling(times: StepTimes) -> dict[str, Any]:
-    """Return what a line says of the loss scale; nothing where there is none."""
-    if times.loss_scale is None:
-        return {}
-    return {"loss_scale": times.loss_scale, "update_skipped": times.update_skipped}

@@ -1,4 +1,4 @@
-"""Watches a host's ranks from within the torchrun that people have started there.
+"""Watches a host's ranks from within the torchrun that people or Slurm have started.
 
 A thread, since torchrun's own has other things to do. It does for the supervisor, which
 may be on another host, what that does for its own children: it tells by a file where
@@ -27,14 +27,15 @@ import psutil
 
 from nbkit.errors import NvmlUnavailableError, StoreError
 from nbkit.reading import is_gone
-from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard
+from nbkit.store.heartbeat import HeartbeatBoard
+from nbkit.store.network import see_anew
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import ProcessIdentity, hostname, kill_session
+from nbkit.store.processes import ProcessIdentity, hostname, kill_session, print_stacks
 from nbkit.store.record import read_json, write_json
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 
 _TELL_SECONDS = 1.0
 _SEARCH_SECONDS = 0.05
@@ -70,18 +71,22 @@ class NodeWatch:
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._paths = paths
         self._attempt = attempt
+        submission = read_json(paths.submission) or {}
+        self._in_job = bool(submission.get("job"))
         self.file = paths.torchrun(attempt) / f"{hostname()}-{os.getpid()}.json"
         """What it tells."""
         self._told: dict[str, Any] = {
             "host": hostname(),
             "process": ProcessIdentity.of().to_dict(),
-            "name": None,
+            "name": os.environ.get("SLURMD_NODENAME") if self._in_job else None,
             "group_rank": None,
             "signal": None,
+            "obeyed": [],
             "is_over": False,
             "looks": 0,
             "ranks": [],
         }
+        self._here = f"/proc/{os.getpid()}/fd/"
         self._expected = 0
         self._ranks: dict[int, _WatchedChild] = {}
         self._obeyed: set[str] = set()
@@ -97,9 +102,10 @@ class NodeWatch:
         self._wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        submission = read_json(paths.submission) or {}
         self._is_on_gpus = submission["device_type"] == "cuda"
-        self._supervisor = ProcessIdentity.from_dict(submission["supervisor"])
+        # The supervisor of a job is the job's first process, on whichever node.
+        told = read_json(paths.record) if self._in_job else submission
+        self._supervisor = ProcessIdentity.from_dict((told or {})["supervisor"])
 
     def start(self) -> None:
         """Tell of this host, from now on until torchrun ends."""
@@ -115,10 +121,9 @@ class NodeWatch:
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         self._expected = count
         os.write(self._wake_end, b"\0")
-        here = f"/proc/{os.getpid()}/fd"
         return {
-            "NBKIT_HEARTBEAT_FD": f"{here}/{self._board.fd}",
-            "NBKIT_LIFELINE_FD": f"{here}/{self._lifeline}",
+            "NBKIT_HEARTBEAT_FD": f"{self._here}{self._board.fd}",
+            "NBKIT_LIFELINE_FD": f"{self._here}{self._lifeline}",
         }
 
     def finish(self) -> None:
@@ -140,10 +145,10 @@ class NodeWatch:
                 self._tell()
                 self._end_torchrun()
                 self._wait()
-        except Exception:  # noqa: BLE001 - torchrun ends ranks without a watch
+        except Exception:  # noqa: BLE001 - ranks end with their lifeline
             traceback.print_exc()
-            self._over.set()
-            os.kill(os.getpid(), signal.SIGTERM)
+            sys.stderr.flush()
+            os._exit(1)
 
     def _find_ranks(self) -> None:
         if len(self._ranks) == self._expected:
@@ -154,7 +159,8 @@ class NodeWatch:
                 identity = ProcessIdentity.of(child.pid)
             except (psutil.Error, ProcessLookupError):
                 continue
-            if variables.get("NBKIT_RUN_ID") == self._paths.run_id:
+            # Not those that are about to become something else, as copies of this one.
+            if variables.get("NBKIT_HEARTBEAT_FD", "").startswith(self._here):
                 local_rank, rank = (
                     int(variables[name]) for name in ("LOCAL_RANK", "RANK")
                 )
@@ -184,8 +190,10 @@ class NodeWatch:
             os.close(key.fd)
 
     def _obey(self) -> None:
+        file = self._paths.orders(self._attempt)
+        see_anew(file.parent)
         try:
-            orders = (read_json(self._paths.orders(self._attempt)) or {}).get("do", [])
+            orders = (read_json(file) or {}).get("do", [])
         except StoreError as error:
             _say(str(error))  # such as a file server that is away for a moment
             return
@@ -198,21 +206,19 @@ class NodeWatch:
 
     def _do(self, order: str) -> None:
         if order == "kill":
-            self._end_at = time.monotonic()
-            self._end_at += _FINISH_SECONDS if self._expected else 0
-        for rank in self._ranks.values():
-            if rank.has_ended:
-                continue
+            is_shown = self._expected and not self._in_job
+            self._end_at = time.monotonic() + (_FINISH_SECONDS if is_shown else 0.0)
+        left = [rank for rank in self._ranks.values() if not rank.has_ended]
+        if order == "stacks":
+            print_stacks([rank.pid for rank in left])
+            return
+        for rank in left:
             with contextlib.suppress(ProcessLookupError):
-                match order:
-                    case "terminate":
-                        os.kill(rank.pid, signal.SIGTERM)
-                    case "stacks":
-                        os.kill(rank.pid, COLLECTIVES_SIGNAL)
-                        os.kill(rank.pid, signal.SIGUSR2)
-                    case "kill":
-                        rank.killed_by_us = True
-                        kill_session(rank.pid)  # loading processes go with it
+                if order == "terminate":
+                    os.kill(rank.pid, signal.SIGTERM)
+                elif order == "kill":
+                    rank.killed_by_us = True
+                    kill_session(rank.pid)  # loading processes go with it
 
     def _tell(self) -> None:
         if self._board is not None:
@@ -221,6 +227,7 @@ class NodeWatch:
                 step, phase, *rest = beats[local_rank]
                 rank.beat = (step, int(phase), *rest)
         self._told["looks"] += 1
+        self._told["obeyed"] = sorted(self._obeyed)
         self._told["ranks"] = [asdict(rank) for rank in self._ranks.values()]
         with self._lock:
             if self._is_forgotten:
@@ -237,6 +244,8 @@ class NodeWatch:
         if any(key.fd == self._wake for key, _ in self._selector.select(seconds)):
             for number in filter(None, os.read(self._wake, 64)):
                 self._told["signal"] = signal.Signals(number).name
+        if self._in_job and signal.sigtimedwait([signal.SIGTERM], 0):
+            self._told["signal"] = "SIGTERM"  # blocked, see nbkit.launch.slurm.node
 
     def _start_sampler(self) -> None:
         self._sampler = start_sampler(
@@ -293,7 +302,9 @@ def _first_gpus(count: int) -> list[str] | None:
 
     try:
         with open_nvml() as nvml:
-            gpus = visible(nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            gpus = visible_devices(
+                nvml.devices(), os.environ.get("CUDA_VISIBLE_DEVICES")
+            )
     except NvmlUnavailableError:
         return None
     return [str(gpu.uuid) for gpu in gpus[:count]] or None

@@ -22,8 +22,6 @@ from nbkit.store.record import read_json
 from nbkit.worker.distributed import choose_device, rendezvous
 from nbkit.worker.rank import Rank
 
-_MASTER_SECONDS = 20.0
-"""What the ranks have to meet before one that waits alone says so."""
 _OTHERS_SECONDS = 1.0
 """What other ranks have to leave after rank 0 before its connections are closed."""
 
@@ -37,10 +35,6 @@ def meet(
     store = rendezvous(rank, timeout)
     given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     _serve_own_master(given)
-    if rank.world_size > 1:
-        timer = threading.Timer(_MASTER_SECONDS, report_unreachable_master, [given])
-        timer.daemon = True
-        timer.start()
     return device, partial(_wait_for_all, store, rank, _work_left(device))
 
 
@@ -58,22 +52,6 @@ def _serve_own_master(given: tuple[str, str]) -> None:
     module = sys.modules["torch.distributed.rendezvous"]
     if hasattr(module, "_torchelastic_use_agent_store"):
         setattr(module, "_torchelastic_use_agent_store", uses_agent_store)  # noqa: B010
-
-
-def report_unreachable_master(given: tuple[str, str]) -> None:
-    """Say on standard error if no rank listens where the code lets the ranks meet."""
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    if (address, port) == given or torch.distributed.is_initialized():
-        return
-    try:
-        socket.create_connection((address, int(port or "")), 1).close()
-    except (OSError, ValueError) as error:
-        sys.stderr.write(
-            f"nbkit: MASTER_ADDR={address} and MASTER_PORT={port}, which the code has "
-            f"set, cannot be reached ({error}). Leave both as the run has set them: "
-            f"{':'.join(given)}.\n"
-        )
-        sys.stderr.flush()
 
 
 def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:

@@ -77,7 +77,9 @@ def quantize_exported(
         quantized = convert_pt2e(prepared)
     # `eval()` of an exported model raises by itself.
     allow_exported_model_train_eval(quantized)
-    _freeze()
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True  # weights in the layout of INT8 kernels
     facts = {
         "weights": "int8",
         "library": "torchao.quantization.pt2e",
@@ -99,13 +101,6 @@ def _exported(model: nn.Module, image_size: int) -> Any:
         model, (images,), dynamic_shapes=any_batch, strict=True
     )
     return exported.module()
-
-
-def _freeze() -> None:
-    """Let torch.compile put weights into the layout of INT8 kernels."""
-    import torch._inductor.config as inductor
-
-    inductor.freezing = True
 
 
 def _int8_layers(graph: torch.fx.Graph) -> Iterator[str]:

@@ -180,16 +180,15 @@ class Context:
     def save_checkpoint(self, state: Mapping[str, Any], step: int) -> Path:
         """Save what `load_checkpoint` returns; every rank calls it at the same step."""
         from nbkit.worker import checkpoint
-        from nbkit.worker.generators import pack, random_state
+        from nbkit.worker.generators import random_state
 
         step = whole_step(step)
         self._rank.beat(step, Phase.CHECKPOINT)
-        shared, generators = pack(dict(state))
         path = checkpoint.save(
             self._rank.paths.checkpoints,
             step,
-            shared,
-            {**random_state(), "generators": generators},
+            checkpoint.with_python_numbers(dict(state)),
+            random_state(),
             self.rank,
             self.world_size,
             self._barrier(),
@@ -202,11 +201,11 @@ class Context:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the newest complete checkpoint, on the host; or None.
 
-        Random generators continue from where they were, those in the state too, and so
-        does the numbering of `log`. A resumed run finds one.
+        Python's, NumPy's and torch's own random generators continue from where they
+        were, and so does the numbering of `log`. A resumed run finds one.
         """
         from nbkit.worker import checkpoint
-        from nbkit.worker.generators import restore_random_state, unpack
+        from nbkit.worker.generators import restore_random_state
 
         path = checkpoint.latest(self._rank.paths.checkpoints)
         if path is None:
@@ -214,7 +213,7 @@ class Context:
         state, own = checkpoint.load(path, self.rank, self.world_size)
         restore_random_state(own)
         self._step = checkpoint.step_of(path) - 1
-        return unpack(state, own.get("generators", ()))
+        return state
 
     def close(self) -> None:
         """End what `should_stop` has begun, and write what is left to the disk.

@@ -166,7 +166,9 @@ class StepClock:
     def _to_host(self, values: torch.Tensor | None) -> torch.Tensor | None:
         if values is None or not self._on_gpu:
             return values
-        return _copy_to_host(values)
+        # The copy to page-locked memory goes on; the step's end event covers it.
+        host = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
+        return host.copy_(values.detach().float(), non_blocking=True)
 
     def _seconds(self, start: Any, end: Any) -> float:
         return start.elapsed_time(end) / 1e3 if self._on_gpu else end - start
@@ -185,9 +187,3 @@ def _scaling(scales: torch.Tensor | None) -> tuple[float | None, bool | None]:
     this, following = scales.tolist()
     # The scale of a model that overflows in every step is halved down to 0.
     return this, following < this or this == 0
-
-
-def _copy_to_host(values: torch.Tensor) -> torch.Tensor:
-    """Start copying numbers to page-locked memory; the step's end event covers it."""
-    host = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
-    return host.copy_(values.detach().float(), non_blocking=True)

@@ -1,4 +1,4 @@
-"""nbkit's part of a torchrun that users start manually, on every host of a run.
+"""nbkit's part of a torchrun that users or Slurm start, on every host of a run.
 
 ``torchrun --logs-specs=nbkit --log-dir=RUN_DIR/logs/ATTEMPT`` makes a `NodeLogs`. It
 refuses a host that cannot take part; puts what the ranks print where it is with any
@@ -69,6 +69,9 @@ class NodeLogs(LogsSpecs):
         self._watch = NodeWatch(self._paths, self._attempt)
         self._watch.start()
         atexit.register(self._watch.finish)
+        self._in_job = bool(self._submission.get("job"))
+        if self._in_job:
+            return  # srun has started one on every node
         self._refuse_further_host()
         _print(
             f"run {self._paths.run_id}: this host is ready (nnodes="
@@ -110,9 +113,10 @@ class NodeLogs(LogsSpecs):
             os.chdir(cwd)  # the ranks begin where this process is
         elif self._config.has_entry:
             _refuse(f"{cwd}, where the run was launched, is not on host {hostname()}.")
-        names = [told["host"] for told in self._others()]
         name = hostname()
-        if name in names:  # one host plays several
+        if self._in_job:
+            name = os.environ.get("SLURMD_NODENAME", name)
+        elif name in [told["host"] for told in self._others()]:  # it plays several
             name = f"{name}-{group_rank}"
         entry = read_entry(self._paths) or {}
         device_type = self._submission["device_type"]
@@ -154,7 +158,7 @@ class NodeLogs(LogsSpecs):
     def _refuse_old_line(self) -> None:
         orders = read_json(self._paths.orders(self._attempt)) or {}
         is_over = "kill" in orders.get("do", [])
-        if is_over or self._attempt != self._submission["attempt"]:
+        if is_over or self._attempt < self._submission["attempt"]:
             _refuse(
                 f"attempt {self._attempt} of run {self._paths.run_id} has ended; "
                 "resume() the run, and paste the line that it then prints."

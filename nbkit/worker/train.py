@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -181,12 +180,13 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                 config.checkpoints_kept,
                 finite=finite,
             )
+        # Another node may see the new name later than rank 0, which writes this.
+        files = path.iterdir() if rank.rank == 0 else ()
         log.event(
             "checkpoint",
             step,
             path=str(path.relative_to(rank.paths.root)),
-            # Another node may see the new name later than rank 0, which writes this.
-            bytes=_size_bytes(path) if rank.rank == 0 else None,
+            bytes=sum(file.stat().st_size for file in files) or None,
             duration_seconds=time.perf_counter() - began,
         )
         clock.restart()
@@ -310,7 +310,3 @@ def _evaluation_is_due(config: ExperimentConfig, epoch: int, at_end: bool) -> bo
         return False
     since = epoch - config.evaluation_offset_epochs
     return at_end or (since > 0 and since % period == 0)
-
-
-def _size_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir())

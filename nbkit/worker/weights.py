@@ -58,7 +58,7 @@ def load(
     else:
         path, found = _find(config.weights, rank.paths.root.parent)
         state, trained_on = _read(path, config.weights)
-        _load_strictly(model, state, config, found)
+        _load_strictly(model, state, config, found, classes)
         _check_classes(config, rank, classes, trained_on)
         origin |= {**found, "path": str(path)}
         origin.pop("model", None)
@@ -299,14 +299,19 @@ def _load_strictly(
     state: State,
     config: ExperimentConfig,
     found: Mapping[str, Any],
+    classes: Sequence[str] | None = None,
 ) -> None:
     own = model.state_dict()
     outputs = _outputs(own, state)
     if outputs is not None:
+        remedy = f"set num_classes={outputs[1]}"
+        if classes is not None:
+            # The data's classes decide, and have to be those of the weights.
+            remedy = f"use data with {outputs[1]} classes, or weights='pretrained' or "
+            remedy += "'random'"
         message = (
             f"weights={config.weights!r} have {outputs[1]} outputs, the model has "
-            f"{outputs[0]}; set num_classes={outputs[1]}, or use data with as many "
-            "classes."
+            f"{outputs[0]}; {remedy}."
         )
         raise ConfigError(message)
     lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()

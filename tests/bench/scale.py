@@ -22,8 +22,8 @@ Live view
     second. Of more than 25 files all are read in one look, and then none for n/50 s:
     with 512 nodes every 10 s.
 Supervisor
-    An agent says in one line where its ranks are: 512 lines a second through one pipe,
-    and nothing else comes from the nodes while they train.
+    A torchrun says where its ranks are by a small file that it replaces once a second:
+    512 files a second, of which the supervisor reads each about once a second.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from tests.bench.scale_view import (
     GPUS,
     NODES,
     look_row,
-    print_as_srun,
     supervisor_row,
+    tell_as_torchruns,
     view_rows,
     write_samples,
 )
@@ -185,8 +185,8 @@ def main() -> None:
             _wait(run_id)
         case ["samples", root]:
             write_samples(Path(root))
-        case ["srun"]:
-            print_as_srun()
+        case ["torchruns", root]:
+            tell_as_torchruns(Path(root))
         case _:
             share_cpus()
             for one in scale_rows():

@@ -1,8 +1,8 @@
 """A run on 512 nodes of eight GPUs: what a live view of it and its supervisor cost.
 
 The run's files are written by a process of its own, a sample a second and node, as that
-many samplers would. The agents of the nodes are lines of another one, which stands in
-for srun: a line a second and node, as that many agents would print.
+many samplers would. The files of the nodes' torchruns are written by another one: one
+a second and node, as that many would.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.slurm.agents import NodeAgents
-from nbkit.launch.slurm.messages import beats_lines, line
+from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes
 from nbkit.live.run import LiveRun
 from nbkit.server.run_table import RunTable
-from nbkit.store.heartbeat import Beat, Phase
+from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
 from nbkit.widgets.follower import Follower
@@ -31,8 +31,8 @@ __all__ = [
     "GPUS",
     "NODES",
     "look_row",
-    "print_as_srun",
     "supervisor_row",
+    "tell_as_torchruns",
     "view_rows",
     "write_samples",
 ]
@@ -48,7 +48,6 @@ LOOK_LIMIT_MS = 50.0
 _EARLIER_SECONDS = 60
 _STILL_HERE_SECONDS = 10.0
 _LOOKS = 5
-_CHUNKS = 20  # of a second: agents do not speak all at once
 
 
 def view_rows(root: Path) -> list[Row]:
@@ -192,68 +191,69 @@ def look_row(root: Path) -> Row:
 
 
 def supervisor_row(root: Path) -> Row:
-    """Return what it costs a supervisor to hear the agents of all nodes."""
+    """Return what it costs a supervisor to hear the torchruns of all nodes."""
     paths = RunPaths(root)
     config = ExperimentConfig(gpus=GPUS, nnodes=NODES, task="allreduce")
-    names = [f"n{node:03d}" for node in range(NODES)]
-    paths.logs.mkdir(exist_ok=True)
-    for name in names:
-        paths.system(name).touch()
-    argv = [sys.executable, "-m", "tests.bench.scale", "srun"]
-    agents = NodeAgents(config, paths, 0, names, argv, {}, lambda: False)
-    agents.start()
+    ranks = ManualRanks(config, paths, 0, TorchrunNodes(paths, 0))
+    command = [sys.executable, "-m", "tests.bench.scale", "torchruns", str(root)]
+    teller = subprocess.Popen(command)
     try:
-        beats = agents.beats()
+        ranks.start()
+        beats = ranks.beats()
         wakes, changes = 0, 0
         before, began = time.process_time(), time.monotonic()
         while (passed := time.monotonic() - began) < WINDOW_SECONDS:
             # What an attempt does while its ranks run.
-            agents.wait(0.1)
+            ranks.wait(0.1)
             wakes += 1
-            if (new := agents.beats()) != beats:
+            if (new := ranks.beats()) != beats:
                 beats, changes = new, changes + 1
         percent = 100 * (time.process_time() - before) / passed
     finally:
-        agents.close()
-    assert changes > passed, "the agents' lines have not come through"
+        teller.kill()
+        teller.wait()
+    assert changes > passed / 2, "what the torchruns tell has not come through"
     what = (
-        f"{NODES} agents x {GPUS} ranks, a line a second each through one pipe; "
+        f"{NODES} torchruns x {GPUS} ranks, a file a second each; "
         f"{passed:.0f} s, {wakes / passed:.0f} looks a second"
     )
     name = "supervisor hears 512 nodes"
     return row(name, percent, "% of a core", SUPERVISOR_LIMIT_PERCENT, what)
 
 
-def print_as_srun() -> None:
-    """Print what the agents of all nodes would, until the input ends."""
-    out = sys.stdout.buffer
-    for node in range(NODES):
-        name = f"n{node:03d}"
-        place = {"host": name, "address": "127.0.0.1", "port": 1}
-        out.write(line("ready", agent=node, name=name, software={}, **place))
-    out.flush()
-    os.read(0, 1 << 16)  # the order to start
-    for node in range(NODES):
-        for local in range(GPUS):
-            rank = {"rank": node * GPUS + local, "pid": 1, "start_ticks": 1}
-            out.write(line("started", agent=node, **rank))
+def tell_as_torchruns(root: Path) -> None:
+    """Write what the torchruns of all nodes would, until this process is ended."""
+    folder = RunPaths(root).torchrun(0)
+    folder.mkdir(parents=True)
     step = 0
-    os.set_blocking(0, False)
-    while not _is_over():
+    while True:
         step += 1
-        for chunk in range(_CHUNKS):
-            for node in range(chunk, NODES, _CHUNKS):
-                ranks = [Beat(step, Phase.COMPUTE, 6 * step)] * GPUS
-                out.write(b"".join(beats_lines(node, ranks)))
-            out.flush()
-            time.sleep(1 / _CHUNKS)
-    for node in range(NODES):
-        out.write(line("gone", agent=node, stuck=[]))
-    out.flush()
+        began = time.monotonic()
+        for node in range(NODES):
+            write_json(folder / f"n{node:03d}-1.json", _told(node, step))
+        time.sleep(max(0.0, 1 - (time.monotonic() - began)))
 
 
-def _is_over() -> bool:
-    try:
-        return os.read(0, 1 << 16) == b""
-    except BlockingIOError:
-        return False
+def _told(node: int, step: int) -> dict[str, object]:
+    """Return what the torchrun of a node tells at one of its looks."""
+    rank = {
+        "pid": 1,
+        "start_ticks": 1,
+        "has_ended": False,
+        "returncode": None,
+        "killed_by_us": False,
+        "kernel_ran_out_of_memory": False,
+        "beat": [step, int(Phase.COMPUTE), 6 * step, step - 1],
+    }
+    elsewhere = {"pid": 1, "start_ticks": 1, "host": "a-node", "boot_id": "another"}
+    return {
+        "host": f"n{node:03d}",
+        "name": f"n{node:03d}",
+        "group_rank": node,
+        "process": elsewhere,
+        "signal": None,
+        "obeyed": [],
+        "is_over": False,
+        "looks": step,
+        "ranks": [{"rank": node * GPUS + local, **rank} for local in range(GPUS)],
+    }

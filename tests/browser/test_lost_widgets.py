@@ -9,7 +9,7 @@ from tests.browser.test_live_view import EXPOSED, open_notebook, run_all, write
 SHOWS = """
 import ipywidgets
 from IPython.display import HTML, display
-from nbkit.widgets.frontend import NO_LOST_WIDGET
+from nbkit.widgets.picture import NO_LOST_WIDGET
 
 view = {"version_major": 2, "version_minor": 0, "model_id": 32 * "0"}
 lost = {"application/vnd.jupyter.widget-view+json": view, "text/plain": "lost"}

@@ -18,48 +18,6 @@ from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
 
 
-def test_a_tile_and_a_tab_hold_where_lab_has_other_commands_and_elements(
-    shared_lab, page
-):
-    server = shared_lab("replay:no-gpu")
-    store_curves(server)
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    # As if the next Lab opened files otherwise, and framed pages otherwise.
-    visitor.evaluate(
-        """() => {
-          const { commands } = window.jupyterapp;
-          const { hasCommand, execute } = commands;
-          commands.hasCommand = id =>
-            id !== 'docmanager:open' && hasCommand.call(commands, id);
-          commands.execute = (id, options) =>
-            commands.hasCommand(id)
-              ? execute.call(commands, id, options)
-              : Promise.reject(new Error(`Command '${id}' not registered.`));
-          const { querySelector } = Element.prototype;
-          Element.prototype.querySelector = function (selectors) {
-            const isOurs = new Error().stack.split('\\n')[2]?.includes('/nbkit/');
-            return selectors === 'iframe' && isOurs
-              ? null
-              : querySelector.call(this, selectors);
-          };
-        }"""
-    )
-
-    visitor.locator(".jp-LauncherCard", has_text="Scaling").click()
-    dialog = visitor.locator(".jp-Dialog")
-    expect(dialog).to_contain_text("The copy was made, and did not open")
-    expect(dialog).to_contain_text("scaling.ipynb cannot be opened from here")
-    assert (server.root / "scaling.ipynb").exists()
-    visitor.keyboard.press("Enter")
-    panel.get_by_role("button", name="Open TensorBoard for a run").click()
-
-    tab = visitor.get_by_role("tab", name="TensorBoard: a run")
-    expect(tab).to_have_attribute("aria-selected", "true")
-    curves = visitor.frame_locator('[title="TensorBoard: a run"] iframe')
-    expect(curves.get_by_text("train/loss").first).to_be_visible()
-
-
 def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     shared_lab, page
 ):

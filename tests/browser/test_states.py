@@ -270,7 +270,7 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     expect(region.locator(".nbk-run")).to_have_count(2)
 
 
-def test_an_element_that_is_not_found_in_time_gets_a_second_look_and_a_wrong_value_none(
+def test_missing_element_is_late_and_a_wrong_value_is_not(
     page,
 ):
     visitor = page("data:text/html,<h1>ended</h1>")

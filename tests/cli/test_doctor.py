@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from nbkit.cli.doctor import doctor, examine, lines_of
 from nbkit.cli.main import main
-from nbkit.health import Finding
+from nbkit.health import CheckResult
 from nbkit.launch import health as launch_health
 from nbkit.readspeed import health as readspeed_health
 from nbkit.server import health as server_health
@@ -41,7 +42,7 @@ def examined():
             if hangs_when is not None:
                 wait_until(hangs_when, f"{module} hangs")
                 limit_seconds = 0.0
-            found = list(examination.findings(time.monotonic() + limit_seconds))
+            found = list(examination.results(time.monotonic() + limit_seconds))
         return {finding.what: finding for finding in found}
 
     return run
@@ -53,11 +54,11 @@ def module(tmp_path, monkeypatch):
 
     def make(program, name="some_checks"):
         (tmp_path / f"{name}.py").write_text(
-            "from nbkit.health import Finding, tell\n"
-            "def findings():\n"
-            "    yield Finding('First', 'ok', 'here')\n"
+            "from nbkit.health import CheckResult, tell\n"
+            "def checks():\n"
+            "    yield CheckResult('First', 'ok', 'here')\n"
             f"    {program}\n"
-            "tell(findings())\n"
+            "tell(checks())\n"
         )
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         monkeypatch.setenv("PYTHONPATH", path)
@@ -112,12 +113,12 @@ def test_what_a_library_prints_does_not_spoil_what_is_told(examined, module):
 def test_a_finding_fits_into_80_columns_with_what_to_do_below():
     long = "something with a good many words that say what was found here, in full"
 
-    lines = lines_of(Finding("Thing", "warning", long, "mend it; " * 12))
+    lines = lines_of(CheckResult("Thing", "warning", long, "mend it; " * 12))
 
     assert lines[0].startswith("warning  Thing")
     assert max(map(len, lines)) <= 80
     assert sum("-> mend it" in line for line in lines) == 1
-    named = lines_of(Finding("Partition of a long name", "ok", long))
+    named = lines_of(CheckResult("Partition of a long name", "ok", long))
     assert named[0] == "ok       Partition of a long name"
     assert max(map(len, named)) <= 80
 
@@ -150,44 +151,71 @@ def test_a_driver_that_hangs_does_not_hide_the_machine(examined, drive_child, tm
 
 
 @pytest.mark.parametrize(
-    ("driver", "torch", "said"),
+    ("driver", "torch", "found", "remedy"),
     [
-        (H100, TorchGpus("2.15", None), "built without CUDA"),
-        (H100, TorchGpus("2.15", "13.2", words="driver too old"), "0 of 2 GPUs"),
-        (H100, TorchGpus("2.15", "12.8", ("GPU-a",), BUILD), "1 of 2 GPUs"),
-        (H100, TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD), "others"),
+        (H100, TorchGpus("2.15", None), "built without CUDA", "pip uninstall torch"),
+        (H100, TorchGpus("2.15", "12.9"), "0 of 2 GPUs", "nvidia-fabricmanager"),
+        (H100, TorchGpus("2.15", "13.2"), "0 of 2 GPUs", "runs up to 12.8: pip"),
+        (H100, TorchGpus("2.15", "12.8", ("GPU-a",), BUILD), "1 of 2", "nvidia-smi"),
+        (
+            H100,
+            TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD),
+            *("torch shows others", "CUDA_VISIBLE_DEVICES"),
+        ),
+        (
+            H100,
+            TorchGpus("2.15", "12.8", words="Error 802: system not yet initialized"),
+            *("(Error 802: system not", "start nvidia-fabricmanager"),
+        ),
         (
             DriverGpus("12.8", ("7.0",), ("GPU-a",)),
             TorchGpus("2.15", "12.8", ("GPU-a",), BUILD),
-            "no kernels for compute capability 7.0",
+            *("no kernels for compute capability 7.0", 'upgrade "torch<2.11" "torchv'),
+        ),
+        (
+            DriverGpus("11.4", ("8.0",), ("GPU-a",), version="470.57.02"),
+            TorchGpus("2.15", "13.2"),
+            *("0 of 1 GPUs", "install driver 525 or newer"),
+        ),
+        (
+            DriverGpus("12.8", ("3.5",), ("GPU-a",), version="570.86.15"),
+            TorchGpus("2.15", "13.2"),
+            *("0 of 1 GPUs", "no torch of the package index has kernels"),
         ),
     ],
 )
-def test_a_torch_that_cannot_use_the_gpus_is_a_failure(driver, torch, said):
-    [finding] = judge_gpus(driver, torch)
+def test_a_torch_that_cannot_use_the_gpus_is_a_failure(
+    monkeypatch, driver, torch, found, remedy
+):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
-    assert finding.state == "failure"
-    assert said in finding.found
-    assert finding.remedy
-    assert ("torch<2.11" in finding.remedy) == ("7.0" in driver.capabilities)
+    [result] = judge_gpus(driver, torch)
+
+    assert result.state == "failure"
+    assert found in result.found
+    assert remedy in result.remedy
 
 
 @pytest.mark.parametrize(
-    "arches", [BUILD, ("sm_90a",), ("compute_80",)], ids=["sm", "own", "compiled"]
+    ("cuda", "arches", "found"),
+    [
+        ("12.8", BUILD, "2 of 2, CUDA 12.8"),
+        ("12.8", ("sm_90a",), "2 of 2, CUDA 12.8"),
+        ("12.9", ("compute_80",), "which the driver's 12.8 runs: one major version"),
+    ],
 )
-def test_a_torch_that_shows_all_gpus_and_has_their_code_works(arches):
-    torch = TorchGpus("2.15", "12.8", ("GPU-b", "GPU-a"), arches)
+def test_a_torch_that_shows_all_gpus_and_has_their_code_works(cuda, arches, found):
+    [result] = judge_gpus(H100, TorchGpus("2.15", cuda, ("GPU-b", "GPU-a"), arches))
 
-    [finding] = judge_gpus(H100, torch)
-
-    assert finding.state == "ok"
+    assert result.state == "ok"
+    assert result.found.endswith(found)
     assert list(judge_gpus(DriverGpus(), TorchGpus("2.15"))) == []
 
 
 def test_a_store_that_cannot_be_written_is_a_failure(monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", "/proc/nbkit")
 
-    found = {one.what: one for one in store_health.findings()}
+    found = {one.what: one for one in store_health.checks()}
 
     assert found["Writing"].state == "failure"
     assert "set NBKIT_HOME" in found["Writing"].remedy
@@ -196,7 +224,7 @@ def test_a_store_that_cannot_be_written_is_a_failure(monkeypatch):
 def test_a_store_in_memory_is_a_warning(monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", "/dev/shm/nbkit")
 
-    found = {one.what: one for one in readspeed_health.findings()}
+    found = {one.what: one for one in readspeed_health.checks()}
 
     assert found["Store is on"].state == "warning"
 
@@ -204,7 +232,7 @@ def test_a_store_in_memory_is_a_warning(monkeypatch):
 def test_the_store_is_left_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
 
-    assert {one.state for one in store_health.findings()} <= {"ok", "warning"}
+    assert {one.state for one in store_health.checks()} <= {"ok", "warning"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,9 +242,9 @@ def test_a_default_store_that_others_can_enter_is_a_warning(tmp_path, monkeypatc
     store = store_folder()
     store.mkdir(0o755)
 
-    [open_to_others] = [one for one in store_health.findings() if one.what == "Store"]
+    [open_to_others] = [one for one in store_health.checks() if one.what == "Store"]
     store.chmod(0o700)
-    [closed] = [one for one in store_health.findings() if one.what == "Store"]
+    [closed] = [one for one in store_health.checks() if one.what == "Store"]
 
     assert (open_to_others.state, closed.state) == ("warning", "ok")
     assert f"chmod 700 {store}" in open_to_others.remedy
@@ -243,7 +271,7 @@ def test_a_kernel_of_an_environment_without_nbkit_is_a_failure(
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("PYTHONPATH")
 
-    [kernel] = [one for one in study_health.findings() if one.what == "Kernel"]
+    [kernel] = [one for one in study_health.checks() if one.what == "Kernel"]
 
     assert kernel.state == state
     if state == "failure":
@@ -253,18 +281,18 @@ def test_a_kernel_of_an_environment_without_nbkit_is_a_failure(
 
 def test_slurm_is_told_by_partition_or_by_why_it_is_silent(tmp_path, monkeypatch):
     slurm = SlurmPrograms(tmp_path, monkeypatch)
-    _, none = launch_health.findings()
+    _, none = launch_health.checks()
     assert none.state == "info"
     slurm.tell("sbatch", "slurm 21.08.8")
     slurm.tell("squeue")
     slurm.tell("sinfo", "gpu*|up|infinite|n1|idle|gpu:a100:4|gpu:a100:1|")
 
-    _, version, partition = launch_health.findings()
+    _, version, partition = launch_health.checks()
 
     assert version.state == "warning"
     assert partition.found.startswith("1 of 1 node idle, GPUs: 3 of 4 a100 free")
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
-    *_, silent = launch_health.findings()
+    *_, silent = launch_health.checks()
     assert silent.state == "warning"
     assert "no contact" in silent.found
 
@@ -282,7 +310,7 @@ def test_a_disabled_server_extension_and_an_old_page_are_failures(
     (page / "package.json").write_text(json.dumps({"name": "nbkit", "version": "9.9"}))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
 
-    found = {one.what: one for one in server_health.findings()}
+    found = {one.what: one for one in server_health.checks()}
 
     assert found["Server extension"].found == "disabled"
     assert "enable nbkit.server" in found["Server extension"].remedy
@@ -356,10 +384,10 @@ def test_a_machine_without_a_loopback_interface_is_told_and_launches_nothing(tmp
         "import nbkit\n"
         "try: nbkit.launch(print, device='cpu', oversubscribe=True)\n"
         "except nbkit.errors.LaunchError as error: print(error)\n"
-        "from nbkit.launch.health import findings\n"
-        "print(next(findings()).found)\n"
+        "from nbkit.launch.health import checks\n"
+        "print(next(checks()).found)\n"
         "from nbkit.worker import health\n"
-        "told = {one.what: one for one in health.findings()}\n"
+        "told = {one.what: one for one in health.checks()}\n"
         "print(told['gloo'].remedy)\n"
     )
     done = subprocess.run(

@@ -25,7 +25,7 @@ from nbkit.telemetry import health as telemetry_health
 from nbkit.telemetry import machine as telemetry_machine
 from nbkit.worker import health as worker_health
 from nbkit.worker.compiler import judge_compiler
-from nbkit.worker.health import DriverGpus, TorchGpus, judge_gpus
+from nbkit.worker.health import DriverGpus
 from tests.house.documents import section
 from tests.telemetry.conftest import drive, no_setting, pci
 
@@ -51,44 +51,6 @@ def by_name(findings):
     return {one.what: one for one in findings}
 
 
-@pytest.mark.parametrize(
-    ("built", "remedy"),
-    [("13.2", "the driver runs up to 12.8"), ("12.9", "nvidia-fabricmanager")],
-)
-def test_versions_are_blamed_only_where_they_do_not_fit(built, remedy):
-    driver = DriverGpus("12.8", ("9.0",), ("GPU-a",))
-
-    [finding] = judge_gpus(driver, TorchGpus("2.15", built))
-
-    assert finding.state == "failure"
-    assert remedy in finding.remedy
-
-
-@pytest.mark.parametrize(
-    ("version", "cuda", "capability", "remedy"),
-    [
-        (
-            "570.86.15",
-            "12.8",
-            "9.0",
-            'pip install --upgrade "torch<2.11" "torchvi',
-        ),
-        ("470.57.02", "11.4", "8.0", "install driver 525 or newer"),
-        ("570.86.15", "12.8", "3.5", "no torch of the package index has kernels"),
-    ],
-)
-def test_a_torch_that_the_driver_does_not_run_is_replaced(
-    monkeypatch, version, cuda, capability, remedy
-):
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    driver = DriverGpus(cuda, (capability,), ("GPU-a",), version=version)
-
-    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.2"))
-
-    assert finding.state == "failure"
-    assert remedy in finding.remedy
-
-
 def test_the_page_explains_lines_that_doctor_has():
     page = (ROOT / "nbkit/cli/README.md").read_text()
     text = section(page, "## Lines of `nbkit doctor`")
@@ -100,25 +62,6 @@ def test_the_page_explains_lines_that_doctor_has():
 
     assert {"torch.compile", "Fabric manager", "All-reduce"} <= named
     assert {name for name in unknown if not name.startswith("GPU ")} == set()
-
-
-def test_what_cuda_says_is_told_what_to_do_about():
-    driver = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
-    words = "CUDA initialization: Error 802: system not yet initialized"
-
-    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.0", words=words))
-
-    assert words in finding.found
-    assert "start nvidia-fabricmanager" in finding.remedy
-
-
-def test_a_torch_of_a_later_minor_version_of_cuda_runs():
-    driver = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
-
-    [finding] = judge_gpus(driver, TorchGpus("2.15", "13.2", ("GPU-a",), ("sm_90",)))
-
-    assert finding.state == "ok"
-    assert "which the driver's 13.0 runs" in finding.found
 
 
 def test_torch_compile_without_python_h_or_a_compiler_names_their_packages(
@@ -147,7 +90,7 @@ def test_a_machine_without_the_fast_decoder_is_told_that_pillow_decodes(monkeypa
     monkeypatch.setattr(worker_health, "installed", packages.get)
     monkeypatch.setitem(sys.modules, "torch", None)
 
-    found = by_name(worker_health.findings())
+    found = by_name(worker_health.checks())
 
     assert found["nvImageCodec"].found.startswith("nvImageCodec not installed")
     command = pip_install(*packages_of("dali13"))
@@ -165,7 +108,7 @@ def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", path)
 
     with examine("nbkit.worker.health") as examination:
-        found = by_name(examination.findings(time.monotonic() + 60))
+        found = by_name(examination.results(time.monotonic() + 60))
 
     again = "pip install --force-reinstall"
     assert found["PyTorch"].remedy.startswith(f'{again} "torch>=')
@@ -189,7 +132,7 @@ def test_a_dali_that_the_driver_cannot_run_is_replaced(
     monkeypatch.setattr(worker_health, "installed", packages.get)
     monkeypatch.setitem(sys.modules, "torch", None)
 
-    found = by_name(worker_health.findings())
+    found = by_name(worker_health.checks())
 
     assert found["DALI"].remedy.startswith(remedy)
     assert "nbkit" not in found["DALI"].remedy
@@ -207,7 +150,7 @@ def test_a_container_for_cpus_on_a_host_with_gpus_is_no_failure(
 ):
     drive(init_error=code)
 
-    finding = by_name(telemetry_health.findings())["GPUs"]
+    finding = by_name(telemetry_health.checks())["GPUs"]
 
     assert finding.state == state
     assert finding.remedy.endswith("; runs compute on CPUs until then")
@@ -216,7 +159,7 @@ def test_a_container_for_cpus_on_a_host_with_gpus_is_no_failure(
 def test_another_system_than_linux_is_told_what_it_is_good_for(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
-    [finding] = telemetry_health.findings()
+    [finding] = telemetry_health.checks()
 
     assert (finding.state, finding.found) == ("failure", "Darwin")
     assert "a store can be read" in finding.remedy
@@ -230,7 +173,7 @@ def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
     for module in (telemetry_health, telemetry_machine):
         monkeypatch.setattr(module, "smallest_limit", granted.get)
 
-    found = by_name(telemetry_health.findings())
+    found = by_name(telemetry_health.checks())
 
     assert found["Memory"].found.startswith("1.0 GiB (control group) of ")
     assert found["Processes"].found == "100 (control group)"
@@ -244,19 +187,19 @@ def test_a_store_that_is_or_lies_below_a_file_is_a_failure(
     (tmp_path / "file").touch()
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "file" / below))
 
-    [finding] = store_health.findings()
+    [finding] = store_health.checks()
 
     assert (finding.what, finding.state) == ("Store", "failure")
     assert finding.found == f"{tmp_path / 'file'} is not a folder"
 
 
 def test_a_user_without_a_home_is_told_what_to_set(no_home):
-    [store] = store_health.findings()
-    images = by_name(datasets_health.findings())["Built-in images"]
+    [store] = store_health.checks()
+    images = by_name(datasets_health.checks())["Built-in images"]
 
     assert store.state == "failure"
     assert "set NBKIT_HOME" in store.remedy
-    assert "Store is on" not in by_name(readspeed_health.findings())
+    assert "Store is on" not in by_name(readspeed_health.checks())
     assert images.state == "warning"
     assert "set XDG_CACHE_HOME" in images.remedy
 
@@ -265,9 +208,7 @@ def test_a_cache_that_cannot_be_looked_at_ends_no_check(tmp_path, monkeypatch):
     # pathlib raises for it as for a folder that may not be entered.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("a" * 300)))
 
-    assert (
-        "none made yet" in by_name(datasets_health.findings())["Built-in images"].found
-    )
+    assert "none made yet" in by_name(datasets_health.checks())["Built-in images"].found
 
 
 def test_a_pool_that_every_launch_refuses_is_a_failure(tmp_path, monkeypatch):
@@ -275,7 +216,7 @@ def test_a_pool_that_every_launch_refuses_is_a_failure(tmp_path, monkeypatch):
     storage = {"file_system": "nfs4"}
     monkeypatch.setattr("nbkit.launch.local.describe_storage", lambda path: storage)
 
-    finding = by_name(launch_health.findings())["Pool of devices"]
+    finding = by_name(launch_health.checks())["Pool of devices"]
 
     assert finding.state == "failure"
     assert "is on nfs4" in finding.found
@@ -290,7 +231,7 @@ def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
     off = {"disabledExtensions": {MANAGER: True}}
     monkeypatch.setattr(f"{told}.get_page_config", lambda paths: off)
 
-    remedies = [one.remedy for one in server_health.findings() if one.what == "Widgets"]
+    remedies = [one.remedy for one in server_health.checks() if one.what == "Widgets"]
 
     assert remedies == [
         f"{pip_install('anywidget')}, then reload the page",
@@ -306,7 +247,7 @@ def test_a_jupyter_that_tells_otherwise_is_a_warning_and_the_rest_is_looked_at(
     get_pages = "jupyterlab_server.config.get_federated_extensions"
     monkeypatch.setattr(get_pages, lambda paths: pages)
 
-    found = {one.what: one for one in server_health.findings()}
+    found = {one.what: one for one in server_health.checks()}
 
     assert found["JupyterLab"].state == "ok"
     assert found["Server extension"].state == found["Lab extension"].state == "warning"
@@ -319,13 +260,13 @@ def test_the_other_nbkit_in_the_same_environment_is_a_failure(
     tmp_path, monkeypatch, drive, no_setting
 ):
     drive()
-    assert by_name(telemetry_health.findings())["nbkit"].state == "ok"
+    assert by_name(telemetry_health.checks())["nbkit"].state == "ok"
     other = tmp_path / "nbkit-0.0.10.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Name: nbkit\nVersion: 0.0.10\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    finding = by_name(telemetry_health.findings())["nbkit"]
+    finding = by_name(telemetry_health.checks())["nbkit"]
 
     assert finding.state == "failure"
     assert finding.found.startswith(f"{nbkit.__version__}; ")

@@ -99,7 +99,6 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
         "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
-        "same_files": {"count": 4, "relabelled": 1, "first": ["a/b.jpg", "c/d.jpg"]},
         "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
         "num_classes": 6,
         "classes_without_training_images": 4,
@@ -120,7 +119,6 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
         "  greyscale images   15 of more than 8 bits, shown in 8; 7 of them in 16 "
         "levels or fewer (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
-        "  linked images      4 (1 with another label): a/b.jpg and c/d.jpg",
         "",
         "Unreadable images:",
         r"  a/0\x1b.jpg   reason 0",
@@ -146,28 +144,6 @@ def test_a_run_without_data_or_with_none_that_can_be_read_is_shown(
     unreadable = "\nData:\n  unreadable images  1\n\nUnreadable images:\n  a  b\n"
     assert (unreadable in said) is bool(data)
     assert ("Data:" in said) is bool(data)
-
-
-def test_a_run_of_a_version_that_described_its_data_in_fewer_words_is_shown(
-    written, capsys
-):
-    data = {
-        "fingerprint": {"source": "synthetic", "seed": 0},
-        "unreadable": {"count": 2, "images": [{"name": "a"}]},
-        "passed_over": {"count": 3},
-        "deep": {"count": 5, "coarse": 1},
-        "classes_without_training_images": 2,
-    }
-    written.run.paths.worker.write_text(json.dumps({"data": data}))
-
-    assert main(["show", "aaaa"]) == 0
-
-    said = capsys.readouterr().out
-    assert "\n  source             synthetic\n" in said
-    assert "\n  empty classes      2, without a training image\n" in said
-    assert "shown in 8; 1 of them in 16 levels or fewer (unknown)\n" in said
-    assert "\n  skipped files      3 (unknown)\n" in said
-    assert "\nUnreadable images:\n  a     unknown\n  more  1 (" in said
 
 
 def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_command):

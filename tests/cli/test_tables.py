@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from nbkit.cli.tables import TABLES, with_table
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import changed_fields, described_fields
 from nbkit.errors import StoreError
-from tests.renamed import renamed
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -21,19 +18,6 @@ def test_a_document_has_the_table_that_the_code_makes(name, monkeypatch):
 
     same = text == with_table(text, name, make())
     assert same, "write it again: python -m nbkit.cli.tables --write"
-
-
-def test_the_table_of_commands_needs_no_name_of_argparses_own(monkeypatch):
-    # As if the next Python called them otherwise.
-    for owner, name in (
-        (argparse.ArgumentParser, "_actions"),
-        (argparse._SubParsersAction, "_choices_actions"),
-    ):
-        own = renamed(name, "argparse")
-        monkeypatch.setattr(owner, name, own, raising=False)
-    file, make = TABLES["commands"]
-
-    assert make() in file.read_text()
 
 
 def test_a_table_takes_the_place_of_the_one_before():

@@ -2,11 +2,9 @@
 
 import gzip
 import io
-import os
 import tarfile
-import zlib
 
-from tests.datasets.odd_layouts import JPEG, Read, fill, packed
+from tests.datasets.odd_layouts import JPEG, Read
 from tests.datasets.records import (
     bytes_list,
     example,
@@ -56,271 +54,12 @@ def sparse(name, data):
     return bytes(header[:512]) + data + bytes(-len(data) % 512)
 
 
-@packed(r"train\.tar: '3\.bmp' is stored sparse, without its zeros; .* without --spa")
-def a_sparse_member(root):
-    fill(root, "train.tar", data=sparse("3.bmp", b"BM" * 300) + PAIR)
+def linked(kind, target):
+    """Return an archive of two images and a member that is no file."""
+    return tar_bytes(*ONE, *OTHER, links=[(kind, "3.jpg", target)])
 
-
-@packed(Read({**BOTH, "3.jpg": 0}))
-def hard_links(root):
-    links = [(tarfile.LNKTYPE, "3.jpg", "2.jpg"), (tarfile.LNKTYPE, "3.cls", "1.cls")]
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
-
-
-@packed(r"'3\.jpg' is a link to '9\.jpg', which does not come before it")
-def a_hard_link_to_nothing(root):
-    links = [(tarfile.LNKTYPE, "3.jpg", "9.jpg")]
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
-
-
-@packed(r"'3\.jpg' is a link to '2\.jpg'; pack .* with tar --dereference")
-def a_symbolic_link(root):
-    links = [(tarfile.SYMTYPE, "3.jpg", "2.jpg")]
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
-
-
-@packed(r"'3\.jpg' is not a whole file")
-def a_pipe_in_a_tar_file(root):
-    links = [(tarfile.FIFOTYPE, "3.jpg", "")]
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, links=links))
-
-
-@packed(Read({**BOTH, "3.jpg": 1, "4.jpg": 0}))
-def archives_one_after_the_other(root):
-    more = [tar_bytes(("3.jpg", JPEG), ("3.cls", b"1"))]
-    more += [tar_bytes(("4.jpg", JPEG), ("4.cls", b"0"))]
-    fill(root, "train.tar", data=b"".join((PAIR, *more)))
-
-
-@packed(r"train\.tar is damaged at byte 10,240: neither another file nor the end")
-def something_else_after_an_archive(root):
-    fill(root, "train.tar", data=PAIR + b"something else" * 100)
-
-
-@packed(r"'3' has a label, but no image \('3\.gif', '3\.cls'\); give it an image")
-def a_gif_with_a_label(root):
-    fill(root, "train.tar", data=tar_bytes(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")))
-
-
-@packed(r"'3' has a label, but no image \('3\.jp2', '3\.json'\)")
-def a_jp2_with_labels(root):
-    members = (("3.jp2", b"jp2"), ("3.json", b"[1]"))
-    fill(root, "train.tar", data=tar_bytes(*ONE, *members))
-
-
-@packed(Read(BOTH, passed_over={"*.txt": 1, "*.json": 1}))
-def texts_without_an_image(root):
-    members = (("about.txt", b"cats"), ("classes.json", b'{"cat": 0}'))
-    fill(root, "train.tar", data=tar_bytes(*members, *ONE, *OTHER))
-
-
-@packed(Read(BOTH, passed_over={"hidden *.jpg": 2}))
-def files_of_macos(root):
-    hidden = [
-        (f"{folder}._{n}", b"\0") for folder, n in (("", "1.jpg"), ("d/", "9.jpg"))
-    ]
-    members = (hidden[0], ONE[0], ("._1.cls", b"\0"), ONE[1], hidden[1], *OTHER)
-    fill(root, "train.tar", data=tar_bytes(*members))
-
-
-@packed(r"has no image in 1 webdataset file; found 1 \*\.ten, 1 \*\.txt; pack images")
-def a_tar_file_without_images(root):
-    fill(root, "train.tar", data=tar_bytes(("1.ten", b"1"), ("1.txt", b"2")))
-
-
-@packed(Read(BOTH, passed_over={"*.txt": 1, "*.json": 1}))
-def texts_beside_an_image(root):
-    members = (("1.txt", b"a cat"), *ONE, ("1.json", b'{"caption": "a cat"}'), *OTHER)
-    fill(root, "train.tar", data=tar_bytes(*members))
-
-
-@packed(r"train\.tar holds '1\.jpg' twice, as after tar --append, .* unpack it, which")
-def an_image_that_is_there_twice(root):
-    again = (("./1.jpg", JPEG), ("./1.cls", b"0"))
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, *again))
-
-
-@packed(r"train\.tar holds '1\.jpg' twice")
-def an_image_that_is_there_twice_in_a_row(root):
-    fill(root, "train.tar", data=tar_bytes(*ONE, *ONE, *OTHER))
-
-
-@packed(r"train\.tar holds '1\.cls' twice")
-def a_label_that_is_there_twice(root):
-    fill(root, "train.tar", data=tar_bytes(*ONE, ("1.cls", b"1"), *OTHER))
-
-
-@packed(r"train\.tar holds '1\.cls' twice")
-def a_label_that_is_there_in_capitals_too(root):
-    fill(root, "train.tar", data=tar_bytes(*ONE, ("1.CLS", b"1"), *OTHER))
-
-
-@packed(Read(BOTH, passed_over={"*.json": 2, "*.txt": 2}))
-def other_files_that_are_there_twice(root):
-    others = (("1.json", b"{}"), ("1.JSON", b"{}"), ("1.txt", b"a"), ("1.txt", b"b"))
-    fill(root, "train.tar", data=tar_bytes(*ONE, *others, *OTHER))
-
-
-@packed(Read({**BOTH, "3.jpg": 1}, passed_over={"with no suffix": 2}))
-def archives_with_a_readme_where_they_meet(root):
-    readme = ("README", b"cats")
-    more = tar_bytes(readme, ("3.jpg", JPEG), ("3.cls", b"1"))
-    fill(root, "train.tar", data=tar_bytes(*ONE, *OTHER, readme) + more)
-
-
-@packed(r"'1\.json' holds b'\[+', but a label is the index of a class")
-def brackets_without_end(root):
-    members = (("1.jpg", JPEG), ("1.json", b"[" * 200_000))
-    fill(root, "train.tar", data=tar_bytes(*members))
-
-
-@packed(Read(BOTH))
-def a_suffix_in_capitals(root):
-    fill(root, "TRAIN.TAR", data=PAIR)
-
-
-@packed(Read(BOTH, {"val/3.jpg": 0}, {"*.tar of a test": 1}))
-def shards_of_each_split(root):
-    fill(root, "Train/0.tar", "test-0.tar", data=PAIR)
-    members = (("val/3.jpg", JPEG), ("val/3.cls", b"0"))
-    fill(root, "EVAL-0.tar", data=tar_bytes(*members))
-
-
-@packed(Read(BOTH, BOTH))
-def a_testing_shard(root):
-    fill(root, "training-0.tar", data=PAIR)
-    fill(root, "testing-0.tar", data=TURNED)
-
-
-@packed(r"train_val\.tar is named for train and validation, so that its images would")
-def a_shard_of_two_splits(root):
-    fill(root, "train_val.tar", "train.tar", data=PAIR)
-
-
-@packed(Read(BOTH, passed_over={"*.tar.gz": 1, "*.tgz": 1, "*.tar in more/": 1}))
-def shards_that_are_not_read(root):
-    fill(root, "train-0.tar", data=PAIR)
-    fill(root, "train-1.tar.gz", "2.tgz", "more/0.tar", "notes.gz", "notes.txt")
-
-
-@packed(r"a\.tar and b\.tar are one file, by a link, so that its images would count")
-def a_shard_by_two_names(root):
-    fill(root, "a.tar", data=PAIR)
-    (root / "b.tar").symlink_to("a.tar")
-
-
-@packed(r"b\.tar is not a regular file, but a link to nothing; remove it")
-def a_shard_that_is_a_link_to_nothing(root):
-    fill(root, "a.tar", data=PAIR)
-    (root / "b.tar").symlink_to("c.tar")
-
-
-@packed(r"a\.tar is not a regular file, but a link to nothing; remove it")
-def shards_that_are_all_links_to_nothing(root):
-    (root / "a.tar").symlink_to("gone/a.tar")
-    (root / "b.tar").symlink_to("gone/b.tar")
-
-
-@packed(r"train is a link to '/gone/train', which cannot be followed")
-def a_split_of_shards_that_is_a_link_to_nothing(root):
-    fill(root, "a.tar", data=PAIR)
-    (root / "train").symlink_to("/gone/train")
-
-
-@packed(Read(BOTH, BOTH, {"test/ by a link to nothing": 1}))
-def a_test_of_shards_that_is_a_link_to_nothing_beside_val(root):
-    fill(root, "train.tar", data=PAIR)
-    fill(root, "val.tar", data=TURNED)
-    (root / "test").symlink_to("/gone/test")
-
-
-@packed(
-    Read(
-        BOTH,
-        BOTH,
-        {"*.tar.gz in train/": 1, "*.tar in train/": 1, "*.tgz in val/": 1},
-    )
-)
-def shards_that_are_not_read_in_folders_of_splits(root):
-    fill(root, "train/0.tar", data=PAIR)
-    fill(root, "val/0.tar", data=TURNED)
-    fill(root, "train/1.tar.gz", "train/more/deep/2.tar", "val/deep/1.tgz")
-    fill(root, "train/more/notes.txt", "val/notes.gz")
-
-
-@packed(r"b\.tar is not a regular file, but a pipe or device; remove it")
-def a_shard_that_is_a_pipe(root):
-    fill(root, "a.tar", data=PAIR)
-    os.mkfifo(root / "b.tar")
-
-
-@packed(r"training images of 1 class \(0\), but a classifier needs 2 or more")
-def one_class(root):
-    fill(root, "train.tar", data=tar_bytes(*ONE))
-
-
-@packed(r"train\.tar is compressed \(gzip\); unpack it")
-def a_tar_file_in_gzip(root):
-    fill(root, "train.tar", data=gzip.compress(PAIR))
-
-
-@packed(r"train\.tar is a Git LFS pointer, .* 'git lfs pull'")
-def a_tar_file_elsewhere(root):
-    fill(root, "train.tar", data=LFS)
-
-
-@packed(r"train\.tar is a web page")
-def a_web_page(root):
-    fill(root, "train.tar", data=b"<!DOCTYPE html><html><body>Sign in</body></html>")
-
-
-# RecordIO
 
 REC = part(record_header(0, 0) + JPEG) + part(record_header(1, 1) + JPEG)
-
-
-@packed(Read({"cat/0.jpg": 0, "dog/1.jpg": 1}))
-def a_list_with_an_empty_line(root):
-    fill(root, "x.rec", data=REC)
-    fill(root, "x.lst", data=b"0\t0.0\tcat/0.jpg\n1\t1.0\tdog/1.jpg\n\n")
-
-
-@packed(r"x\.lst: 'dog/1\.jpg' has the label 1, but its record 0 in \S+ has 0; the lis")
-def a_list_of_other_records(root):
-    fill(root, "x.rec", data=REC)
-    fill(root, "x.lst", data=b"0\t1\tdog/1.jpg\n1\t0\tcat/0.jpg\n")
-
-
-@packed(Read({"cat/0.jpg": 0, "dog/1.jpg": 1}, passed_over={"*.jpg": 1}))
-def a_list_of_more_than_was_packed(root):
-    fill(root, "x.rec", data=REC)
-    fill(root, "x.lst", data=b"0\t0\tcat/0.jpg\n1\t1\tdog/1.jpg\n2\t1\tdog/2.jpg\n")
-
-
-@packed(r"dataset\.json is a link to 'gone', which cannot be followed")
-def a_description_that_is_a_link_to_nothing(root):
-    fill(root, "x.rec", data=REC)
-    (root / "dataset.json").symlink_to("gone")
-
-
-@packed(r"x\.lst cannot be read \(not a regular file, but a folder, pipe or device\)")
-def a_list_that_is_a_pipe(root):
-    fill(root, "x.rec", data=REC)
-    os.mkfifo(root / "x.lst")
-
-
-@packed(r"x\.rec: the record at byte 0 holds numbers as Amazon SageMaker writes them")
-def numbers_of_sagemaker(root):
-    values = wire_field(1, b"values") + wire_field(2, wire_field(2, bytes(200)))
-    fill(root, "x.rec", data=part(wire_field(1, values)))
-
-
-@packed(r"x\.rec is a Git LFS pointer")
-def a_record_file_elsewhere(root):
-    fill(root, "x.rec", data=LFS)
-
-
-# TFRecord
 
 
 def labelled(label, name=b"1.jpg", image=JPEG):
@@ -329,67 +68,141 @@ def labelled(label, name=b"1.jpg", image=JPEG):
 
 
 TFRECORD = labelled(packed_integers(0)) + labelled(packed_integers(1), b"2.jpg")
+CHANGED = bytearray(TFRECORD)
+CHANGED[13] ^= 0x40
+ODD_FEATURE = wire_field(1, b"\xff\x1b") + wire_field(2, bytes_list(b"1"))
 
 
-@packed(Read(BOTH))
-def a_whole_tfrecord(root):
-    fill(root, "x.TFRecord", data=TFRECORD)
+def train_tar(*members):
+    return {"train.tar": tar_bytes(*members)}
 
 
-@packed(Read(BOTH, passed_over={"train-*-of-00003 that are not there": 2}))
-def a_part_of_the_tfrecords(root):
-    fill(root, "train-00001-of-00003", data=TFRECORD)
-
-
-@packed(Read(BOTH, passed_over={"*.tfrecord without an image": 1}))
-def a_tfrecord_without_records(root):
-    fill(root, "x.tfrecord", data=TFRECORD)
-    fill(root, "y.tfrecord", data=b"")
-
-
-@packed(r"x\.tfrecord is compressed \(gzip\); unpack it")
-def a_tfrecord_in_gzip(root):
-    fill(root, "x.tfrecord", data=gzip.compress(TFRECORD))
-
-
-@packed(r"x\.tfrecord is compressed \(zlib\); unpack it")
-def a_tfrecord_in_zlib(root):
-    fill(root, "x.tfrecord", data=zlib.compress(TFRECORD))
-
-
-@packed(r"x\.tfrecord is a Git LFS pointer")
-def a_tfrecord_elsewhere(root):
-    fill(root, "x.tfrecord", data=LFS)
-
-
-@packed(r"byte 0 has text in its feature 'image/class/label', but a label is the index")
-def labels_of_text(root):
-    fill(root, "x.tfrecord", data=labelled(bytes_list(b"cat")))
-
-
-@packed(r"byte 0 has a float in its feature 'image/class/label'")
-def labels_of_floats(root):
-    fill(root, "x.tfrecord", data=labelled(floats(1.0)))
-
-
-@packed(r"byte 0 has no value in its feature 'image/class/label'")
-def labels_of_nothing(root):
-    fill(root, "x.tfrecord", data=labelled(packed_integers()))
-
-
-@packed(r"byte 0 is whole, but not a tf\.train\.Example \(")
-def records_of_something_else(root):
-    fill(root, "x.tfrecord", data=record(b"\x0a\x7fpickled"))
-
-
-@packed(r"x\.tfrecord is damaged at byte 15: a field that is longer than its message")
-def a_message_that_has_changed(root):
-    data = bytearray(TFRECORD)
-    data[13] ^= 0x40
-    fill(root, "x.tfrecord", data=bytes(data))
-
-
-@packed(r"no feature 'image/encoded', only \\udcff\\x1b; pack|only .*\\x1b; pack")
-def a_feature_with_an_odd_name(root):
-    entry = wire_field(1, b"\xff\x1b") + wire_field(2, bytes_list(b"1"))
-    fill(root, "x.tfrecord", data=record(wire_field(1, wire_field(1, entry))))
+NO_FILE = (
+    r"train\.tar: '3\.\w+' is a link, stored sparse or not a file; pack the images"
+)
+AFTER_END = r"train\.tar continues after the end of its archive"
+PACKS = {
+    # WebDataset
+    "sparse": ({"train.tar": sparse("3.bmp", b"BM" * 300) + PAIR}, NO_FILE),
+    "hard link": ({"train.tar": linked(tarfile.LNKTYPE, "2.jpg")}, NO_FILE),
+    "symbolic link": ({"train.tar": linked(tarfile.SYMTYPE, "2.jpg")}, NO_FILE),
+    "pipe": ({"train.tar": linked(tarfile.FIFOTYPE, "")}, NO_FILE),
+    "joined archives": ({"train.tar": PAIR + TURNED}, AFTER_END),
+    "more after the end": ({"train.tar": PAIR + b"something else" * 100}, AFTER_END),
+    "gif with a label": (
+        train_tar(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")),
+        r"'3' has a label, but no image \('3\.gif', '3\.cls'\); give it an image",
+    ),
+    "jp2 with labels": (
+        train_tar(*ONE, ("3.jp2", b"jp2"), ("3.json", b"[1]")),
+        r"'3' has a label, but no image \('3\.jp2', '3\.json'\)",
+    ),
+    "texts": (
+        train_tar(("about.txt", b"cats"), *ONE, ("1.json", b'{"cat": 0}'), *OTHER),
+        Read(BOTH),
+    ),
+    "files of macos": (
+        train_tar(("._1.jpg", b"\0"), *ONE, ("d/._9.jpg", b"\0"), *OTHER),
+        Read(BOTH),
+    ),
+    "no images": (
+        train_tar(("1.ten", b"1"), ("1.txt", b"2")),
+        "has no image in 1 webdataset file; pack images",
+    ),
+    "image twice": (
+        train_tar(*ONE, *OTHER, ("./1.jpg", JPEG), ("./1.cls", b"0")),
+        r"train\.tar holds '1\.jpg' twice, as after tar --append, .* unpack it, which",
+    ),
+    "image twice in a row": (
+        train_tar(*ONE, *ONE, *OTHER),
+        r"train\.tar holds '1\.jpg' twice",
+    ),
+    "label twice": (
+        train_tar(*ONE, ("1.CLS", b"1"), *OTHER),
+        r"train\.tar holds '1\.CLS' twice",
+    ),
+    "brackets without end": (
+        train_tar(("1.jpg", JPEG), ("1.json", b"[" * 200_000)),
+        r"'1\.json' holds b'\[+', but a label is the index of a class",
+    ),
+    "one class": (
+        train_tar(*ONE),
+        r"training images of 1 class \(0\), but a classifier needs 2 or more",
+    ),
+    "gzip": (
+        {"train.tar": gzip.compress(PAIR)},
+        r"train\.tar is damaged at byte 0: .*; the file begins with b'\\x1f\\x8b",
+    ),
+    "git lfs": (
+        {"train.tar": LFS},
+        r"train\.tar is damaged at byte 0: .*; the file begins with b'version https:",
+    ),
+    # Names and places
+    "suffix in capitals": ({"TRAIN.TAR": PAIR}, Read(BOTH)),
+    "test beside val": (
+        {
+            "Train/0.tar": PAIR,
+            "test-0.tar": PAIR,
+            "EVAL-0.tar": tar_bytes(("val/3.jpg", JPEG), ("val/3.cls", b"0")),
+        },
+        Read(
+            BOTH,
+            {"val/3.jpg": 0},
+            {},
+            ("1 packed file of a test beside val: not read",),
+        ),
+    ),
+    "testing": ({"training-0.tar": PAIR, "testing-0.tar": TURNED}, Read(BOTH, BOTH)),
+    "shard of two splits": (
+        {"train_val.tar": PAIR, "train.tar": PAIR},
+        r"train_val\.tar is named for train and validation, so that its images would",
+    ),
+    "compressed shards beside others": (
+        {"train-0.tar": PAIR, "train-1.tar.gz": PAIR, "2.tgz": PAIR, "notes.txt": b""},
+        Read(BOTH, {}, {"*.gz": 1, "*.tgz": 1}),
+    ),
+    "shard by a link to nothing": (
+        {"a.tar": PAIR, "b.tar -> c.tar": b""},
+        r"b\.tar is not a regular file, but .* a link to nothing; remove it",
+    ),
+    "split by a link to nothing": (
+        {"a.tar": PAIR, "train -> /gone/train": b""},
+        "train is a link to '/gone/train', which cannot be followed",
+    ),
+    # RecordIO
+    "list with an empty line": (
+        {"x.rec": REC, "x.lst": b"0\t0.0\tcat/0.jpg\n1\t1.0\tdog/1.jpg\n\n"},
+        Read({"cat/0.jpg": 0, "dog/1.jpg": 1}),
+    ),
+    # TFRecord
+    "whole tfrecord": ({"x.TFRecord": TFRECORD}, Read(BOTH)),
+    "kaggle's tfrec": ({"train00-1338.tfrec": TFRECORD}, Read(BOTH)),
+    "part of the tfrecords": (
+        {"train-00001-of-00003": TFRECORD},
+        Read(BOTH, notes=("missing packed files: 2 of 3 train-*-of-00003",)),
+    ),
+    "tfrecord without records": (
+        {"x.tfrecord": TFRECORD, "y.tfrecord": b""},
+        Read(BOTH),
+    ),
+    "labels of text": (
+        {"x.tfrecord": labelled(bytes_list(b"cat"))},
+        "byte 0 has no integer in its feature 'image/class/label', but a label is the",
+    ),
+    "labels of floats": (
+        {"x.tfrecord": labelled(floats(1.0))},
+        "byte 0 has no integer in its feature 'image/class/label'",
+    ),
+    "records of something else": (
+        {"x.tfrecord": record(b"\x0a\x7fpickled")},
+        r"byte 0 is damaged, or not a tf\.train\.Example \(a field .* at byte 12\)",
+    ),
+    "changed message": (
+        {"x.tfrecord": bytes(CHANGED)},
+        r"is damaged, or not a tf\.train\.Example \(a field .* at byte 15\)",
+    ),
+    "odd name of a feature": (
+        {"x.tfrecord": record(wire_field(1, wire_field(1, ODD_FEATURE)))},
+        r"no feature 'image/encoded', only \\udcff\\x1b; pack|only .*\\x1b; pack",
+    ),
+}

@@ -55,29 +55,3 @@ def test_what_cannot_be_used_gets_a_list_of_what_can(tmp_path, name, said):
 
     for possible in (*NAMED, "synthetic", "<class>/", "*.tar", "*.rec", "CSV"):
         assert possible in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        (
-            ["train/0.tar.gz", "val/0.tgz"],
-            "2 packed files that are compressed (1 *.tar.gz, 1 *.tgz), but only "
-            "unpacked ones are read; unpack train/0.tar.gz to train/0.tar, and the "
-            "others too; if they hold class folders, unpack these.",
-        ),
-        (["x.tfrecord.gz"], "; unpack it to x.tfrecord; if it holds class folders, un"),
-        (["docs/a.pdf", "scripts/b.py", "x.tar.gz"], "; unpack it to x.tar; if it h"),
-        (["1.jpg", "old.tar.gz"], "has 0 class folders"),
-        (["a/1.jpg", "old.tar.gz"], "has 1 class folder"),
-    ],
-)
-def test_compressed_packed_files_alone_are_to_be_unpacked_first(tmp_path, files, said):
-    for name in files:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-
-    with pytest.raises(ConfigError) as raised:
-        find(str(tmp_path))
-
-    assert said in str(raised.value)

@@ -121,13 +121,6 @@ def test_orientation_and_size_are_as_the_image_is_seen(folder, tmp_path):
     assert (looked.width, looked.height, looked.orientation) == (40, 48, 6)
 
 
-def test_labels_of_a_table_come_back(table, tmp_path):
-    manifest = manifest_of(table, tmp_path / "manifest.jsonl")
-
-    assert manifest.is_multi_label
-    assert [manifest.train.label(index) for index in range(2)] == [(0, 1), (1, 0)]
-
-
 def test_a_warning_of_pillow_makes_nothing_unreadable(folder, tmp_path):
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x05damaged"
     picture(1).save(folder / "train" / "apple" / "0 0.jpg", exif=exif)
@@ -150,7 +143,7 @@ def test_a_file_that_goes_meanwhile_ends_the_work_and_leaves_nothing(folder, tmp
     gone = folder / listing.train[-1].name
     gone.unlink()
 
-    with pytest.raises(ConfigError, match=f"{gone} is gone"):
+    with pytest.raises(ConfigError, match=f"{gone} cannot be read"):
         write_manifest(listing, fingerprint, tmp_path / "new" / "manifest.jsonl")
     with pytest.raises(ConfigError, match=f"{gone} is gone"):
         listing.fingerprint()

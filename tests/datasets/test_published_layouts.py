@@ -179,7 +179,7 @@ REFUSED = {
     "CycleGAN": (["trainA/1.jpg", "trainB/1.jpg", "testA/1.jpg"], "look like splits"),
     "COVID radiographs": (
         class_folders("COVID", "Normal", files=("images/1.png", "masks/1.png")),
-        "same names",
+        r"same names \(images, masks\), so .* are classes; put the images",
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),

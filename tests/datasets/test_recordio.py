@@ -48,14 +48,6 @@ def test_a_list_names_images_by_their_number_in_any_order(tmp_path):
     assert "x.lst" in list_recordio(tmp_path).described_by
 
 
-def test_a_list_may_have_more_labels_than_its_records(tmp_path):
-    records = part(header(1, 7) + b"ab") + part(header(0, 1) + b"c")
-    (tmp_path / "x.rec").write_bytes(records)
-    (tmp_path / "x.lst").write_text("7\t1\t5\t6\tdog.jpg\n")
-
-    assert read_back(tmp_path) == [("dog.jpg", 1, b"ab"), ("x.rec/1", 0, b"c")]
-
-
 def test_several_labels_follow_the_header(tmp_path):
     labels = struct.pack("<3f", 0, 1, 1)
     (tmp_path / "x.rec").write_bytes(part(header(0, 0, flag=3) + labels + b"abc"))

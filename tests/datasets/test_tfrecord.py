@@ -102,6 +102,7 @@ def test_several_integers_are_several_labels(tmp_path, write):
     [
         ("a.tfrecord", True),
         ("a.tfrecords", True),
+        ("train00-1338.tfrec", True),
         ("a.tfrecord-00000-of-00010", True),
         ("train-00000-of-01024", True),
         ("a.tfrecord.gz", False),
@@ -136,16 +137,10 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):
         (b"\x0a\x7f", "a field that is longer than its message at byte 12"),
     ],
 )
-def test_a_message_that_is_none_is_damaged_if_its_checksum_says_so(
-    tmp_path, message, said
-):
-    path = tmp_path / "x.tfrecord"
-    path.write_bytes(record(message))
-    with pytest.raises(ConfigError, match=rf"not a tf.train.Example \({said}\); write"):
-        list_tfrecord(tmp_path).read()
+def test_a_message_that_is_none_is_refused_with_its_place(tmp_path, message, said):
+    (tmp_path / "x.tfrecord").write_bytes(record(message))
 
-    path.write_bytes(record(message)[:-1] + b"?")
-    with pytest.raises(ConfigError, match="damaged at byte 12: "):
+    with pytest.raises(ConfigError, match=rf"or not a tf.train.Example \({said}\)"):
         list_tfrecord(tmp_path).read()
 
 
@@ -157,14 +152,14 @@ def test_a_message_that_is_none_is_damaged_if_its_checksum_says_so(
             "no feature 'image/class/label', only im",
         ),
         ({"x": bytes_list(b"a")}, "byte 0 has no feature 'image/encoded', only x"),
-        ({}, r"byte 0 is whole, but not a tf.train.Example \(no feature at byte 12\)"),
+        ({}, r"byte 0 is damaged, or not a tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
             "byte 0 has 2 files in its feature 'image', but an image is",
         ),
         (
             {"image": bytes_list(b"a"), "label": bytes_list(b"cat")},
-            "byte 0 has text in its feature 'label', but a label is the index",
+            "byte 0 has no integer in its feature 'label', but a label is the i",
         ),
         (
             {"image": bytes_list(b"a"), "label": packed_integers(-1)},

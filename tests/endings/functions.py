@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.endings.case import Case
 
-__all__ = ["FUNCTIONS", "LIKE_SCRIPTS"]
+__all__ = ["FUNCTIONS"]
 
 _ROWS = "".join(f"row {number}\n" for number in range(50))
 _LOG = "    for n in range(50): print('row', n, file=log)\n"
@@ -87,67 +87,5 @@ FUNCTIONS = [
         "        os.write(os.open('a', os.O_CREAT | os.O_WRONLY), b'gone')\n"
         "def train(): Writer()",
         files={"a": "gone"},
-    ),
-]
-
-# Nothing of these is a function's own: `make soak` runs them.
-LIKE_SCRIPTS = [
-    Case(
-        "a function: sys.exit(text)",
-        "def train(): import sys; sys.exit('why')",
-        (1,),
-        prints="why",
-    ),
-    Case("a function: os._exit(3)", "def train(): import os; os._exit(3)", (3,)),
-    Case(
-        "a function: SIGKILL",
-        "def train(): import os; os.kill(os.getpid(), 9)",
-        ("SIGKILL",),
-    ),
-    Case(
-        "a function: a BaseException of its own",
-        "class Own(BaseException): pass\ndef train(): raise Own('here')",
-        (1,),
-        prints="Own: here",
-    ),
-    Case(
-        "a function: atexit",
-        f"def train():\n    import atexit\n    atexit.register(lambda: {_X})",
-        files={"a": "x"},
-    ),
-    Case(
-        "a function: atexit, and an exception",
-        f"def train():\n    import atexit\n    atexit.register(lambda: {_X})\n"
-        "    raise KeyError",
-        (1,),
-        {"a": "x"},
-    ),
-    Case(
-        "a function: an executor with work left",
-        "import time\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "def work(n): time.sleep(0.1); open('a', 'a').write(str(n))\n"
-        "def train():\n"
-        "    pool = ThreadPoolExecutor(1)\n"
-        "    for n in range(4): pool.submit(work, n)",
-        files={"a": "0123"},
-    ),
-    Case(
-        "a function: a temporary folder and a log handler",
-        "import logging, logging.handlers, tempfile\n"
-        "def train():\n"
-        "    global folder\n"
-        "    folder = tempfile.TemporaryDirectory(dir='.')\n"
-        "    file = logging.FileHandler('log')\n"
-        "    handler = logging.handlers.MemoryHandler(9, 99, file)\n"
-        "    logging.getLogger().addHandler(handler)\n"
-        "    logging.warning('x')",
-        files={"log": "x\n"},
-    ),
-    Case(
-        "a function: a full standard output",
-        "def train():\n"
-        "    import sys\n    sys.stdout = open('/dev/full', 'w'); print('x')",
-        (120,),
     ),
 ]

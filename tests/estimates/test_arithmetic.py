@@ -111,12 +111,6 @@ def test_a_family_is_all_its_products_and_no_gpu_is_refused():
         from_published(WORK, ["toaster"], precision="fp16")
 
 
-def test_a_format_that_nobody_published_is_projected_from_16_bits_and_says_so():
-    [found] = from_published(WORK, ["H200-SXM-141GB"], precision="fp32")
-
-    assert found.precision == "fp16"
-
-
 def test_expected_epochs_are_the_median_of_published_counts():
     assert expected_epochs([36, 34, 35], 37) == (35, 34, 36)
     assert expected_epochs([], 90) == (90, 90, 90)

@@ -76,20 +76,10 @@ def test_published_rates_alone_can_be_projected():
     assert all(one.origin.startswith("published") for one in whole.estimates)
     assert "all 90 epochs that the recipe allows" in whole.table.notes[0]
     assert "Projected" in repr(whole)
-
-
-def test_cpus_that_stand_in_are_said_to_be_functional(short):
-    whole = nbkit.estimate(short(worker={"device_type": "cpu"}))
-
-    assert whole.functional
-    assert whole.table.notes[-1].startswith("CPU, functional")
-
-
-def test_a_recipe_in_fp32_beside_rates_in_fp16_says_so():
-    whole = nbkit.estimate(None, "torchvision_sgd", gpus=["H200"])
-
-    assert cells(whole)["precision"] == "fp16"
-    assert "than the recipe's fp32" in whole.table.notes[-1]
+    # Rates in another format than the recipe's are projected, and it is said.
+    half = nbkit.estimate(None, "torchvision_sgd", gpus=["H200"])
+    assert cells(half)["precision"] == "fp16"
+    assert "than the recipe's fp32" in half.table.notes[-1]
 
 
 def test_runs_are_given_as_such_or_by_their_ids_and_nothing_is_dropped(

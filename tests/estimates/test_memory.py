@@ -108,9 +108,5 @@ def test_an_optimizer_takes_as_much_as_it_remembers(fields, moments):
 )
 def test_what_cannot_be_known_is_not_guessed(fields):
     assert estimate_memory(ExperimentConfig(**fields)) is None
-
-
-def test_a_model_that_was_not_measured_is_unknown():
-    config = ExperimentConfig.from_store('{"model": "my_own_network"}')
-
-    assert estimate_memory(config) is None
+    unmeasured = ExperimentConfig.from_store('{"model": "my_own_network"}')
+    assert estimate_memory(unmeasured) is None

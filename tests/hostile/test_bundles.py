@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 import zipfile
 
@@ -115,16 +114,6 @@ def test_more_than_20_gib_are_asked_for(bundle, monkeypatch):
     monkeypatch.setattr(bundle_checks, "_MOST_BYTES", 100)
     with pytest.raises(StoreError, match="and the limit is 100; if you"):
         nbkit.import_bundle(bundle())
-
-
-def test_a_reserve_of_the_disk_is_kept_free(bundle, tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(total=100 << 30, free=(5 << 30) + 10)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    path = bundle()
-
-    with pytest.raises(StoreError, match=r"5,368,709,130 are free, of which 5,368"):
-        nbkit.import_bundle(path)
-    assert nbkit.import_bundle(path, large=True).run_ids == (RUN,)
 
 
 @pytest.mark.parametrize(

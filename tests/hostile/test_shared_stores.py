@@ -16,7 +16,6 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.launch.code.entry import function_entry, script_entry
-from nbkit.launch.code.variables import rank_variables
 from nbkit.launch.slurm.script import sbatch_script
 from nbkit.reports.renderer import _replace
 from nbkit.store.metrics import JsonLinesWriter
@@ -102,25 +101,6 @@ def test_arguments_are_for_their_owner_alone_and_the_rest_is_not(store, tmp_path
     assert mode(paths.private) == 0o600
     assert mode(paths.entry) & 0o444 == 0o444
     assert read_entry(paths) == {**entry, **private}
-
-
-def test_a_run_of_the_earlier_form_is_read_as_before(store, tmp_path):
-    paths = script_run(store, tmp_path).run.paths
-    whole = read_entry(paths) or {}
-    paths.private.unlink()
-    write_json(paths.entry, whole)
-
-    config = ExperimentConfig(task="script")
-    assert read_entry(paths) == whole
-    assert rank_variables(config, paths)["MODE"] == "a"
-    assert private_part(paths, whole) == {
-        "argv": ["--lr", "1"],
-        "environment": {"MODE": "a"},
-    }
-    bundle = nbkit.export(nbkit_run(paths), tmp_path / "x.zip")
-    with zipfile.ZipFile(bundle) as archive:
-        entry = json.loads(archive.read(f"runs/{paths.run_id}/code/entry.json"))
-    assert entry == {k: v for k, v in whole.items() if k not in ("argv", "environment")}
 
 
 def nbkit_run(paths: RunPaths):

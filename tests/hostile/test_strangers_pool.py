@@ -91,19 +91,13 @@ def test_who_claims_the_last_number_does_not_end_the_counting(own):
             first.close()
 
 
-def test_who_keeps_the_pool_locked_is_named(own):
+def test_allocating_while_the_pool_is_locked(own):
     with (
         allocating(pool_folder()),
-        pytest.raises(DeviceError) as caught,
+        pytest.raises(DeviceError, match=r"pool\.lock was locked for 0 s"),
         allocating(own, 0.0),
     ):
         pass
-
-    said = str(caught.value)
-    assert "pool.lock was locked for 0 s (normal: milliseconds); held by " in said
-    assert f"process {os.getpid()} of " in said
-    assert f"(uid {os.geteuid()}), running since 20" in said
-    assert "ask its user, or root, to end it" in said
 
 
 def test_a_pool_is_made_for_all_users_whatever_the_umask(own):

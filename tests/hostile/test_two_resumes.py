@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +18,12 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunError
-from nbkit.launch.resume import SUBMITTED_WITHIN_SECONDS, HeldAttempt, held_attempt
+from nbkit.launch.resume import held_attempt
 from nbkit.launch.supervision import leftovers as sweeping
-from nbkit.launch.supervision.leftovers import processes_of_run, sweep
+from nbkit.launch.supervision.leftovers import sweep
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json, write_json
 from tests.hostile.written import write_run
-from tests.waiting import wait_until
 
 HOLDS = """
 import signal, sys
@@ -33,7 +31,7 @@ import nbkit
 from nbkit.launch.resume import held_attempt
 
 with held_attempt(nbkit.attach(sys.argv[1])) as attempt:
-    print(attempt.number, flush=True)
+    print(attempt, flush=True)
     signal.pause()
 """
 
@@ -121,55 +119,18 @@ def test_a_resume_that_was_killed_keeps_nobody_away(tmp_path):
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_resume_that_submits_nothing_is_passed_over_after_its_time(is_told):
+def test_a_resume_elsewhere_is_passed_over_by_force_alone(is_told):
     run = write_run()
-    folder = run.paths.attempt(1)
-    folder.mkdir(parents=True)
+    run.paths.attempt(1).mkdir(parents=True)
     if is_told:
         other = {**ProcessIdentity.of().to_dict(), "host": "elsewhere", "time": "then"}
-        write_json(run.paths.resumer(1), other)
+        write_json(run.paths.resumer(1), {**other, "boot_id": "b"})
     who = "by process .* on elsewhere, since then" if is_told else "an unknown process"
 
     with pytest.raises(RunError, match=who), held_attempt(run):
         pass
-    then = time.time() - SUBMITTED_WITHIN_SECONDS - 1
-    os.utime(folder, (then, then))
-    with held_attempt(run) as attempt:
-        assert attempt.number == 2
-        attempt.confirm()
-
-
-def test_a_resume_that_was_passed_over_does_not_submit():
-    run = write_run()
-
-    with held_attempt(run) as slow:
-        then = time.time() - SUBMITTED_WITHIN_SECONDS - 1
-        os.utime(run.paths.attempt(1), (then, then))
-        with held_attempt(run) as quick:
-            assert (slow.number, quick.number) == (1, 2)
-            quick.confirm()
-            with pytest.raises(RunError, match="another process has resumed it mean"):
-                slow.confirm()
-
-
-def test_a_resume_that_is_passed_over_late_leaves_no_supervisor(monkeypatch):
-    run = write_run()
-
-    def passed_over(attempt):
-        # Until it has become Python, it has no variables that tell whose it is.
-        (supervisor,) = wait_until(
-            lambda: processes_of_run(attempt.paths), "a supervisor"
-        )
-        assert supervisor.is_alive()
-        message = "another process has resumed it"
-        raise RunError(message)
-
-    monkeypatch.setattr(HeldAttempt, "confirm", passed_over)
-
-    with pytest.raises(RunError, match="another process has resumed it"):
-        run.resume()
-
-    wait_until(lambda: not processes_of_run(run.paths), "nothing waits")
+    with held_attempt(run, force=True) as attempt:
+        assert attempt == 2
 
 
 @pytest.mark.parametrize("step", ["held", "submitted"])

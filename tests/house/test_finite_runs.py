@@ -41,7 +41,6 @@ def test_a_launched_training_that_is_not_finite_fails_its_test(small, tmp_path):
 
 
 @pytest.mark.nonfinite
-@pytest.mark.parametrize("below", ["", "store", "lab/store"])
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -50,11 +49,10 @@ def test_a_launched_training_that_is_not_finite_fails_its_test(small, tmp_path):
         ({"nonfinite": {"what": "gradients", "step": 2}}, "worker.json says"),
     ],
 )
-def test_each_sign_is_seen_in_every_place_of_a_store(tmp_path, below, fields, said):
-    run = stored(tmp_path / below, **fields)
+def test_each_sign_is_seen_in_a_nested_store(tmp_path, fields, said):
+    run = stored(tmp_path / "lab/store", **fields)
 
-    assert f"{run}: " in failure(tmp_path)
-    assert said in failure(tmp_path)
+    assert f"{run}: {said}" in failure(tmp_path)
 
 
 @pytest.mark.parametrize(

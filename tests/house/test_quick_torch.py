@@ -52,30 +52,24 @@ print(torch._inductor.config.deterministic, torch._inductor.config.max_autotune)
 """
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_training_does_not_load_the_compiler(
-    deterministic: bool, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delenv("WHOLE_TORCH", raising=False)
-    program = PROGRAM.format(deterministic=deterministic)
-
-    assert printed(program) == f"{[False] * 3}\n"
-
-
-def test_the_compiler_knows_once_it_is_there_what_is_deterministic_and_was_set(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.delenv("WHOLE_TORCH", raising=False)
-
-    assert printed(COMPILES) == "2.0\nTrue True\n"
-
-
-def test_who_exports_or_asks_for_shapes_gets_all_of_torch(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("program", "answer"),
+    [
+        (PROGRAM.format(deterministic=False), f"{[False] * 3}\n"),
+        (PROGRAM.format(deterministic=True), f"{[False] * 3}\n"),
+        # Once the compiler is there, it knows what is deterministic and was set.
+        (COMPILES, "2.0\nTrue True\n"),
+        # Who exports or asks for shapes gets all of torch.
+        (EXPORTS, "(2, 1)\n(4, 3)\n"),
+    ],
+    ids=["training", "deterministic", "compiles", "exports"],
+)
+def test_quick_torch_loads_the_compiler_only_where_needed(
+    program: str, answer: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("WHOLE_TORCH", raising=False)
 
-    assert printed(EXPORTS) == "(2, 1)\n(4, 3)\n"
+    assert printed(program) == answer
 
 
 def printed(program: str) -> str:

@@ -51,25 +51,24 @@ def setup(tmp_path: Path) -> Callable[..., Done]:
 
 
 @pytest.mark.parametrize(
-    ("version", "capability", "asked", "why"),
+    ("version", "capability", "asked"),
     [
-        ("535.183.01", "8.0", ".[train,dali] torch<2.11", "needs driver 580"),
-        ("550.54.15", "9.0", ".[train,dali] torch<2.11", "needs driver 580"),
-        ("570.86.15", "10.0", ".[train,dali] torch<2.11", "needs driver 580"),
-        ("580.65.06", "9.0", ".[train,dali13] torch", "the newest torch"),
-        ("580.65.06", "7.0", ".[train,dali] torch<2.11", "no kernels for compute"),
-        ("535.183.01", "6.1", ".[train,dali] torch<2.8", "no kernels for compute"),
+        ("535.183.01", "8.0", ".[train,dali] torch<2.11"),
+        ("550.54.15", "9.0", ".[train,dali] torch<2.11"),
+        ("570.86.15", "10.0", ".[train,dali] torch<2.11"),
+        ("580.65.06", "9.0", ".[train,dali13] torch"),
+        ("580.65.06", "7.0", ".[train,dali] torch<2.11"),
+        ("535.183.01", "6.1", ".[train,dali] torch<2.8"),
     ],
 )
 def test_the_last_torch_that_runs_with_the_driver_is_asked_for(
-    setup, version, capability, asked, why
+    setup, version, capability, asked
 ):
     done = setup(version, capability)
 
     told, command = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
     assert f"driver {version}" in told
-    assert why in told
     assert command == f"setup: pip install -e {asked}"
 
 
@@ -123,14 +122,14 @@ def test_a_lock_comes_first_by_its_hashes_then_torch_then_nbkit_alone(setup):
         f"{alone} -e .[all]",
     ]
     told, *commands = setup("580.65.06", "9.0", "--lock").stdout.splitlines()
-    assert told.endswith("the tested torch, built for CUDA 13, and DALI for CUDA 12")
+    assert told == "setup: driver 580.65.06 runs torch dali"
     assert commands[1:] == [tested, f"{alone} -e .[train,dali] torch"]
 
 
 def test_a_driver_that_does_not_run_the_tested_torch_gets_the_last_that_it_runs(setup):
     told, _, torch, nbkit = setup("535.183.01", "8.0", "--lock").stdout.splitlines()
 
-    assert "needs driver 580" in told
+    assert "driver 535.183.01 runs torch<2.11 dali" in told
     assert torch.endswith("--constraint .ci/constraints.txt torch<2.11 torchvision")
     assert nbkit.endswith("-e .[train,dali] torch<2.11")
     other = setup("580.65.06", "9.0", "--lock", TORCH="torch==2.9.*").stdout

@@ -46,7 +46,7 @@ def test_what_a_workflow_calls_is_here():
     named = " ".join(commands())
 
     called = re.findall(r"\bmake ([\w-]+)", named)
-    assert {"test-newest", "test-lowest", "test-unsteady"} <= set(called) <= TARGETS
+    assert {"test-newest", "test-lowest"} <= set(called) <= TARGETS
     for module in re.findall(r"python -m (tests[\w.]+)", named):
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
     for program in re.findall(r"\.ci/\w+", named):
@@ -58,18 +58,7 @@ def test_changes_are_tested_with_the_lock_and_the_newest_is_watched_every_day():
     assert all("PIP_CONSTRAINT" not in command for command in commands())
     (daily,) = triggers("newest")["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* \*", daily["cron"])
-    (*_, unsteady) = steps("newest", "unsteady")
-    assert unsteady["run"].endswith("make test-unsteady")
     assert triggers("newest").keys().isdisjoint({"push", "pull_request"})
-
-
-def test_the_second_look_knows_where_main_was_before_a_push():
-    (tests,) = (it for it in steps("ci", "test") if "run" in it)
-
-    # Of a pull request it is the head before: main is what that is compared with.
-    base = "${{ github.event_name == 'push' && github.event.before || '' }}"
-    assert tests["env"] == {"NBKIT_BASE": base}
-    assert re.search(r"--preserve-env=\S*\bNBKIT_BASE\b", tests["run"])
 
 
 @pytest.mark.parametrize("job", ["newest", "issue"])
@@ -83,8 +72,7 @@ def test_what_was_installed_is_kept_and_reported_whatever_became_of_it(job):
         assert kept["with"] == {"name": "newest", "path": "build/newest/"}
     else:
         assert jobs[job]["if"] == always
-        # Whether a test is unsteady says nothing of versions.
-        assert set(jobs[job]["needs"]) == jobs.keys() - {"issue", "unsteady"}
+        assert set(jobs[job]["needs"]) == jobs.keys() - {"issue"}
         _, _, fetched, _ = steps("newest", job)
         assert fetched["with"] == {"name": "newest", "path": "build/newest/"}
         assert fetched["continue-on-error"]

@@ -1,4 +1,4 @@
-"""An attempt ends, whatever its ranks do; they are played."""
+"""An attempt ends, whatever its ranks do; they are played, and so is the clock."""
 
 from __future__ import annotations
 
@@ -9,33 +9,41 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit import reading
 from nbkit.errors import StoreError
 from nbkit.launch.supervision import attempt as attempts
 from nbkit.launch.supervision.attempt import Attempt
 from nbkit.launch.supervision.ranks import RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, write_json
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 
 
-class _StuckRanks:
-    """One rank that hangs where no signal reaches it."""
+class Ranks:
+    """Ranks that stand still where no signal reaches them, or end at a look."""
 
     lost = None
 
-    def __init__(self):
-        self.ranks = [RemoteRank(0, "n1", pid=7)]
+    def __init__(self, *beats, ends_at=None, returncode=0, on_look=lambda look: None):
+        self.ranks = [RemoteRank(rank, "n1", pid=7) for rank in range(len(beats) or 1)]
         self.kills = 0
+        self._beats = [*beats] or [Beat(0, Phase.STARTING, 0)]
+        self._ends_at, self._returncode, self._on_look = ends_at, returncode, on_look
+        self._looks = 0
 
     def start(self):
         pass
 
     def wait(self, seconds):
-        return []
+        self._looks += 1
+        self._on_look(self._looks)
+        if self._looks != self._ends_at:
+            return []
+        for rank in self.ranks:
+            rank.ended_at, rank.returncode = 1.0, self._returncode
+        return self.ranks
 
     def beats(self):
-        return [Beat(0, Phase.STARTING, 0)]
+        return self._beats
 
     def terminate(self):
         pass
@@ -44,20 +52,20 @@ class _StuckRanks:
         self.kills += 1
 
     def close(self):
-        return self.ranks
+        return [rank for rank in self.ranks if rank.ended_at is None]
 
     def print_stacks(self):
         pass
 
 
-class _Journal:
+class Journal:
     """Keeps events in memory."""
 
     attempt = 0
-    state = RunState.RUNNING
 
-    def __init__(self, error):
+    def __init__(self, error=None, state=RunState.RUNNING):
         self.error = error
+        self.state = state
         self.events = []
 
     def event(self, event, **details):
@@ -70,6 +78,25 @@ class _Journal:
         self.state = state
 
 
+@pytest.fixture
+def attempt_of(small):
+    """Return a maker of attempts."""
+
+    def make(ranks, journal, requests=(), **fields):
+        run = StoredRun(create_run_folder(small(**fields)).root)
+        asked = SimpleNamespace(look=lambda: list(requests))
+        return Attempt(run, journal, ranks, asked, lambda: None), run.paths
+
+    return make
+
+
+@pytest.fixture
+def hasty_clock(monkeypatch):
+    """Let every question for the time take a second."""
+    seconds = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
+
+
 @pytest.mark.parametrize(
     ("requests", "error", "ends"),
     [
@@ -78,108 +105,76 @@ class _Journal:
     ],
     ids=["stopped", "full disk"],
 )
-def test_a_rank_that_cannot_be_killed_does_not_keep_the_supervisor(
-    small, monkeypatch, requests, error, ends
+def test_attempt_whose_rank_cannot_be_killed(
+    attempt_of, hasty_clock, requests, error, ends
 ):
-    monkeypatch.setattr(attempts, "_STUCK_SECONDS", 0.1)
-    looks = itertools.count()
-    monkeypatch.setattr(time, "monotonic", lambda: next(looks) / 100)
-    run = StoredRun(create_run_folder(small(hang_timeout_seconds=None)).root)
-    journal, group = _Journal(error), _StuckRanks()
-    asked = SimpleNamespace(look=lambda: requests)
-    attempt = Attempt(run, journal, group, asked, lambda: None)
+    journal, ranks = Journal(error), Ranks()
+    attempt, _ = attempt_of(ranks, journal, requests, hang_timeout_seconds=None)
 
     attempt.run()
 
-    assert group.kills > 1
+    assert ranks.kills > 1
     assert journal.events[-1] == "cannot_be_killed"
     state, cause = attempt.verdict()
-    assert cause is not None
-    assert (state, cause["kind"]) == ends
+    assert (state, (cause or {})["kind"]) == ends
 
 
-class _PausedRanks(_StuckRanks):
-    """One rank that ends at the third look; before the second, time has passed."""
+@pytest.mark.parametrize(("task", "rank"), [("train", None), ("function", 1)])
+def test_attempt_that_hangs_on_gpus(attempt_of, hasty_clock, task, rank):
+    # Their first exchange hangs: no GPU has finished a step.
+    ranks = Ranks(Beat(4, Phase.COMPUTE, 9), Beat(1, Phase.COMPUTE, 8))
+    attempt, paths = attempt_of(ranks, Journal(), gpus=2, hang_timeout_seconds=60)
+    worker = {"device_type": "cuda", "task": task, "attempt": 0}
+    write_json(paths.worker, worker)
+    for number in range(2):
+        log = paths.rank(0, number).stderr
+        log.parent.mkdir(parents=True)
+        log.touch()
 
-    def __init__(self, clock):
-        super().__init__()
-        self._clock = clock
-        self._looks = 0
+    attempt.run()
 
-    def wait(self, seconds):
-        self._looks += 1
-        if self._looks == 2:
-            self._clock.now += 600.0
-        if self._looks < 3:
-            return []
-        (rank,) = self.ranks
-        rank.ended_at, rank.returncode = 1.0, 1
-        return [rank]
+    # What only a training's GPUs have finished is known.
+    assert attempt.cause is not None
+    assert (attempt.cause["kind"], attempt.cause["rank"]) == ("hang", rank)
 
 
-def test_a_supervisor_that_was_suspended_takes_no_rank_for_one_that_hangs(
-    small, monkeypatch
-):
+def test_attempt_whose_supervisor_was_suspended(attempt_of, monkeypatch):
     clock = SimpleNamespace(now=1_000.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    run = StoredRun(create_run_folder(small(hang_timeout_seconds=60)).root)
-    journal = _Journal(None)
-    asked = SimpleNamespace(look=list)
 
-    Attempt(run, journal, _PausedRanks(clock), asked, lambda: None).run()
+    def suspend(look):
+        clock.now += 600.0 * (look == 2)
+
+    journal, ranks = Journal(), Ranks(ends_at=3, returncode=1, on_look=suspend)
+    attempt, _ = attempt_of(ranks, journal, hang_timeout_seconds=60)
+    attempt.run()
 
     assert "rank_ended" in journal.events
     assert "hang" not in journal.events
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
-def test_a_file_server_that_is_silent_for_a_moment_is_asked_again_for_the_ranks(
-    small, monkeypatch, number
+@pytest.mark.parametrize("state", [RunState.STARTING, RunState.RUNNING])
+def test_attempt_whose_file_server_is_silent_for_a_moment(
+    attempt_of, monkeypatch, state, number
 ):
-    run = StoredRun(create_run_folder(small()).root)
-    journal = _Journal(None)
-    journal.state = RunState.STARTING
-    attempt = Attempt(run, journal, _StuckRanks(), SimpleNamespace(look=list), list)
     unread = StoreError("cannot be read")
     unread.errno = number
-    answers = iter([unread, {"attempt": 0}])
+    answers = itertools.chain([unread], itertools.repeat({"attempt": 0}))
 
     def read(path):
         if isinstance(answer := next(answers), StoreError):
             raise answer
-        return answer
+        return {**answer, "completed": True}
 
     monkeypatch.setattr(attempts, "read_json", read)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    ranks = Ranks(Beat(9, Phase.DONE, 9), ends_at=3)
+    attempt, _ = attempt_of(ranks, Journal(state=state))
 
-    attempt._note_progress()
+    attempt.run()
 
-    assert (journal.error is None) is (number == errno.EIO)
-    if journal.error is None:
-        attempt._note_progress()
-        assert journal.state is RunState.RUNNING
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
-def test_a_file_server_that_is_silent_at_the_end_of_a_run_is_asked_again(
-    small, monkeypatch, number
-):
-    run = StoredRun(create_run_folder(small()).root)
-    journal, ended = _Journal(None), _StuckRanks()
-    ended.ranks = []
-    attempt = Attempt(run, journal, ended, SimpleNamespace(look=list), list)
-    unread = StoreError("cannot be read")
-    unread.errno = number
-    answers = iter([unread, {"attempt": 0, "completed": True}])
-
-    def read(path):
-        if isinstance(answer := next(answers), StoreError):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(attempts, "read_json", read)
-    monkeypatch.setattr(reading, "_PAUSE_SECONDS", 0.0)
-
-    state, cause = attempt.verdict()
-
-    assert (state is RunState.FINISHED) is (number == errno.EIO)
-    assert (cause is None) is (number == errno.EIO)
+    ended, cause = attempt.verdict()
+    is_finished = number == errno.EIO
+    assert ended is (RunState.FINISHED if is_finished else RunState.FAILED)
+    assert is_finished or (cause or {})["kind"] == "store"

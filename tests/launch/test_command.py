@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.launch.code.command import RankPlan, rank_environment, torchrun_line
+from nbkit.launch.code.command import (
+    RankPlan,
+    rank_environment,
+    supervisor_argv,
+    torchrun_line,
+    worker_argv,
+)
 from nbkit.store.paths import RunPaths
 
 PATHS = RunPaths(Path("/store/runs/a b'; echo foo"))
@@ -26,9 +32,10 @@ PLAN = RankPlan(
     heartbeat_fd=9,
     lease_fds=[],
 )
+ON_CPUS = dataclasses.replace(PLAN, devices=(), device_type="cpu")
 
 
-def test_a_rank_gets_torchruns_contract(small):
+def test_rank_environment_has_torchruns_contract(small):
     environment = rank_environment(small(gpus=2), PATHS, PLAN, 1, {"PATH": "/bin"})
 
     expected = {
@@ -50,75 +57,47 @@ def test_a_rank_gets_torchruns_contract(small):
         "PATH": "/bin",
     }
     assert expected.items() <= environment.items()
+    # Rank 0 alone inherits the rendezvous socket.
     assert "NBKIT_LISTEN_FD" not in environment
 
 
-def test_only_rank_0_inherits_the_rendezvous_socket(small):
-    assert rank_environment(small(gpus=2), PATHS, PLAN, 0, {})["NBKIT_LISTEN_FD"] == "7"
-
-
-def test_what_the_user_set_for_openmp_is_kept(small):
-    environment = rank_environment(
-        small(gpus=2), PATHS, PLAN, 0, {"OMP_NUM_THREADS": "11"}
-    )
-
-    assert environment["OMP_NUM_THREADS"] == "11"
+@pytest.mark.parametrize(
+    ("plan", "inherited", "name", "value"),
+    [
+        (PLAN, {}, "NBKIT_LISTEN_FD", "7"),
+        (PLAN, {"OMP_NUM_THREADS": "11"}, "OMP_NUM_THREADS", "11"),
+        # A run on CPUs sees no GPU.
+        (ON_CPUS, {"CUDA_VISIBLE_DEVICES": "0,1"}, "CUDA_VISIBLE_DEVICES", ""),
+    ],
+)
+def test_rank_environment_of_rank_0(small, plan, inherited, name, value):
+    assert rank_environment(small(gpus=2), PATHS, plan, 0, inherited)[name] == value
 
 
 @pytest.mark.parametrize("name", ["plain", "with blank", "a'; echo foo", "ü$HOME"])
-def test_the_torchrun_line_survives_any_folder_name(small, name):
-    root = Path("/store") / name
+@pytest.mark.parametrize("plan", [PLAN, ON_CPUS], ids=["cuda", "cpu"])
+def test_torchrun_line(small, name, plan, monkeypatch):
+    for variable in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(variable, raising=False)
+    config, root = small(gpus=2), Path("/store") / name
 
-    words = shlex.split(
-        torchrun_line(small(gpus=2), root, ["GPU-a", "GPU-b"], "cuda", 3)
-    )
+    line = torchrun_line(config, root, plan.devices, plan.device_type, 3)
 
-    copy = f"{root}-torchrun"
+    words, copy = shlex.split(line), f"{root}-torchrun"
+    begin = words.index("torchrun")
     assert words[:2] == ["mkdir", copy]
     assert words[3:6] == ["cp", f"{root}/config.json", copy]
-    assert words[7:10] == [
-        "OMP_NUM_THREADS=3",
-        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
-        "torchrun",
-    ]
-    assert words[10:12] == ["--standalone", "--nproc-per-node=2"]
+    # The variables of the ranks.
+    theirs = dict(word.split("=") for word in words[7:begin])
+    ours = rank_environment(config, PATHS, plan, 0, {})
+    assert theirs == {name: ours[name] for name in theirs}
+    assert theirs["OMP_NUM_THREADS"] == "3"
+    assert ("GOMP_SPINCOUNT" in theirs) is (plan is ON_CPUS)
+    assert words[begin + 1 : begin + 3] == ["--standalone", "--nproc-per-node=2"]
     assert words[-1] == copy
 
 
-@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
-def test_the_torchrun_line_has_the_threads_of_the_ranks(
-    small, device_type, monkeypatch
-):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    config, devices = small(gpus=2), [] if device_type == "cpu" else ["GPU-a", "GPU-b"]
-    plan = dataclasses.replace(PLAN, device_type=device_type, devices=devices)
+def test_commands_use_this_interpreter():
+    argv = supervisor_argv(PATHS.root, 9)
 
-    line = torchrun_line(config, PATHS.root, devices, device_type, PLAN.cpus_per_rank)
-
-    words = shlex.split(line)
-    theirs = dict(word.split("=") for word in words[7 : words.index("torchrun")])
-    ours = rank_environment(config, PATHS, plan, 0, {})
-    assert theirs == {name: ours[name] for name in theirs}
-    assert theirs["OMP_NUM_THREADS"] == str(PLAN.cpus_per_rank)
-    assert ("GOMP_SPINCOUNT" in theirs) is (device_type == "cpu")
-
-
-def test_a_run_on_cpus_sees_no_gpu(small):
-    plan = dataclasses.replace(PLAN, devices=(), device_type="cpu")
-    seen = {"CUDA_VISIBLE_DEVICES": "0,1"}
-
-    assert (
-        rank_environment(small(gpus=2), PATHS, plan, 0, seen)["CUDA_VISIBLE_DEVICES"]
-        == ""
-    )
-
-
-def test_commands_use_this_interpreter(small):
-    from nbkit.launch.code.command import supervisor_argv, worker_argv
-
-    assert (
-        supervisor_argv(PATHS.root, 9)[0]
-        == worker_argv(PATHS.root)[0]
-        == sys.executable
-    )
+    assert argv[0] == worker_argv(PATHS.root)[0] == sys.executable

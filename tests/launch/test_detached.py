@@ -18,6 +18,7 @@ import nbkit
 from nbkit.launch.supervision.leftovers import processes_of_run, sweep
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.processes import JOB_VARIABLE, ProcessIdentity, run_markers
+from nbkit.store.record import RunState
 from tests.hostile.written import write_run
 from tests.launch.test_functions import launch
 from tests.waiting import patient, wait_until
@@ -26,10 +27,13 @@ SLEEP = ["sleep", "600"]
 
 
 def leave_processes(folder: str, how: str) -> None:
-    """Leave one process in this session, one in its own, one that has forked twice."""
+    """Leave two processes in this session, and three in their own."""
     subprocess.Popen(SLEEP)
+    subprocess.Popen(SLEEP, env={})
     own = subprocess.Popen(SLEEP, start_new_session=True)
     Path(folder, "own").write_text(str(own.pid))
+    bare = subprocess.Popen(SLEEP, start_new_session=True, env={})
+    Path(folder, "bare").write_text(str(bare.pid))
     twice = "import os, sys; os.fork() and os._exit(0); os.setsid(); "
     twice += "os.fork() and os._exit(0); open(sys.argv[1], 'w').write(f'{os.getpid()}')"
     twice += "; os.execvp('sleep', ['sleep', '600'])"
@@ -48,11 +52,12 @@ def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting)
     run = launch(leave_processes, args=(str(tmp_path), how))
     if how == "stopped":
         wait_until(lambda: run.metrics("log"), "a first line")
-        run.stop()
+        run.stop(grace_seconds=600)
+        assert "immediately" in run.cause["message"]
     run.wait(patient(60), raise_on_failure=False)
 
     assert run.state == how
-    pids = [int((tmp_path / name).read_text()) for name in ("own", "twice")]
+    pids = [int((tmp_path / name).read_text()) for name in ("own", "bare", "twice")]
     alive = [pid for pid in pids if psutil.pid_exists(pid)]
     told = [
         {one["pid"] for one in event["processes"]}
@@ -68,7 +73,7 @@ def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting)
         return
     try:
         assert alive == pids
-        assert len(told[0]) == 1
+        assert len(told[0]) == 2
         # Nor does what comes later end them.
         run.stop()
         assert sweep(run.run_id) == []
@@ -76,7 +81,25 @@ def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting)
     finally:
         for pid in alive:
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the end of both")
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the end of all")
+
+
+def launch_another_and_fail(nested):
+    run = nbkit.launch(signal.pause, device="cpu", oversubscribe=True)
+    nested.write_text(run.run_id)
+    raise ValueError
+
+
+def test_launched_run_outlives_a_failed_one(tmp_path):
+    run = launch(launch_another_and_fail, args=(tmp_path / "nested",))
+    run.wait(patient(60), raise_on_failure=False)
+
+    nested = nbkit.attach((tmp_path / "nested").read_text())
+    try:
+        assert run.state is RunState.FAILED
+        wait_until(lambda: nested.state is RunState.RUNNING, "the nested run", 60)
+    finally:
+        nested.stop()
 
 
 @pytest.fixture

@@ -5,20 +5,12 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from nbkit.errors import DeviceError
-from nbkit.launch.devices.choice import (
-    Candidate,
-    _choose,
-    request_devices,
-    visible_candidates,
-)
+from nbkit.errors import DeviceError, NvmlUnavailableError
+from nbkit.launch.devices.choice import Candidate, request_devices, visible_candidates
 from nbkit.telemetry.sample import GpuDevice
-from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
-
-_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu, FakeMig
 
 GPUS = [GpuDevice(index=n, uuid=f"GPU-{n}{n}{n}{n}-x", name="H200") for n in range(4)]
-WHOLE = visible_candidates(GPUS, {}, None)
 DIVIDED = [
     GpuDevice(0, "GPU-0000-x", "A100", mig_enabled=True),
     GpuDevice(1, "GPU-1111-x", "A100", mig_enabled=False),
@@ -31,36 +23,120 @@ INSTANCES = {
 }
 
 
-def names(config, gpus=WHOLE):
-    return [one.name for one in _choose(config, gpus)]
+def _lost(uuid):
+    errors = {"nvmlDeviceGetHandleByIndex": pynvml.NVML_ERROR_GPU_IS_LOST}
+    return FakeGpu(uuid, errors=errors)
 
 
-def test_any_visible_gpu_will_do_in_order(small):
-    config = small(device="cuda", oversubscribe=False)
-
-    assert names(config) == [gpu.uuid for gpu in GPUS]
-
-
-def test_particular_devices_are_taken_by_index_or_uuid(small):
-    config = small(
-        gpus=2, device="cuda", devices=(3, "GPU-1111-x"), oversubscribe=False
-    )
-
-    assert names(config) == ["GPU-3333-x", "GPU-1111-x"]
+A, B, C = (FakeGpu(f"GPU-{letter}-x") for letter in "abc")
+LOST_B = _lost("GPU-b-x")
+EMPTY_MIG = FakeGpu("GPU-m-x", migs=())
+TWO_MIGS = FakeGpu("GPU-d-x", migs=(FakeMig("MIG-aaaa"), FakeMig("MIG-bbbb")))
 
 
-def test_more_ranks_than_gpus_is_an_error_with_the_count(small):
-    config = small(device="cuda", gpus=5, oversubscribe=False)
+@pytest.fixture
+def request_on(monkeypatch, small):
+    """Return what asks for devices on a machine with some GPUs."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    with pytest.raises(DeviceError, match=r"gpus=5, but 4 visible GPUs .* use gpus=4"):
-        names(config)
+    def ask(*gpus, setting=None, device="cuda", **fields):
+        FakeDriver(gpus).install(pynvml, monkeypatch.setattr)
+        if setting is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+        return request_devices(small(device=device, oversubscribe=False, **fields))
+
+    return ask
 
 
-def test_an_unknown_device_is_named_with_what_there_is(small):
-    config = small(gpus=2, device="cuda", devices=(0, 9), oversubscribe=False)
+@pytest.mark.parametrize(
+    ("gpus", "fields", "names"),
+    [
+        ((A, B, C), {}, "abc"),
+        ((A, B, C), {"gpus": 2, "devices": (2, "GPU-b-x")}, "cb"),
+        ((A, LOST_B, C), {"gpus": 2}, "ac"),
+        ((A, LOST_B, C), {"setting": "0,1,2"}, "ac"),
+    ],
+)
+def test_request_devices(gpus, fields, names, request_on):
+    wanted = request_on(*gpus, **fields)
 
-    with pytest.raises(DeviceError, match=r"9 is not a visible GPU; visible: 0"):
-        names(config)
+    assert [name for name, _ in wanted.candidates] == [f"GPU-{n}-x" for n in names]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fields", "words"),
+    [
+        ((A, B), {"gpus": 3}, "gpus=3, but 2 visible GPUs .* use gpus=2"),
+        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
+        ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "names a GPU twice"),
+        ((A, LOST_B), {"gpus": 2}, r"1 visible .* GPU 1 cannot be read \(gpu lost"),
+        ((A, LOST_B), {"devices": (1,)}, r"1 is not .* GPU 1 cannot be read \(gpu l"),
+        ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "auto"}, "no instance: create one .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create one .* device='cpu'"),
+        ((TWO_MIGS,), {"gpus": 2}, "serve runs of one rank only"),
+        (
+            (TWO_MIGS,),
+            {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
+            "which serves a run of one rank",
+        ),
+    ],
+)
+def test_request_devices_refusals(gpus, fields, words, request_on):
+    with pytest.raises(DeviceError, match=words):
+        request_on(*gpus, **fields)
+
+
+def test_request_devices_names_each_broken_gpu_with_its_remedy(request_on):
+    with pytest.raises(DeviceError) as error:
+        request_on(A, LOST_B, EMPTY_MIG, FakeGpu("GPU-e-x", migs=(None,)), gpus=2)
+
+    message = str(error.value)
+    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in message
+    assert " and GPU 3 is in MIG mode and has no instance: create one" in message
+    assert message.count("reset the GPU") == message.count("create one") == 1
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+@pytest.mark.parametrize(
+    ("setting", "entry"),
+    [
+        ("9", "9"),
+        ("0,2", "2"),
+        ("GPU-b,GPU-zzzz", "GPU-zzzz"),
+        ("1,MIG-c", "MIG-c"),
+        ('"0"', '"0"'),
+        ("cuda:0", "cuda:0"),
+        ("0,all", "all"),
+    ],
+)
+def test_request_devices_setting_that_names_no_gpu(setting, entry, device, request_on):
+    with pytest.raises(DeviceError) as error:
+        request_on(A, B, setting=setting, device=device)
+
+    known = f"there is no GPU {entry} here, but GPUs 0 to 1 (nvidia-smi -L)"
+    assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}; correct" in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+@pytest.mark.parametrize("setting", ["cuda:0", "0,all", "GPU 0"])
+def test_request_devices_meaningless_setting_without_gpus(
+    setting, device, small, monkeypatch
+):
+    def open_nvml():
+        message = "no driver"
+        raise NvmlUnavailableError(message)
+
+    monkeypatch.setattr("nbkit.telemetry.nvml.open_nvml", open_nvml)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+
+    with pytest.raises(DeviceError, match=f"CUDA_VISIBLE_DEVICES='{setting}': .* nei"):
+        request_devices(small(device=device))
+
+
+@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "none", "void", "-1,0"])
+def test_request_devices_setting_that_hides_all(setting, request_on):
+    assert request_on(A, setting=setting, device="auto").kind == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -70,13 +146,10 @@ def test_an_unknown_device_is_named_with_what_there_is(small):
         ("2,0", [2, 0]),
         ("GPU-3333-x", [3]),
         ("GPU-11", [1]),
-        ("", []),
-        ("-1", []),
         ("1,7,2", [1]),
-        ("NoDevFiles", []),
     ],
 )
-def test_cuda_visible_devices_is_honoured_as_cuda_does(setting, indices):
+def test_visible_candidates_as_in_cuda(setting, indices):
     assert [one.index for one in visible_candidates(GPUS, {}, setting)] == indices
 
 
@@ -89,183 +162,37 @@ def test_cuda_visible_devices_is_honoured_as_cuda_does(setting, indices):
         ("1", ["GPU-1111-x"]),
     ],
 )
-def test_a_divided_gpu_offers_the_instances_that_may_be_used(setting, left):
+def test_visible_candidates_of_a_divided_gpu(setting, left):
     found = visible_candidates(DIVIDED, INSTANCES, setting)
 
     assert [one.name for one in found] == left
 
 
-def test_a_run_of_one_rank_may_take_a_mig_instance(small):
-    config = small(device="cuda", gpus=1, devices=("MIG-bbbb",))
-
-    assert names(config, visible_candidates(DIVIDED, INSTANCES, None)) == ["MIG-bbbb"]
-
-
-@pytest.mark.parametrize("fields", [{}, {"devices": ("MIG-aaaa", "MIG-bbbb")}])
-def test_several_ranks_never_meet_over_mig_instances(small, fields):
-    config = small(gpus=2, device="cuda", oversubscribe=False, **fields)
-
-    with pytest.raises(DeviceError, match="of one rank"):
-        names(config, visible_candidates(DIVIDED, INSTANCES, None))
-
-
-def test_cpus_are_shared_between_ranks_and_all_that_are_used_are_wanted(
-    small, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("threads", "count", "cpus_per_rank"),
+    [(None, 8, 4), ("1", 2, 1), ("3", 6, 3), ("64", 9, 64)],
+)
+def test_request_devices_cpus(threads, count, cpus_per_rank, small, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
     monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 9.5)
 
     wanted = request_devices(small(gpus=2, device="cpu"))
 
-    assert (wanted.kind, wanted.device_type, wanted.count) == ("cpu", "cpu", 8)
-    assert wanted.cpus_per_rank == 4
+    assert (wanted.device_type, wanted.count) == ("cpu", count)
+    assert wanted.cpus_per_rank == cpus_per_rank
     assert all(name.startswith("cpu-") for name, _ in wanted.candidates)
 
 
-@pytest.mark.parametrize(("threads", "count"), [("1", 2), ("3", 6), ("64", 9)])
-def test_ranks_that_are_told_how_many_threads_to_use_want_as_many_cpus(
-    threads, count, small, monkeypatch
-):
-    monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 9.5)
-
-    assert request_devices(small(gpus=2, device="cpu")).count == count
-
-
-def test_a_gpu_that_is_named_twice_is_an_error(small):
-    config = small(
-        gpus=2, device="cuda", devices=(1, "GPU-1111-x"), oversubscribe=False
-    )
-
-    with pytest.raises(DeviceError, match="names a GPU twice"):
-        names(config)
-
-
-def test_replayed_gpus_need_a_replay(small, monkeypatch):
+def test_request_devices_replayed(small, monkeypatch):
     monkeypatch.delenv("NBKIT_GPU_SOURCE", raising=False)
-
+    config = small(gpus=2, device="replay", devices=(5, 1))
     with pytest.raises(DeviceError, match="NBKIT_GPU_SOURCE names no trace"):
-        request_devices(small(device="replay"))
-
-
-def test_a_run_on_replayed_gpus_computes_on_cpus(small, monkeypatch):
+        request_devices(config)
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
 
-    wanted = request_devices(small(gpus=2, device="replay", devices=(5, 1)))
+    wanted = request_devices(config)
 
     assert (wanted.kind, wanted.device_type) == ("replay", "cpu")
     assert [label for _, label in wanted.candidates] == ["GPU 5", "GPU 1"]
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """Return a maker of drivers behind NVML, and of CUDA_VISIBLE_DEVICES."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def make(*gpus, setting=None):
-        FakeDriver(gpus).install(pynvml, monkeypatch.setattr)
-        if setting is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
-
-    return make
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-@pytest.mark.parametrize(
-    ("setting", "entry"),
-    [
-        ("9", "9"),
-        ("0,2", "2"),
-        ("GPU-b,GPU-zzzz", "GPU-zzzz"),
-        ("1,MIG-c", "MIG-c"),
-        *((words, words) for words in ('"0"', "all", "cuda:0", "[0]", "0;1", "0 1")),
-        *((words, words) for words in ("gpu-a", "None", "-2", "true", "GPU 0")),
-        ("0,all", "all"),
-    ],
-)
-def test_a_setting_that_names_no_gpu_of_this_machine_is_an_error(
-    setting, entry, device, machine, small
-):
-    machine(FakeGpu("GPU-a-x"), FakeGpu("GPU-b-x"), setting=setting)
-
-    with pytest.raises(DeviceError) as error:
-        request_devices(small(device=device, gpus=1))
-
-    assert f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {entry} here" in str(
-        error.value
-    )
-    assert "but GPUs 0 to 1 (nvidia-smi -L); correct or unset it" in str(error.value)
-
-
-@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "none", "void", "-1,0"])
-def test_a_setting_that_hides_all_gpus_leaves_the_cpus(setting, machine, small):
-    machine(FakeGpu("GPU-a-x"), setting=setting)
-
-    assert request_devices(small(device="auto", gpus=1)).kind == "cpu"
-
-
-def _lost(uuid):
-    return FakeGpu(uuid, errors={"nvmlDeviceGetHandleByIndex": _LOST})
-
-
-def test_a_gpu_that_is_lost_is_named_where_one_is_missing(machine, small):
-    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), FakeGpu("GPU-c-x"))
-
-    wanted = request_devices(small(device="cuda", gpus=2, oversubscribe=False))
-    assert [name for name, _ in wanted.candidates] == ["GPU-a-x", "GPU-c-x"]
-    with pytest.raises(DeviceError, match=r"2 visible .* GPU 1 cannot be read \(gpu l"):
-        request_devices(small(device="cuda", gpus=3, oversubscribe=False))
-    with pytest.raises(DeviceError, match=r"1 is not .* GPU 1 cannot be read \(gpu l"):
-        request_devices(small(device="cuda", gpus=1, devices=(1,)))
-
-
-def test_a_machine_whose_gpus_are_all_lost_does_not_compute_on_cpus(machine, small):
-    machine(_lost("GPU-a-x"))
-
-    with pytest.raises(DeviceError, match=r"GPU 0 cannot be read .* device='cpu'"):
-        request_devices(small(device="auto", gpus=1))
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_a_gpu_in_mig_mode_without_an_instance_does_not_compute_on_cpus(
-    device, machine, small
-):
-    machine(FakeGpu("GPU-a-x", migs=()))
-
-    with pytest.raises(DeviceError) as error:
-        request_devices(small(device=device, gpus=1))
-
-    assert str(error.value) == (
-        f"device={device!r}, but there is no GPU to use: GPU 0 is in MIG mode and has "
-        "no instance: create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig "
-        "0), or set device='cpu'."
-    )
-
-
-def test_gpus_that_cannot_be_used_are_named_with_the_remedy_of_each(machine, small):
-    empty = FakeGpu("GPU-c-x", migs=(None,)), FakeGpu("GPU-d-x", migs=())
-    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), *empty)
-
-    assert len(request_devices(small(device="cuda", gpus=1)).candidates) == 1
-    with pytest.raises(DeviceError) as error:
-        request_devices(small(device="cuda", gpus=2, oversubscribe=False))
-    told = str(error.value)
-    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in told
-    assert "; GPU 2 is in MIG mode and has no instance" in told
-    assert " and GPU 3 is in MIG mode and has no instance: create one" in told
-    assert told.count("reset the GPU") == told.count("create one") == 1
-
-
-def test_a_setting_that_hides_a_gpu_in_mig_mode_says_nothing_of_it(machine, small):
-    machine(FakeGpu("GPU-a-x", migs=()), FakeGpu("GPU-b-x"), setting="1")
-
-    with pytest.raises(DeviceError) as error:
-        request_devices(small(device="cuda", gpus=2, oversubscribe=False))
-    assert "MIG" not in str(error.value)
-
-
-def test_a_setting_goes_on_behind_a_gpu_that_is_lost(machine, small):
-    machine(FakeGpu("GPU-a-x"), _lost("GPU-b-x"), FakeGpu("GPU-c-x"), setting="0,1,2")
-
-    wanted = request_devices(small(device="cuda", gpus=1))
-    assert [name for name, _ in wanted.candidates] == ["GPU-a-x", "GPU-c-x"]

@@ -20,29 +20,23 @@ from tests.launch import faults
 from tests.waiting import hang_limit, patient, wait_until
 
 
-def test_a_rank_that_raises_is_named_with_its_traceback(small):
-    outcome = faults.rank_raises(small)
+@pytest.mark.parametrize(
+    ("fault", "signal", "steps"),
+    [
+        (faults.rank_raises, None, 2),
+        (faults.rank_is_killed, "SIGKILL", 3),
+        (faults.rank_crashes, "SIGSEGV", 1),
+    ],
+)
+def test_run_whose_rank_fails(fault, signal, steps, small):
+    outcome = fault(small)
 
     assert outcome.state is RunState.FAILED
-    assert outcome.cause["rank"] == 1
-    assert outcome.cause["message"] == "ValueError: the bad rank raises"
-    assert "_raise" in outcome.cause["traceback"]
-    assert [line["step"] for line in outcome.metrics] == [1, 2]
-
-
-def test_a_killed_rank_is_named_with_its_signal(small):
-    outcome = faults.rank_is_killed(small)
-
-    assert outcome.state is RunState.FAILED
-    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, "SIGKILL")
-    assert len(outcome.metrics) >= 3
-
-
-def test_a_crashed_rank_is_named_with_its_signal(small):
-    outcome = faults.rank_crashes(small)
-
-    assert outcome.state is RunState.FAILED
-    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, "SIGSEGV")
+    assert (outcome.cause["rank"], outcome.cause["signal"]) == (1, signal)
+    assert len(outcome.metrics) >= steps
+    if signal is None:
+        assert outcome.cause["message"] == "ValueError: the bad rank raises"
+        assert "_raise" in outcome.cause["traceback"]
 
 
 def test_a_hung_rank_is_told_from_those_that_wait_for_it(small):
@@ -106,14 +100,6 @@ def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):
 
     assert outcome.state is RunState.LOST
     assert outcome.cause["kind"] == "lost"
-    assert len(outcome.metrics) >= 3
-
-
-def test_ranks_that_ignore_sigterm_are_stopped_by_force(small):
-    outcome = faults.ranks_ignore_sigterm(small)
-
-    assert outcome.state is RunState.STOPPED
-    assert outcome.cause["forced"] is True
     assert len(outcome.metrics) >= 3
 
 

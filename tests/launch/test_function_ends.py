@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
 import nbkit
-from nbkit.launch.supervision.leftovers import processes_of_run
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 from tests.launch.test_functions import launch
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
@@ -41,23 +41,6 @@ def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
     assert run.state is RunState.STOPPED
     steps = [line["step"] for line in run.metrics("log")]
     assert steps == list(range(len(steps)))
-
-
-def loop_for_ever():
-    while True:
-        nbkit.log({"alive": 1})
-
-
-def test_a_function_that_never_asks_is_stopped_at_once():
-    run = launch(loop_for_ever, stop_grace_seconds=600)
-    wait_until(lambda: run.metrics("log"), "a first line")
-
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert "immediately" in run.cause["message"]
-    assert not processes_of_run(run.paths)
 
 
 def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypatch):
@@ -129,17 +112,6 @@ def test_a_rank_that_leaves_in_the_middle_is_named():
     assert run.state is RunState.FAILED
     assert run.cause["rank"] == 1
     assert "ended with exit code 0 before the end" in run.cause["message"]
-
-
-def test_a_function_may_leave_by_sys_exit_and_an_executor_open():
-    def train():
-        from concurrent.futures import ThreadPoolExecutor
-
-        nbkit.pool = ThreadPoolExecutor(1)
-        nbkit.pool.submit(print).result()
-        sys.exit()
-
-    assert launch(train).wait().returns == [None]
 
 
 CLASS_CELL = """
@@ -241,3 +213,26 @@ def test_draws_in_loading_processes_go_on_bit_equal_after_a_failure():
     assert len(drawn) == 12
     values = [value for line in drawn for value in line[1:]]
     assert len(set(values)) > 80  # no epoch and no process draws what another drew
+
+
+def raises_on_rank_0():
+    if nbkit.context().rank == 0:
+        raise ValueError
+
+
+def test_failed_rank_ends_one_that_still_connects(tmp_path):
+    run = launch(raises_on_rank_0, gpus=2)
+    rank_1 = run.paths.rank(0, 1).process
+    late = wait_until(lambda: read_json(rank_1), "rank 1", 60)["pid"]
+    os.kill(late, signal.SIGSTOP)
+    ends = [event for event in run.events if event["event"] == "rank_ended"]
+    assert ends == []
+    try:
+        wait_until(lambda: run.paths.rank(0, 0).error.exists(), "the failure", 60)
+    finally:
+        os.kill(late, signal.SIGCONT)
+    run.wait(raise_on_failure=False)
+
+    assert (run.cause["rank"], run.cause["kind"]) == (0, "exception")
+    (attempt,) = run.record["attempts"]
+    assert attempt["ranks"][1]["signal"] == "SIGTERM"

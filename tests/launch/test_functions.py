@@ -15,7 +15,6 @@ import sys
 import types
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -167,8 +166,10 @@ def script(tmp_path):
     return path
 
 
-def test_a_script_runs_on_every_rank_with_its_arguments(script, whole_torch):
-    run = launch(script, args=["--rate", 0.5], gpus=2).wait()
+def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
+    run = launch(script, args=["--rate", 0.5], gpus=2)
+    script.write_text("raise SystemExit(7)\n")
+    run.wait()
 
     assert run.logs(1, "stdout") == "neighbour of rank 1: 0.5\n"
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
@@ -177,81 +178,52 @@ def test_a_script_runs_on_every_rank_with_its_arguments(script, whole_torch):
     with pytest.raises(RunError, match="only a function returns"):
         _ = run.returns
 
-
-def test_a_script_runs_as_it_was_at_the_launch(script):
-    run = launch(script, args=["--rate", 0.5])
-    script.write_text("raise SystemExit(7)\n")
-
-    run.wait()
-
-    assert run.logs(0, "stdout") == "neighbour of rank 0: 0.5\n"
-
-
-def test_a_script_that_is_no_python_is_refused(script):
-    script.write_text("def train(:\n")
-
-    with pytest.raises(ConfigError, match="is not valid Python"):
-        launch(script)
+    # torchrun does the same.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    line = ["bash", "-c", run.record["launch"]["torchrun"]]
+    subprocess.run(line, env={**os.environ, "PATH": path}, check=True)
+    copy = nbkit.attach(f"{run.run_id}-torchrun")
+    assert copy.state is RunState.FINISHED
+    assert copy.metrics("log")[0]["values"] == {"rate": 0.5}
 
 
-NOTHING = {
-    "train.ipynb": ('{"cells": []}', "is a notebook; run it with `papermill train"),
-    "conf.yaml": ("lr: 0.1\nname: resnet\n", "has no statement that does something"),
-    "conf.json": (
-        '{"a": [1, -2.5], "b": null}',
-        "has no statement that does something",
-    ),
-    "empty.py": ('"""Later."""\n', "has no statement that does something"),
-    "only.py": (
-        "import torch\nLR = 0.1\ndef train(x=1): print(x)\n"
-        "class Net(torch.nn.Module):\n    @property\n    def a(self): return f()\n",
-        "only defines train, Net and calls nothing; call one, or pass a function",
-    ),
-}
-SOMETHING = [
-    "import pkg.train",
-    "def f(): pass\nif __name__ == '__main__': f()",
-    "import hydra\n@hydra.main()\ndef f(): pass",
-    "import pkg\nclass A:\n    x = pkg.run()",
-    "import os\nos.environ['A'] = '1'",
-]
-
-
-@pytest.mark.parametrize("name", NOTHING)
-def test_a_file_that_would_do_nothing_is_refused(tmp_path, name):
-    text, words = NOTHING[name]
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("train.ipynb", "{}", r"is a notebook; run it with `papermill /\S+ out.ipynb`"),
+        ("a b.IPYNB", "{}", "run it with `papermill '/.*/a b.IPYNB' out.ipynb`"),
+        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script; pass the Python"),
+        ("conf.json", '{"a": [1, -2.5]}', "is not a Python script"),
+        ("train.sh", "python train.py --lr 0.1\n", "is not a Python script"),
+        ("bad.py", "def train(:\n", "is not valid Python"),
+        (
+            "only.py",
+            "import torch\nLR = 0.1\ndef train(x=1): print(x)\n"
+            "class Net(torch.nn.Module):\n    @property\n    def a(self): return f()\n",
+            "only defines train, Net and calls nothing; call one, or pass a function",
+        ),
+    ],
+)
+def test_script_entry_file_that_cannot_be_run(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ConfigError, match=words):
         launch(tmp_path / name)
 
 
-@pytest.mark.parametrize("text", SOMETHING)
-def test_a_file_that_may_do_something_is_a_script(tmp_path, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pkg.train",
+        "def f(): pass\nif __name__ == '__main__': f()",
+        "import hydra\n@hydra.main()\ndef f(): pass",
+        "import os\nos.environ['A'] = '1'",
+    ],
+)
+def test_script_entry_without_suffix(tmp_path, text):
     (tmp_path / "train").write_text(text)
 
     assert entry.script_entry(tmp_path / "train", []).task == "script"
-
-
-def test_a_script_that_exits_with_an_error_has_failed(script):
-    run = launch(str(script), args=["--rate", 2]).wait(raise_on_failure=False)
-
-    assert run.state is RunState.FAILED
-    assert "exit code 3" in run.cause["message"]
-
-
-def test_torchrun_does_the_same(script):
-    run = launch(script, args=["--rate", 0.25]).wait()
-    bin_folder = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-
-    subprocess.run(
-        ["bash", "-c", run.record["launch"]["torchrun"]], env=environment, check=True
-    )
-
-    copy = nbkit.attach(f"{run.run_id}-torchrun")
-    assert copy.state is RunState.FINISHED
-    assert copy.metrics("log")[0]["values"] == {"rate": 0.25}
 
 
 def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
@@ -375,25 +347,18 @@ def steps():
         (boom, {"environment": {"A": 1}}, "is not text"),
         (boom, {"environment": {"RANK": "1"}}, "set by the run itself"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
-        (boom, {"environment": {"A": "x" * 131_072}}, "takes 131,075 bytes, and Linux"),
         (boom, {"environment": {"A=B": "x"}}, "cannot be a variable"),
         (boom, {"environment": ["A=B"]}, "is of type list; pass a dict"),
-        (
-            boom,
-            {"environment": {f"A{number}": "x" * 100_000 for number in range(30)}},
-            "the variables take 3,",
-        ),
         (boom, {"environment": {"A": "x\0"}}, "cannot be a variable"),
         (wait, {}, r"wait\(\) is a coroutine function"),
         (steps, {}, r"steps\(\) is a generator function"),
-        (boom, {"args": 5}, r"args=5 is of type int; pass args=\(5,\)"),
-        (boom, {"args": {1: 2}}, r"is of type dict; pass kwargs=\{1: 2\}, or args=\("),
-        (boom, {"args": {5}}, r"is of type set; pass args=tuple\(\.\.\.\)"),
-        (boom, {"args": "ab"}, r"is a string; pass args=\('ab',\)"),
+        (boom, {"args": 5}, "args=5 is of type int; pass a tuple or list"),
+        (boom, {"args": {1: 2}}, "is of type dict; pass a tuple .* as kwargs"),
+        (boom, {"args": "ab"}, "is of type str; pass a tuple or list"),
         (boom, {"args": (5,)}, r"boom\(\) does not take args=\(5,\)"),
         (boom, {"kwargs": {"a": 1}}, "unexpected keyword argument 'a'"),
         (boom, {"kwargs": 5}, "kwargs=5 is of type int; pass a dict"),
-        (__file__, {"args": "--lr 0.1"}, r"pass args=\['--lr', '0.1'\]"),
+        (__file__, {"args": "--lr 0.1"}, "is of type str; pass a tuple or list"),
     ],
 )
 def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):
@@ -468,17 +433,6 @@ def test_a_decorator_may_give_a_function_arguments_of_its_own():
     assert entry.function_entry(train, (0.1,)).pickled is not None
 
 
-def test_a_module_that_makes_its_attributes_is_not_asked(monkeypatch):
-    class Lazy(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            message = f"{name}: not on this machine"
-            raise ImportError(message)
-
-    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
-
-    assert entry.function_entry(boom).sources is not None
-
-
 def test_outside_of_a_run_there_is_no_context():
     with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
         nbkit.context()
@@ -512,14 +466,3 @@ def test_ranks_get_the_environment_that_was_asked_for_and_rings_where_it_is_sile
     assert described["name"] == "<lambda>"
     recorded = run.record["environment"]["variables"]
     assert [recorded[name] for name in names[1:]] == ["Tree", "0", ":4096:8"]
-
-
-def test_what_was_registered_at_the_interpreters_end_is_done(tmp_path):
-    def work(path):
-        import atexit
-
-        atexit.register(path.write_text, "done")
-
-    launch(work, args=(tmp_path / "said",)).wait()
-
-    assert (tmp_path / "said").read_text() == "done"

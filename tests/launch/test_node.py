@@ -1,8 +1,7 @@
-"""The agent of a node, with a supervisor that is played over its pipes."""
+"""What becomes of a node's task: its torchrun, or a refusal that says why."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,117 +10,87 @@ from pathlib import Path
 import pytest
 
 from nbkit.datasets.cache import cache_path
-from nbkit.launch.slurm.messages import line, parse
-from nbkit.launch.slurm.node import _data_folders
-from nbkit.launch.supervision.leftovers import processes_of_run
+from nbkit.errors import DeviceError, LaunchError
+from nbkit.launch.slurm.node import data_folders, node_command
+from nbkit.store.paths import RunPaths
 from nbkit.store.record import write_json
 from nbkit.store.stored_runs import create_run_folder
-from tests.waiting import wait_until
-
-
-class _Node:
-    """An agent, and what a supervisor hears of it."""
-
-    def __init__(self, paths):
-        self.paths = paths
-        here = {"SLURMD_NODENAME": "n1", "SLURM_NODEID": "0", "SLURM_CPUS_ON_NODE": "2"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "nbkit.launch.slurm.node", str(paths.root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **here},
-        )
-        self.ready = self.hear("ready")
-
-    def hear(self, kind):
-        """Return the next message of a kind; None if there is none."""
-        messages = map(parse, self.process.stdout)
-        return next((one for one in messages if one and one["kind"] == kind), None)
-
-    def start_ranks(self):
-        place = {"address": "127.0.0.1", "port": self.ready["port"]}
-        self.process.stdin.write(line("start", attempt=0, **place))
-        self.process.stdin.flush()
-
-    def end(self):
-        """End its input; return its last word."""
-        self.process.stdin.close()
-        gone = self.hear("gone")
-        assert self.process.wait() == 0
-        return gone
+from nbkit.telemetry.software import software
 
 
 @pytest.fixture
-def begin(small, tmp_path):
-    """Return what starts an agent for a run of one rank."""
-    begun = []
+def make(small, tmp_path, monkeypatch):
+    """Return what makes a run of two ranks on each node; this is the second one."""
+    variables = {
+        "SLURM_NODEID": "1",
+        "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+        "SLURM_CPUS_ON_NODE": "2",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    def beginning(**slurm):
-        paths = create_run_folder(small(engine="slurm", gpus=1, slurm=slurm))
+    def making(wanted=None, **slurm):
+        paths = create_run_folder(small(engine="slurm", gpus=2, nnodes=2, slurm=slurm))
         here = {"device_type": "cpu", "cpus_per_rank": None, "cwd": str(tmp_path)}
-        write_json(paths.submission, here)
-        begun.append(_Node(paths))
-        return begun[-1]
+        write_json(paths.submission, {**here, "software": wanted or software()})
+        return paths
 
-    yield beginning
-    for node in begun:
-        node.process.kill()
-        with node.process:
-            pass
+    return making
 
 
-def test_an_agent_whose_input_ends_leaves_no_rank(begin):
-    node = begin()
-    node.start_ranks()
-    pid = node.hear("started")["pid"]
-    # Before its first instruction a process has no environment to be found by.
-    wait_until(
-        lambda: pid in {process.pid for process in processes_of_run(node.paths)},
-        "the rank is found",
+def test_a_node_becomes_its_torchrun_with_the_threads_of_its_ranks(make):
+    argv, environment = node_command(make(), 3, "4000")
+
+    expected = {"--nnodes=2", "--nproc-per-node=2", "--node-rank=1"}
+    expected |= {"--master-addr=10.0.0.1", "--master-port=4000", "--logs-specs=nbkit"}
+    assert expected < set(argv)
+    assert argv[-4:-1] == ["-P", "-m", "nbkit.worker"]
+    assert environment["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_node_of_a_run_with_an_image_is_in_it(make, monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport signal\n"
+        "print(*signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
     )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
 
-    assert node.end()["stuck"] == []
-    assert processes_of_run(node.paths) == []
+    paths = make(container="/image.sif")
+    argv, environment = node_command(paths, 3, "4000")
 
-
-def test_an_interrupt_is_told_and_ends_no_agent(begin):
-    node = begin()
-
-    node.process.send_signal(signal.SIGINT)
-
-    assert node.hear("sigterm") is not None
-    assert node.end() is not None
-
-
-def test_a_rank_that_a_signal_without_a_name_ends_is_told(begin):
-    node = begin()
-    node.start_ranks()
-    os.kill(node.hear("started")["pid"], 40)
-
-    ended = node.hear("ended")
-
-    assert (ended["signal"], ended["killed_by_us"]) == ("40", False)
-    assert node.end() is not None
+    image = argv.index("/image.sif")
+    assert argv[:2] == ["apptainer", "exec"]
+    assert argv[image + 1 : image + 4] == ["python", "-P", "-m"]
+    assert argv[argv.index("--no-python") + 1] == "python"
+    assert environment["APPTAINERENV_SLURM_NODEID"] == "1"
+    task = [sys.executable, "-m", "nbkit.launch.slurm.node", str(paths.root), "3", "4"]
+    told = subprocess.run(task, stdout=subprocess.PIPE, text=True, check=True).stdout
+    # SIGTERM waits for the watch of the node.
+    assert int(told) == signal.SIGTERM
 
 
-def test_a_node_that_cannot_start_its_ranks_says_why_and_ends(begin, monkeypatch):
+def test_a_node_that_cannot_take_part_says_why(make, monkeypatch, tmp_path):
+    with pytest.raises(DeviceError, match="store must be on a file system that all"):
+        node_command(RunPaths(tmp_path / "runs" / "absent"), 0, "1")
+    with pytest.raises(LaunchError, match=r"^it has nbkit .*, not 0\.0\.1; use"):
+        node_command(make({"nbkit": "0.0.1"}), 3, "4000")
     monkeypatch.setenv("PATH", "/nowhere")
-    node = begin(container="/image.sif")
-    node.start_ranks()
-
-    assert "neither apptainer nor singularity" in node.hear("refused")["reason"]
-    assert node.hear("gone")["stuck"] == []
-    assert node.process.wait() == 0
+    with pytest.raises(LaunchError, match="neither apptainer nor singularity"):
+        node_command(make(container="/image.sif"), 3, "4000")
 
 
 def test_a_container_gets_the_cache_of_a_built_in_data_set(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "scratch"))
     (tmp_path / "own").mkdir()
 
-    (cache,) = _data_folders("imagenette")
+    (cache,) = data_folders("imagenette")
 
     assert cache == str(cache_path("imagenette").parent)
     assert cache.startswith(str(tmp_path / "scratch"))
     assert Path(cache).is_dir()
-    assert _data_folders(str(tmp_path / "own")) == [str(tmp_path / "own")]
-    assert _data_folders("synthetic") == []
+    assert data_folders(str(tmp_path / "own")) == [str(tmp_path / "own")]
+    assert data_folders("synthetic") == []

@@ -29,6 +29,14 @@ def written(tmp_path, monkeypatch):
     return WrittenRun(tmp_path)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    played = SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr(run_progress, "time", played)
+    return clock
+
+
 def test_a_wait_for_a_run_that_has_ended_shows_nothing(written, monkeypatch):
     lines = []
 
@@ -73,13 +81,10 @@ def test_a_wait_in_a_terminal_overwrites_a_line_of_its_width(written, monkeypatc
 
 
 def test_a_log_has_a_line_for_each_state_and_minute_and_none_of_a_short_wait(
-    written, monkeypatch
+    written, monkeypatch, clock
 ):
-    log, clock = io.StringIO(), SimpleNamespace(now=0.0)
+    log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
-    monkeypatch.setattr(
-        run_progress, "time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
     show, short = run_progress.shown(), run_progress.shown()
     assert show is not None
     assert short is not None
@@ -100,32 +105,28 @@ def test_a_log_has_a_line_for_each_state_and_minute_and_none_of_a_short_wait(
     ]
 
 
-def test_a_wait_in_a_log_goes_on_where_nobody_reads_it(written, monkeypatch):
-    closed = io.StringIO()
-    closed.close()
-    monkeypatch.setattr("sys.stderr", closed)
-    monkeypatch.setattr(run_progress, "_SILENT_SECONDS", 0)
-    monkeypatch.setattr(run_progress, "_line_of_terminal", lambda: None)
+class Unread(io.StringIO):
+    """Stands for a pipe whose reader has ended."""
 
-    show = run_progress.shown()
-    assert show is not None
-    show(written.run)
+    def write(self, text):
+        raise BrokenPipeError
 
 
-def test_a_wait_in_a_log_goes_on_where_the_runs_numbers_cannot_be_read(
-    written, monkeypatch
+@pytest.mark.parametrize("log", [Unread(), io.StringIO()])
+def test_shown_in_a_log_that_nobody_reads_or_of_damaged_numbers(
+    written, monkeypatch, clock, log
 ):
-    log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
-    monkeypatch.setattr(run_progress, "_SILENT_SECONDS", 0)
     with written.run.paths.metrics.open("ab") as file:
         file.write(b"\0\0\n")
-
     show = run_progress.shown()
     assert show is not None
+    clock.now = 11.0
+
     show(written.run)
 
-    assert log.getvalue() == f"{written.run.run_id}: running (0 s)\n"
+    line = f"{written.run.run_id}: running (11 s)\n"
+    assert log.getvalue() == ("" if isinstance(log, Unread) else line)
 
 
 def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(

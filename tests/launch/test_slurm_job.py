@@ -258,7 +258,7 @@ def test_a_supervisor_gives_signs_while_it_waits_for_nodes(run, journal, slurm):
     assert is_silent(run.paths)
 
     ranks = devices.ranks(run, 0)
-    with pytest.raises(LaunchError, match="n1 is not ready and srun has ended"):
+    with pytest.raises(LaunchError, match="Slurm has ended the step of the ranks"):
         ranks.start()
     ranks.close()
 

@@ -14,7 +14,7 @@ import nbkit
 from nbkit.errors import ConfigError, LaunchError
 from nbkit.launch import local
 from nbkit.launch.code import command
-from nbkit.launch.health import findings
+from nbkit.launch.health import checks
 from nbkit.launch.submit import existing_data, refusals
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, start_problem
@@ -63,7 +63,7 @@ def test_without_pidfds_a_launch_is_refused_and_doctor_says_so(tmp_path, monkeyp
     with pytest.raises(LaunchError, match=r"no pidfd_open .* Linux 5\.3 or newer"):
         nbkit.launch(model="resnet18", device="cpu")
     assert nbkit.runs() == []
-    assert next(findings()).state == "failure"
+    assert next(checks()).state == "failure"
 
 
 def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(

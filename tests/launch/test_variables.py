@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from nbkit.errors import ConfigError
@@ -11,14 +9,9 @@ from nbkit.launch.code.variables import check_environment, is_recorded
 from nbkit.launch.local import passed_on
 
 
-@pytest.mark.parametrize("name", ["SLURM_JWT", "NBKIT_TOKEN", "HOME"])
-def test_a_secret_is_never_recorded(name):
-    assert not is_recorded(name)
-
-
-@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "NCCL_DEBUG", "OMP_NUM_THREADS"])
-def test_what_changes_results_is_recorded(name):
-    assert is_recorded(name)
+def test_is_recorded():
+    assert not any(map(is_recorded, ("SLURM_JWT", "NBKIT_TOKEN", "HOME")))
+    assert all(map(is_recorded, ("SLURM_JOB_ID", "NCCL_DEBUG", "OMP_NUM_THREADS")))
 
 
 def test_ranks_inherit_all_but_what_belongs_to_a_run_around_them(monkeypatch):
@@ -33,30 +26,12 @@ def test_ranks_inherit_all_but_what_belongs_to_a_run_around_them(monkeypatch):
     assert passed.keys().isdisjoint(of_a_run)
 
 
-def test_a_long_variable_of_this_process_is_refused_by_name(monkeypatch):
-    monkeypatch.setenv("CLASSES", "x" * 200_000)
-
-    with pytest.raises(ConfigError, match=r"os.environ\['CLASSES'\] takes 200,009 byt"):
-        check_environment({})
-
-
-@pytest.mark.parametrize("stack_bytes", [131_072, 65_536 * 4])
-def test_a_small_stack_leaves_room_for_variables(monkeypatch, stack_bytes):
-    """Linux allows 128 KiB whatever `ulimit -s` is."""
-    monkeypatch.setattr(os, "sysconf", lambda _: stack_bytes // 4)
-    monkeypatch.setattr(os, "environ", {"HOME": "/home/me"})
-
-    check_environment({"LR": "0.1"})
-    with pytest.raises(ConfigError, match="and Linux passes on 131,072 at most"):
-        check_environment(dict.fromkeys("ABC", "x" * 50_000))
-
-
 @pytest.mark.parametrize("value", ["1", "0", "True", "false", ""])
-def test_a_flag_is_no_secret_whatever_its_name(value):
+def test_check_environment_flag(value):
     check_environment({"HF_HUB_DISABLE_IMPLICIT_TOKEN": value, "NO_AUTH": value})
 
 
 @pytest.mark.parametrize("value", ["s3cret", "12345", "x"])
-def test_another_value_of_such_a_name_is_a_secret(value):
+def test_check_environment_secret(value):
     with pytest.raises(ConfigError, match="looks like a secret"):
         check_environment({"HF_TOKEN": value})

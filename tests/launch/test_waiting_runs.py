@@ -154,25 +154,6 @@ def test_a_run_that_would_wait_for_itself_is_refused():
     assert "it would wait for itself" in run.cause["message"]
 
 
-def test_a_replayed_gpu_that_its_trace_shows_as_held_is_waited_for_by_name_only(
-    small, monkeypatch
-):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
-    config = small(device="replay", gpus=1, oversubscribe=False)
-
-    held = nbkit.launch(config, devices=(5,))
-    any_will_do = nbkit.launch(config, steps=3)
-
-    wait_until(lambda: held.state is RunState.QUEUED, "the run to wait")
-    assert held.record["queue"]["reason"] == (
-        "1 replayed GPU wanted, 0 of 1 free: "
-        "replayed python finetune.py --model large --epochs 3 of bob holds GPU 5"
-    )
-    # Of eight GPUs seven are held for ever: who names none is not kept waiting.
-    assert any_will_do.wait().state is RunState.FINISHED
-    held.stop()
-
-
 LAUNCH = (
     "import nbkit\n"
     "run = nbkit.launch(model='slow', device='replay', devices=(7,), name='slow one', "

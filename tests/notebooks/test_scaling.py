@@ -55,7 +55,6 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert "data:image/png;base64," in Path(report["page"]).read_text()
     assert report["answer"] in headline(done.path)
     assert {run.state for run in nbkit.runs()} == {RunState.FINISHED}
-    # A start that others have disturbed is repeated once, under the same tags.
     tags = [run.record["tags"] for run in nbkit.runs()]
     assert len({(one.get("arm"), one.get("repeat")) for one in tags}) == 3
 
@@ -70,8 +69,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert [path.name for path in again.tables] == [
         Path(path).name for path in report["table_files"]
     ]
-    assert "measured-all-reduce" in again.tables[-2].name
-    assert "by-the-statistics-of-others" in again.tables[-1].name
+    assert "measured-all-reduce" in again.tables[-1].name
     assert len(again.figures) == 2
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import struct
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -24,7 +21,6 @@ from nbkit.questions.scaling.projection import project
 from nbkit.questions.scaling.throughput import MeasuredRun, points, scaling_table
 from nbkit.questions.storage.chart import over_time_chart
 from nbkit.references.rows import curves
-from nbkit.reports.bandwidth_chart import AllReducePoint, allreduce_chart
 from nbkit.reports.chart_style import MEASURED_COLOURS
 from nbkit.reports.pictures import png
 from nbkit.statistics import summarise
@@ -96,37 +92,8 @@ def test_measured_projected_and_published_never_share_a_mark():
     assert (point["shape"], point["filled"]) == ("diamond", False)
     assert line["strokeDash"]
     assert all("strokeDash" not in mark for mark in kinds["measured"])
-
-
-def test_legends_say_which_is_which():
-    titles = {
-        encoding["legend"]["title"]
-        for part, _ in leaves(full_chart().to_dict())
-        for encoding in part["encoding"].values()
-        if isinstance(encoding, dict) and encoding.get("legend")
-    }
-
-    assert titles == {"Measured", "Ideal", "Projected", "Published by others"}
-
-
-def test_axes_have_titles_with_units():
-    for part, _ in leaves(full_chart().to_dict()):
-        assert part["encoding"]["x"]["title"] == "GPUs"
-        title = part["encoding"]["y"].get("title", "Images per second")
-        assert title == "Images per second"
-
-
-def test_ideal_line_runs_through_the_smallest_measured_size():
-    (values,) = [
-        values
-        for _, values in leaves(full_chart().to_dict())
-        if what(values) == "ideal"
-    ]
-
-    assert [(v["world_size"], v["images_per_second"]) for v in values] == [
-        (1, 2_400),
-        (8, 19_200),
-    ]
+    # A dark notebook does not swallow the text.
+    assert full_chart().to_dict()["background"] == "white"
 
 
 def test_ideal_line_of_a_machine_measured_from_two_gpus_on_is_theirs():
@@ -156,59 +123,6 @@ def test_a_single_size_has_its_point_in_the_middle_and_no_ideal_line():
     )
 
 
-def test_band_starts_at_the_last_measured_point():
-    (values,) = [
-        values
-        for _, values in leaves(full_chart().to_dict())
-        if what(values) == "projected"
-    ]
-
-    start, end = values
-    assert (start["world_size"], start["low"], start["high"]) == (4, 8_900, 8_900)
-    assert end["world_size"] == 8
-    assert end["low"] < end["high"]
-
-
-def test_a_refused_projection_draws_no_band():
-    rows = table()
-    outlook = project(points(rows, "fp16"), [16], gpus_per_node=8)
-
-    assert "projected" not in marks_by_kind(scaling_chart(rows, {"fp16": outlook}))
-
-
-def test_subtitle_names_statistic_runs_and_interval():
-    assert full_chart().to_dict()["title"]["subtitle"] == (
-        "median over runs, 3 runs a point; bars: 95 % interval"
-    )
-    single = scaling_chart(table(repeats=(1.0,))).to_dict()
-    assert single["title"]["subtitle"] == (
-        "median over runs, 1 run a point; no interval from a single run"
-    )
-
-
-def test_cpu_chart_is_labelled_functional_and_leaves_published_out():
-    chart = scaling_chart(table("cpu"), None, OTHERS)
-
-    spec = chart.to_dict()
-    assert spec["title"]["subtitle"].startswith("CPU, functional; ")
-    assert "published" not in marks_by_kind(chart)
-    assert {part["encoding"]["x"]["title"] for part, _ in leaves(spec)} == {
-        "CPU processes"
-    }
-
-
-@pytest.mark.parametrize("chart", [full_chart(), scaling_chart(table("cpu"))])
-def test_chart_is_a_picture_of_twice_its_size(chart):
-    picture = png(chart)
-
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", picture[16:24])
-    assert 2 * 520 < width < 2 * 1_000
-    assert 2 * 320 < height < 2 * 700
-    half_width, _ = struct.unpack(">II", png(chart, scale=1)[16:24])
-    assert width == pytest.approx(2 * half_width, abs=2)
-
-
 def test_picture_is_the_same_in_the_oldest_vega_lite_at_hand():
     # JupyterLab 4's own renderer is older than altair's schema.
     oldest = vl_convert.vegalite_to_png(
@@ -216,10 +130,6 @@ def test_picture_is_the_same_in_the_oldest_vega_lite_at_hand():
     )
 
     assert oldest == png(full_chart())
-
-
-def test_background_is_white_so_that_a_dark_notebook_does_not_swallow_the_text():
-    assert full_chart().to_dict()["background"] == "white"
 
 
 def test_the_axis_tells_two_nodes_of_eight_from_sixteen_of_one():
@@ -242,43 +152,6 @@ def test_the_axis_tells_two_nodes_of_eight_from_sixteen_of_one():
     assert {value["size"] for value in values} == {"8", "2 x 8", "8 x 1", "16 x 1"}
     # The renderer that reads it takes the expression.
     assert png(scaling_chart(both)).startswith(b"\x89PNG")
-
-
-def test_allreduce_chart_has_a_logarithmic_size_axis_and_gigabytes():
-    rows = [
-        AllReducePoint(size, 2**power, 1e9 * size)
-        for size in (4, 2)
-        for power in range(10, 31, 2)
-    ]
-
-    spec = allreduce_chart(rows).to_dict()
-
-    for part, values in leaves(spec):
-        assert part["encoding"]["x"]["scale"]["type"] == "log"
-        assert part["encoding"]["y"]["title"] == "Bus bandwidth (GB/s)"
-        assert part["encoding"]["color"]["sort"] == ["2 GPUs", "4 GPUs"]
-        assert values[0]["gigabytes_per_second"] == 2
-    assert len(png(allreduce_chart(rows))) > 10_000
-
-
-def test_allreduce_chart_of_cpu_processes_says_functional():
-    spec = allreduce_chart([AllReducePoint(2, 1024, 1e8, "cpu")]).to_dict()
-
-    assert spec["title"]["subtitle"].startswith("CPU, functional; ")
-
-
-def test_only_the_charts_need_altair():
-    program = (
-        "import sys, nbkit.questions.scaling.throughput, nbkit.references.rows,"
-        " nbkit.review.bounds, nbkit.statistics;"
-        "print(sorted({'altair', 'pandas', 'numpy', 'torch'} & set(sys.modules)))"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_wide_interval_does_not_press_the_points_flat():

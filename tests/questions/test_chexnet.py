@@ -1,76 +1,25 @@
-"""What the chexnet report says follows from what the models said of each image."""
+"""What the chexnet report says of images, models and trainings that were lost."""
 
 from __future__ import annotations
 
-import json
-import random
-from dataclasses import replace
+import itertools
+import shutil
 
 import pytest
 
+import nbkit
 from nbkit.datasets.nih import NIH_LABELS
 from nbkit.errors import NotEnoughDataError
-from nbkit.questions.chexnet.page import ChexnetResult
-from nbkit.questions.chexnet.trainings import (
-    Training,
-    check_planned_images,
-    check_same_images,
+from nbkit.questions import chexnet
+from nbkit.questions.study_report import make
+from nbkit.store.predictions import (
+    LabelPredictions,
+    read_predictions,
+    write_predictions,
 )
-from nbkit.reports.arm_rows import ArmRun
-from nbkit.store.predictions import LabelPredictions
+from tests.questions.conftest import LOST
 
-FILES = [f"{number:03}.png" for number in range(240)]
-PATIENTS = {file: f"p{number // 2}" for number, file in enumerate(FILES)}
-
-
-def labels_of(names):
-    drawn = random.Random(0)
-    return {
-        name: [int(drawn.random() < 0.4) for _ in FILES]
-        if name != "never"
-        else [0] * len(FILES)
-        for name in names
-    }
-
-
-def scores_of(labels, skill, seed, noise=0.1):
-    alike, own = random.Random("alike"), random.Random(seed)
-    return {
-        label: [
-            skill * has + alike.gauss(0, 1) + noise * own.gauss(0, 1) for has in given
-        ]
-        for label, given in labels.items()
-    }
-
-
-def trained(labels, gpus, seed, skill):
-    return Training(
-        f"{gpus} devices, seed {seed}",
-        seed,
-        LabelPredictions(FILES, labels, scores_of(labels, skill, f"{gpus}/{seed}")),
-        [(epoch, dict.fromkeys(labels, 0.5 + 0.1 * epoch)) for epoch in (1, 2)],
-        ArmRun(f"{gpus}-{seed}", 100.0 * gpus + seed, seconds=9.0, device_type="cuda"),
-    )
-
-
-def judged(*, names=("often", "seldom", "never"), skill=1.0, base=0.0):
-    data, gpus, repeats = "/data/labels.csv", 2, 5
-    labels = labels_of(names)
-    scores = scores_of(labels, base, "base", noise=1.0)
-    return ChexnetResult(
-        {
-            "gpus": gpus,
-            "margin": 0.02,
-            "data_kind": "multi-label",
-            "patients": PATIENTS,
-            "baseline": {"files": FILES, "scores": scores},
-            "notes": ["said first"],
-            "chosen": {"data": data, "epochs": 4},
-        },
-        [trained(labels, 1, seed, skill) for seed in range(repeats)],
-        [trained(labels, gpus, seed, skill) for seed in range(repeats)],
-        {"data": data, "model": "densenet121"},
-    )
+BOTH = ("1 device", "2 devices")
 
 
 def cells(table, label):
@@ -78,108 +27,139 @@ def cells(table, label):
     return dict(zip(table.columns, row, strict=True))
 
 
-def test_a_baseline_as_good_as_the_network_is_said_to_be_no_evidence():
-    result = judged(skill=1.0, base=1.4)
+def test_answer_baseline_as_good_as_network(golden):
+    said = chexnet.result(golden("chexnet/gpu")).single[0].predictions
 
-    assert "so its AUROC is not evidence that it recognises disease" in result.answer
-    assert "2 devices minus 1 at the same global batch" in result.answer
-    assert "the same within 0.02. Twelve" in result.answer
-    assert result.report().untimed == result.answer
-    assert cells(result.table, "mean")["finding"] in (
-        "not resolved",
-        "below the statistics",
-    )
+    def equal(plan):
+        plan["baseline"] |= {"files": [*said.files], "scores": said.scores}
+
+    answer = chexnet.result(golden("chexnet/gpu", equal)).answer
+
+    assert "it is not shown to do better, so its AUROC is not evidence" in answer
 
 
-def test_a_better_network_uses_more_and_no_more_is_said():
-    result = judged(skill=1.6)
+def test_images_without_patients(golden):
+    def unknown(plan):
+        plan["patients"] = {}
 
-    assert cells(result.table, "often")["finding"] == "above the statistics"
-    assert "better than a linear model of twelve global statistics" in result.answer
-    assert "does not say that it recognises disease" in result.answer
+    known = chexnet.result(golden("chexnet/gpu"))
+    found = chexnet.result(golden("chexnet/gpu", unknown))
 
-
-def test_the_baseline_stands_beside_every_table_of_areas():
-    result = judged(names=NIH_LABELS)
-
-    mean = result.findings[-1].baseline.value
-    assert cells(result.same, "mean")["12 statistics"] == f"{mean:.3f}"
-    assert cells(result.trainings, "1 devices, seed 0")["12 statistics"] == (
-        f"{mean:.4f}"
-    )
-    published = cells(result.published_table, "Hernia")
-    assert (
-        published["12 statistics, here"]
-        == cells(result.table, "Hernia")["12 statistics"]
-    )
-    assert f"dashed: 12 statistics, {mean:.3f}" in str(result.curves.chart.to_dict())
-
-
-def test_devices_are_compared_by_pairs_alone():
-    whole = judged()
-    result = replace(whole, parallel=whole.parallel[:3])
-
-    row = cells(result.same, "often")
-    paired = replace(whole, single=whole.single[:3], parallel=whole.parallel[:3])
-    assert row == cells(paired.same, "often")
-    assert row["1 device"] == f"{paired.findings[0].single.value:.3f}"
-    assert result.findings[0].single.trainings == 5
-
-
-@pytest.mark.parametrize("lost", ["baseline", "patients"])
-def test_images_that_the_plan_does_not_know_are_refused(lost):
-    result = judged()
-    plan: dict = {**result.plan}
-    if lost == "baseline":
-        plan["baseline"] = {**plan["baseline"], "files": FILES[1:]}
-    else:
-        plan["patients"] = {file: PATIENTS[file] for file in FILES[1:]}
-
-    with pytest.raises(NotEnoughDataError, match="knows 239: the data have changed"):
-        check_planned_images(plan, result.single[0])
-
-
-def test_the_report_says_whose_data_and_makes_no_claim():
-    report = judged(names=NIH_LABELS).report()
-    page = report.to_html()
-
-    assert "No number here is a medical claim" in page
-    assert "NIH Clinical Center" in page
-    assert "CVPR 2017" in page
-    published = next(t for t in report.tables if t.caption.startswith("Published"))
-    assert cells(published, "Pneumonia")["CheXNet 2017"] == "0.768"
-    assert json.loads(json.dumps(report.to_dict()))["result"]["verdict"] == "same"
-
-
-def test_images_without_patients_are_not_counted_as_patients():
-    known = judged()
-    unknown = replace(known, plan={**known.plan, "patients": {}})
-
-    assert cells(known.table, "often")["patients"] is not None
-    assert "patients" not in unknown.table.columns
-    assert len(unknown.table.columns) == len(unknown.table.rows[0])
-    page = unknown.report().to_html()
-    assert "The mean covers labels that 10 images or more have" in page
-    assert "over images and trainings" in str(unknown.figure.chart.to_dict())
+    assert cells(known.table, "mean").keys() - cells(found.table, "mean") == {
+        "patients"
+    }
     assert "over patients and trainings" in str(known.figure.chart.to_dict())
+    assert "over images and trainings" in str(found.figure.chart.to_dict())
+    assert "labels that 10 images or more have" in " ".join(found.report().method)
 
 
-def test_trainings_that_saw_other_images_are_not_compared():
-    labels = labels_of(["often"])
-    one, other = (trained(labels, 1, seed, 1.0) for seed in (0, 1))
-    changed = Training(
-        "b",
-        1,
-        LabelPredictions(FILES[:-1], labels, other.predictions.scores),
-        [],
-        other.run,
+@pytest.mark.parametrize("name", ["baseline", "patients"])
+def test_images_that_the_plan_does_not_know_are_refused(golden, name):
+    def forget(plan):
+        if name == "patients":
+            plan["patients"].popitem()
+        else:
+            plan["baseline"]["files"].pop()
+
+    with pytest.raises(NotEnoughDataError, match="knows 119: the data have changed"):
+        chexnet.result(golden("chexnet/gpu", forget))
+
+
+def test_trainings_that_saw_other_images_are_refused(golden):
+    study = golden("chexnet/gpu")
+    path = study.runs_by_arm()[BOTH[0]][1].paths.predictions
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+    with pytest.raises(NotEnoughDataError, match="was evaluated with 119 images and"):
+        chexnet.result(study)
+
+
+def test_devices_are_compared_by_pairs_alone(golden):
+    study = golden("chexnet/gpu")
+    for run in study.runs_by_arm()[BOTH[1]][3:]:
+        shutil.rmtree(run.paths.root)
+
+    found = chexnet.result(study)
+
+    mean = found.findings[-1]
+    assert (mean.single.trainings, mean.difference.trainings) == (5, 3)
+    for run in study.runs_by_arm()[BOTH[0]][3:]:
+        shutil.rmtree(run.paths.root)
+    paired = chexnet.result(study)
+    assert cells(found.same, "mean") == cells(paired.same, "mean")
+
+
+def test_published_areas_of_nih_labels(golden):
+    def renamed(values):
+        return dict(zip(NIH_LABELS, itertools.cycle(values.values()), strict=False))
+
+    def rename(plan):
+        scores = plan["baseline"]["scores"]
+        plan["baseline"]["scores"] = renamed({n: scores[n] for n in [*scores][:3]})
+
+    study = golden("chexnet/one_repeat", rename)
+    for runs in study.runs_by_arm().values():
+        said = read_predictions(runs[0].paths.predictions)
+        assert isinstance(said, LabelPredictions)
+        labels = {name: said.labels[name] for name in [*said.labels][:3]}
+        scores = {name: said.scores[name] for name in labels}
+        again = LabelPredictions(said.files, renamed(labels), renamed(scores))
+        write_predictions(runs[0].paths.predictions, again)
+
+    found = chexnet.result(study)
+
+    row = cells(found.published_table, "Pneumonia")
+    assert row["CheXNet 2017"] == "0.768"
+    assert (
+        row["12 statistics, here"] == cells(found.table, "Pneumonia")["12 statistics"]
     )
+    report = found.report()
+    assert "NIH Clinical Center" in " ".join(one.text for one in report.sources)
+    assert "If they are from there: NIH puts no" in " ".join(report.method)
 
-    with pytest.raises(NotEnoughDataError, match="b was evaluated with 239 images"):
-        check_same_images([one, changed])
+
+def test_one_lost_training_on_several_devices_leaves_the_answer_of_one(golden, lose):
+    study = golden("chexnet/cpu")
+    lose(study.runs_by_arm()[BOTH[1]][:1])
+
+    report = make(study)
+
+    assert report.answer.startswith(f"No verdict on {BOTH[1]}: {LOST}. ")
+    assert "Mean AUROC 0." in report.answer
+    assert "devices minus 1" not in report.answer
+    assert report.result["verdict"] is None
 
 
-def test_the_rates_of_few_trainings_are_shown_beside_their_interval():
-    [_, runs] = judged().speed.notes
+def test_a_lost_training_on_one_device_leaves_nothing_to_compare_with(golden, lose):
+    study = golden("chexnet/cpu")
+    lose(study.runs_by_arm()[BOTH[0]][:1])
 
-    assert "1 device: 100.0, 101.0, 102.0, 103.0, 104.0; 2 devices: 200" in runs
+    assert "Nothing is compared: the baseline is not finite" in make(study).answer
+
+
+@pytest.mark.parametrize("arms", [BOTH[:1], BOTH])
+def test_a_notebook_without_a_finite_training_arrives_at_its_report(golden, lose, arms):
+    study = golden("chexnet/cpu")
+    for arm in arms:
+        lose(study.runs_by_arm()[arm])
+
+    found = chexnet.result(study)
+    report = nbkit.report(study).report
+
+    shown = (found.table, found.curves, found.same, found.trainings, found.speed)
+    for one in (*shown, found.published_table):
+        assert str(LOST) in one.to_text()
+        assert "Lower learning_rate" in one.to_text()
+    assert "loss" in {one.code for one in nbkit.audit(study)}
+    assert report.answer.startswith("No verdict on 1 device")
+    assert "lower learning_rate" in str(report.next_step)
+
+
+def test_without_a_finite_training_on_several_devices_the_report_says_so(golden, lose):
+    study = golden("chexnet/cpu")
+    lose(study.runs_by_arm()[BOTH[1]])
+
+    [said] = chexnet.result(study).same.sentences
+    assert said.startswith("0 pairs of trainings have finished on 1 and on 2 devices")
+    assert "use gpus=2 or more" not in said
+    assert make(study).answer.startswith(f"No verdict on {BOTH[1]}: {LOST}. ")

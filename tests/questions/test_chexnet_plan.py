@@ -119,17 +119,6 @@ def test_images_that_cannot_be_read_end_it_or_are_counted(planned, tmp_path):
     assert "1 images cannot be decoded and are left out." in shown
 
 
-def test_a_table_without_patients_says_that_intervals_are_too_narrow(planned, tmp_path):
-    rows = [f"{n}.png,{'val' if n % 4 == 0 else 'train'},{n % 2}" for n in range(40)]
-    table = write_table(tmp_path / "data", rows, "file,split,sick")
-
-    made = planned(data=str(table), global_batch_size=4, gpus=1, repeats=1)
-
-    assert list(made.arms) == ["1 device"]
-    assert "intervals are too narrow" in "\n".join(made.notes)
-    assert made.facts["patients"] == {}
-
-
 def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
     rows = [f"{n}.png,{'val' if n % 4 == 0 else 'train'},{n % 2}" for n in range(40)]
     rows[3], rows[5] = "3.png,train,", "5.png,train,-1.0"
@@ -140,6 +129,9 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
         planned(**values)
     rules = {"missing_labels": "zero", "uncertain_labels": "ignore"}
     made = planned(**values, **rules)
+
+    assert made.facts["patients"] == {}
+    assert "intervals are too narrow" in "\n".join(made.notes)
 
     (config,) = made.arms.values()
     assert (config.missing_labels, config.uncertain_labels) == ("zero", "ignore")
@@ -164,13 +156,10 @@ def test_what_cannot_be_used_says_why_before_anything_starts(planned, changes, s
         planned(**changes)
 
 
-def test_images_in_class_folders_have_no_labels(planned, tmp_path):
-    with pytest.raises(ConfigError, match="kind image folder with one class an image"):
-        planned(data=str(write_folder(tmp_path / "data")))
-
-
-def test_a_set_without_evaluation_images_has_no_auroc(planned, tmp_path):
-    table = write_table(tmp_path / "data", ["1.png,1", "2.png,0"], "file,sick")
+def test_images_without_labels_or_evaluation_are_refused(planned, tmp_path):
+    table = write_table(tmp_path / "table", ["1.png,1", "2.png,0"], "file,sick")
 
     with pytest.raises(ConfigError, match="has 0 evaluation images"):
         planned(data=str(table))
+    with pytest.raises(ConfigError, match="kind image folder with one class an image"):
+        planned(data=str(write_folder(tmp_path / "data")))

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,41 +15,17 @@ from nbkit.datasets.image_folder import list_image_folder
 from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.launch.devices.choice import Candidate
 from nbkit.questions.concurrent_jobs.copies import copy_data
-from nbkit.questions.concurrent_jobs.layouts import Planned, Setting, present_name
+from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
 from nbkit.questions.concurrent_jobs.planning import plan
 from nbkit.store.processes import ProcessIdentity
-from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.topology import read_cpus
 from tests.datasets.images import CLASSES, write_folder
 from tests.hostile.strangers import as_stranger, needs_root
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.telemetry.planted_topology import plant
 
-DEFAULTS = {
-    "layout": None,
-    "one_job": True,
-    "pinned": None,
-    "storage": ["shared"],
-    "copies": None,
-    "model": None,
-    "precision": None,
-    "batch_size_per_gpu": None,
-    "image_size": None,
-    "data": "synthetic",
-    "loader": "torch",
-    "steps": None,
-    "warmup_steps": None,
-    "repeats": None,
-    "control": True,
-    "seed": 7,
-    "device": "cpu",
-}
-
-
-def parameters(**changes):
-    values = {**DEFAULTS, **changes}
-    origins = {n: "papermill" if n in changes else "default" for n in values}
-    return Parameters(values, origins)
+parameters = partial(notebook_parameters, "concurrent_jobs")
 
 
 @pytest.fixture
@@ -66,34 +43,6 @@ def cpus(monkeypatch):
 
     has(8)
     return has
-
-
-def test_on_cpus_two_jobs_are_measured_pinned_and_not(cpus):
-    planned = plan(parameters())
-
-    assert planned.together == [
-        ["1,1 job 1", "1,1 job 2"],
-        ["1,1 job 1 (pinned)", "1,1 job 2 (pinned)"],
-    ]
-    assert [*planned.arms][:4] == ["1 alone", "1,1 job 1", "1,1 job 2", "2 alone"]
-    assert planned.control == "1 alone"
-    assert planned.environment == {"OMP_NUM_THREADS": "4"}
-    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "say nothing about jobs on GPUs" in planned.notes[0]
-    assert "14 starts, 18 runs" in planned.notes[1]
-
-
-def test_pinned_jobs_have_cpus_of_their_own_and_the_others_may_use_all(cpus):
-    arms = plan(parameters()).arms
-
-    first, second = arms["1,1 job 1 (pinned)"], arms["1,1 job 2 (pinned)"]
-    assert first.cpus is not None
-    assert second.cpus is not None
-    assert len(first.cpus) == len(second.cpus) == 4
-    assert not {*first.cpus} & {*second.cpus}
-    assert arms["1 alone (pinned)"].cpus == first.cpus
-    assert arms["2 alone (pinned)"].cpus == (*first.cpus, *second.cpus)
-    assert {arms[name].cpus for name in arms if "pinned" not in name} == {None}
 
 
 def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
@@ -127,16 +76,6 @@ def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
     )
 
 
-def test_every_job_is_like_the_same_job_alone_but_for_its_seed(cpus):
-    arms = plan(parameters()).arms
-
-    alone, first, second = (
-        arms[name] for name in ("1 alone", "1,1 job 1", "1,1 job 2")
-    )
-    assert first == alone.replace(name=first.name)
-    assert second == alone.replace(name=second.name, seed=8)
-
-
 @pytest.mark.parametrize(
     ("layout", "one_job", "named"),
     [
@@ -151,18 +90,6 @@ def test_a_layout_is_what_was_asked_for(cpus, layout, one_job, named):
 
     assert [one.name for one in found.planned] == named
     assert [Planned.of(one) for one in found.facts["planned"]] == [*found.planned]
-
-
-def test_on_gpus_every_gpu_has_a_job_and_nothing_is_pinned(drive, cpus):
-    drive(*(FakeGpu(f"GPU-{letter}") for letter in "abc"))
-
-    found = plan(parameters(device="auto"))
-
-    assert [one.name for one in found.planned] == ["1,1,1", "3"]
-    assert found.repeats == 5
-    assert {config.device for config in found.arms.values()} == {"cuda"}
-    assert {config.cpus for config in found.arms.values()} == {None}
-    assert "CPU, functional" not in str(found.notes)
 
 
 def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
@@ -373,23 +300,12 @@ def test_of_two_processes_that_copy_at_once_the_second_looks_at_the_firsts_copy(
     assert sorted(copy.parent.iterdir()) == [copy, half]
 
 
-def test_shared_storage_copies_nothing(cpus):
-    [said] = plan(parameters()).copy_data().sentences
-
-    assert said == "All jobs read the same data: nothing is copied."
-
-
 def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
 
     with pytest.raises(ConfigError, match="pinned=true needs a CPU for each of 2"):
         plan(parameters(device="auto", pinned=[True]))
-
-
-def test_the_names_of_settings_say_what_they_add():
-    assert Setting("separate", pinned=True).name == "separate, pinned"
-    assert Setting("shared", pinned=False).name == "not pinned"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from itertools import accumulate
 
 import pytest
 
-from nbkit.questions.concurrent_jobs.chart import slowdown_chart
 from nbkit.questions.concurrent_jobs.literature import (
     claims_of_jobs,
     published_rounds,
@@ -125,13 +124,6 @@ def test_a_job_is_slowed_by_as_much_as_it_was_faster_alone():
     assert job.kept.verdict == "slower"
 
 
-def test_a_job_with_no_round_that_counts_says_nothing():
-    job = Job("1,1 job 1", 1, alone(100), ())
-
-    assert (job.kept, job.slowdown, job.needed) == (None, None, None)
-    assert job.images_per_second is None
-
-
 def test_the_total_stands_against_the_sum_of_the_jobs_alone():
     found = together([ran(0, 90, 60), ran(1, 90, 60)], alone(100, 100), alone(100, 100))
 
@@ -195,30 +187,3 @@ def test_virtual_machines_that_are_printed_as_about_have_no_fairness():
     assert ones.against_one_job == pytest.approx(5400 / 5500)
     assert (ones.fairness, ones.fastest_over_slowest) == (None, None)
     assert (twos.total_kept, twos.slowdowns) == (1.0, None)
-
-
-def test_the_chart_never_draws_measured_and_published_as_one_mark():
-    found = together([ran(0, 90, 60), ran(1, 91, 61)], alone(100, 99), alone(100, 99))
-
-    chart = slowdown_chart(
-        {"not pinned": found.jobs}, published_rounds(), device_type="cpu"
-    ).to_dict()
-
-    marks = {"published": set(), "measured": set()}
-    for mark, rows in layers(chart):
-        for row in rows:
-            if "arm" in row:
-                kind = "published" if "source" in row else "measured"
-                marks[kind].add((mark["type"], mark.get("shape")))
-    assert marks["published"] == {("point", "diamond")}
-    assert marks["measured"] == {("circle", None), ("rule", None)}
-    assert "CPU, functional" in chart["title"]["subtitle"]
-
-
-def layers(chart, rows=()):
-    """Yield the mark of every layer with the rows that it draws."""
-    rows = chart.get("data", {}).get("values", rows)
-    for layer in chart.get("layer", []):
-        yield from layers(layer, rows)
-    if "mark" in chart:
-        yield chart["mark"], rows

@@ -8,7 +8,6 @@ import nbkit
 from nbkit.cli.main import main
 from nbkit.questions import precision, time_to_accuracy
 from nbkit.questions.precision import planning as precision_plan
-from nbkit.questions.scaling import planning as scaling_plan
 from nbkit.questions.study_report import make
 from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.server.run_table import RunTable
@@ -16,7 +15,6 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
 from tests.questions import (
     test_precision_plan,
-    test_scaling_plan,
     test_time_to_accuracy_plan,
 )
 from tests.studies.written_study import write_runs
@@ -40,85 +38,10 @@ def written(kind, planned, rates, lost, ended, **more):
     return study
 
 
-@pytest.mark.parametrize(
-    ("ended", "said", "not_said"),
-    [
-        (
-            FORMATS[1],
-            "No verdict on bf16, channels_last: loss not finite at step 3. "
-            "CPU, functional: bf16, channels_first trains",
-            "2.00 times",
-        ),
-        (
-            FORMATS[0],
-            "No verdict on fp32, channels_last: loss not finite at step 3.",
-            "times",
-        ),
-    ],
-)
-def test_precision(store, ended, said, not_said):
-    planned = precision_plan.plan(test_precision_plan.parameters(repeats=1))
-    rates = dict(zip(FORMATS, (100.0, 200.0, 150.0), strict=True))
-    rates["fp32, channels_last again"] = 100.0
-
-    report = make(written("precision", planned, rates, {ended: LOST}, [ended]))
-
-    assert report.answer.startswith(said)
-    assert not_said not in report.answer
-    assert report.result["not_finite"] == {ended: LOST.to_dict()}
-
-
-@pytest.mark.parametrize("lost_precision", ["fp32", "bf16"])
-def test_scaling(store, lost_precision):
-    planned = scaling_plan.plan(
-        test_scaling_plan.parameters(gpus=2, precision=["fp32", "bf16"], repeats=1)
-    )
-    rates = {
-        arm: config.gpus * (200.0 if config.precision == "bf16" else 100.0)
-        for arm, config in planned.arms.items()
-    }
-    rates |= dict.fromkeys(planned.once, 100.0)
-    arm = next(
-        arm
-        for arm, config in planned.arms.items()
-        if config.precision == lost_precision and config.gpus == 2
-    )
-
-    report = make(written("scaling", planned, rates, {arm: LOST}, []))
-
-    first, rest = report.answer.split(". ", 1)
-    assert first == f"No verdict on {arm}: loss not finite at step 3"
-    assert lost_precision not in rest
-    assert {"fp32", "bf16"} - {lost_precision} <= set(rest.split())
-    assert {row[0] for row in report.tables[0].rows} == {"fp32", "bf16"}
-
-
-def test_time_to_accuracy(store):
-    planned = time_to_accuracy_plan.plan(
-        test_time_to_accuracy_plan.parameters(estimate_steps=0, repeats=1)
-    )
-    rates = {"sgd": 100.0, "lars": 200.0}
-    lines = [evaluated(0.999)]
-
-    finished = written(
-        "time_to_accuracy", planned, rates, {"lars": LOST}, [], lines=lines
-    )
-    ended = written(
-        "time_to_accuracy", planned, rates, {"sgd": LOST}, ["sgd"], lines=lines
-    )
-
-    assert make(finished).answer.startswith(
-        "No verdict on lars: loss not finite at step 3. CPU, functional: To "
-    )
-    assert "lars took" not in make(finished).answer
-    assert make(ended).answer == "No verdict on sgd: loss not finite at step 3."
-
-
 def cells_of(module, study, names):
     """Return what the cells of a notebook show after its runs."""
     found = module.result(study)
-    shown = [getattr(found, name) for name in names]
-    return [*shown, module.by_source(study)]
+    return [getattr(found, name) for name in names]
 
 
 @pytest.mark.parametrize("arms", [["sgd"], ["sgd", "lars"]])

@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from nbkit.errors import ConfigError
 from nbkit.questions.inference.planning import plan
 from nbkit.store.paths import runs_folder
-from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
-OPEN = {
-    "precisions": None,
-    "batch_sizes": None,
-    "batches": None,
-    "warmup_batches": None,
-    "model": None,
-    "image_size": None,
-    "data": "photos",
-    "weights": "train",
-    "training_steps": None,
-    "calibration_images": 256,
-    "compile": False,
-    "memory_format": "channels_last",
-    "repeats": None,
-    "control": True,
-    "accuracy_margin": 0.01,
-    "seed": 0,
-    "device": "cpu",
-}
-
-
-def parameters(**values):
-    """Return parameters as the notebook would, for CPUs unless said otherwise."""
-    merged = {**OPEN, **values}
-    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
-    return Parameters(merged, origins)
+parameters = partial(notebook_parameters, "inference")
 
 
 def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
     planned = plan(parameters())
+    asked = plan(parameters(precisions=["int8", "fp16"], control=False))
+
+    assert (list(asked.arms), asked.control) == (["fp32", "int8", "fp16"], None)
+    assert not any(note.startswith("FP16") for note in asked.notes)
 
     assert list(planned.arms) == ["fp32", "bf16", "int8"]
-    assert (planned.control, planned.repeats) == ("fp32", 2)
-    assert planned.notes[0].startswith("On a CPU: device=cpu was asked for")
     assert planned.notes[1].startswith("FP16 is skipped: few CPUs compute in it")
-    assert (
-        "resnet18 at 64 x 64 pixels in fp32, bf16, int8, fp32 twice"
-        in (planned.notes[2])
-    )
-    assert "100 timed passes each, or as many as 5 s allow" in planned.notes[2]
-    assert "8 in all" in planned.notes[2]
-    config = planned.arms["int8"]
-    assert config.inference.batch_sizes == (1, 16)
-    assert config.inference.batches == 100
-    assert {one.seed for one in planned.arms.values()} == {0}
-
-
-def test_what_was_asked_for_is_measured_on_a_cpu_too():
-    planned = plan(parameters(precisions=["int8", "fp16"], control=False))
-
-    assert list(planned.arms) == ["fp32", "int8", "fp16"]
-    assert planned.control is None
-    assert not any(note.startswith("FP16") for note in planned.notes)
 
 
 def test_on_gpus_convolutions_have_no_int8_and_transformers_have(drive):
@@ -85,12 +46,14 @@ def test_on_gpus_int8_is_compiled_and_so_is_what_it_is_compared_with(drive):
     planned = plan(parameters(**transformer))
     without = plan(parameters(**transformer, precisions=["fp16", "bf16"]))
     refused = plan(parameters(**transformer, compile=False))
+    calibrated = plan(parameters(**transformer, calibration_images=8))
 
     assert {one.compile for one in planned.arms.values()} == {True}
     assert "Every format is compiled, since INT8 is compared" in planned.notes[0]
     assert {one.compile for one in without.arms.values()} == {False}
     assert "int8" not in refused.arms
     assert refused.notes[0].startswith("INT8 is skipped: without compile")
+    assert "calibration_images has no effect on a GPU" in calibrated.notes[-1]
     with pytest.raises(ConfigError, match=r"precision='int8' .* set compile=True"):
         plan(parameters(**transformer, compile=False, precisions=["fp16", "int8"]))
 
@@ -160,14 +123,6 @@ def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
 def test_a_parameter_that_does_nothing_is_named(values, words):
     assert words in plan(parameters(**values)).notes[-1]
     assert not any("does nothing" in note for note in plan(parameters()).notes)
-
-
-def test_on_a_gpu_int8_takes_no_ranges_from_calibration_images(drive):
-    drive(FakeGpu("GPU-a"))
-
-    planned = plan(parameters(device="auto", model="vit_b_16", calibration_images=8))
-
-    assert "calibration_images has no effect on a GPU" in planned.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from nbkit.config.pipeline import PIPELINES, pipeline_steps
@@ -13,32 +15,10 @@ from nbkit.questions.input_pipeline import planning as input_pipeline_plan
 from nbkit.questions.input_pipeline.planning import LADDER, plan, with_setting
 from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
 from nbkit.studies import photo_copies
-from nbkit.studies.parameters import Parameters
 from tests.datasets.images import jpeg
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 from tests.worker.images import write_classes
-
-OPEN = {
-    "arms": None,
-    "data": "photos",
-    "model": "resnet50",
-    "precision": None,
-    "emulated_gpu": None,
-    "batch_size_per_gpu": None,
-    "image_size": 224,
-    "gpus": None,
-    "workers": None,
-    "loaders": None,
-    "trials": None,
-    "steps": None,
-    "warmup_steps": None,
-    "repeats": None,
-    "control": None,
-    "seed": 0,
-    "device": "cpu",
-    "engine": "local",
-}
-
 
 IMAGES = 800
 FILES = 40
@@ -70,43 +50,11 @@ def write_copies(folder, copies):
 def parameters(shards):
     """Return parameters as the notebook would, for CPUs unless said otherwise."""
 
-    def make(**values):
-        merged = {**OPEN, "data": str(shards), **values}
-        origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
-        return Parameters(merged, origins)
-
-    return make
+    return partial(notebook_parameters, "input_pipeline", data=str(shards))
 
 
 def cpus(monkeypatch, count):
     monkeypatch.setattr(input_pipeline_plan, "usable_cpus", lambda: float(count))
-
-
-def test_without_a_gpu_its_computing_is_emulated_and_the_plan_says_so_first(parameters):
-    planned = plan(parameters())
-
-    assert planned.notes[0].startswith("Emulated: device=cpu was asked for")
-    assert "432 images/s of resnet50 on one V100-32GB" in planned.notes[0]
-    for config in planned.arms.values():
-        assert config.task == "load"
-        assert config.emulated_step_seconds == pytest.approx(16 / 432)
-    assert planned.facts(None)["emulated"]["images_per_second"] == 432
-
-
-def test_both_pipelines_are_measured_at_every_size_and_the_others_at_the_largest(
-    parameters,
-):
-    planned = plan(parameters(gpus=4))
-
-    assert list(planned.arms) == [
-        *(f"chexnet_old, {n}" for n in ("1 rank", "2 ranks", "4 ranks")),
-        *(f"chexnet_new, {n}" for n in ("1 rank", "2 ranks", "4 ranks")),
-        "naive, 4 ranks",
-        "rule, 4 ranks",
-    ]
-    assert planned.baseline == "chexnet_old, 4 ranks"
-    assert [config.gpus for config in planned.arms.values()] == [1, 2, 4, 1, 2, 4, 4, 4]
-    assert "-p arms all measures them" in " ".join(planned.notes)
 
 
 def test_all_arms_are_the_ladder_from_old_to_new_one_change_an_arm(parameters):
@@ -204,18 +152,6 @@ def test_a_setting_means_what_each_loader_calls_so(parameters):
     assert (torch.num_workers, torch.prefetch_factor) == (3, 8)
 
 
-def test_on_gpus_the_arms_train(parameters, drive):
-    drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-
-    planned = plan(parameters(device="auto", batch_size_per_gpu=16))
-
-    assert planned.emulated is None
-    assert planned.gpus == 2
-    assert planned.control == "chexnet_old, 2 ranks"
-    assert {config.task for config in planned.arms.values()} == {"train"}
-    assert {config.precision for config in planned.arms.values()} == {"fp16"}
-
-
 def test_a_gpu_nobody_owns_can_be_emulated_where_others_are(parameters, drive):
     drive(FakeGpu("GPU-a"))
 
@@ -225,13 +161,6 @@ def test_a_gpu_nobody_owns_can_be_emulated_where_others_are(parameters, drive):
 
     assert planned.notes[0].startswith("Emulated: emulated_gpu was asked for")
     assert {config.task for config in planned.arms.values()} == {"load"}
-
-
-@pytest.mark.parametrize(("steps", "warmup"), [(4, 1), (8, 2), (100, 4)])
-def test_a_short_run_still_has_something_to_measure(parameters, steps, warmup):
-    planned = plan(parameters(steps=steps))
-
-    assert {config.warmup_steps for config in planned.arms.values()} == {warmup}
 
 
 def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):

@@ -77,7 +77,7 @@ def test_95_percent_of_the_best_are_found_in_a_third_of_the_grid(
     assert len(found.trials) <= len(LARGE) / 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_noise_of_3_percent_costs_no_more_than_that(seed):
     surface = saturating(6, prefetch=0.2)
 
@@ -173,13 +173,6 @@ def test_noise_that_was_not_measured_is_not_made_up():
     assert "the practical margin (noise not measured)" in found.why
 
 
-def test_of_equals_the_one_that_was_tried_first_is_chosen():
-    found = tune(LARGE, start_of(LARGE), on(dict.fromkeys(LARGE.settings, 100.0)))
-
-    assert {trial.setting.loader for trial in found.trials} == {"torch", "tfrecord"}
-    assert found.chosen == start_of(LARGE)
-
-
 @pytest.mark.parametrize("failing", [["torch"], ["tfrecord"]])
 def test_a_setting_that_fails_is_not_chosen_and_the_search_goes_on(failing):
     supply = saturating(4, favourite=failing[0])
@@ -193,8 +186,13 @@ def test_a_setting_that_fails_is_not_chosen_and_the_search_goes_on(failing):
 
     assert found.chosen == Setting(4, 2, *(set(LARGE.loaders) - set(failing)))
     assert any(trial.cause for trial in found.trials)
-    again = Tuning.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert [trial.cause for trial in again.trials] == [t.cause for t in found.trials]
+    kept = json.loads(json.dumps(found.to_dict()))
+    again = Tuning.from_dict(kept)
+    assert again.to_dict() == kept
+    assert (again.chosen, again.images_per_second) == (
+        found.chosen,
+        found.images_per_second,
+    )
 
 
 def test_a_setting_that_fails_now_and_then_is_not_chosen():
@@ -224,16 +222,6 @@ def test_a_few_trials_are_spent_on_settings_and_not_on_noise():
 
     assert len({trial.setting for trial in found.trials}) == 3
     assert "3 trials were allowed" in found.why
-
-
-def test_what_was_found_can_be_kept():
-    found = tune(LARGE, start_of(LARGE), on(saturating(3), demand=800))
-
-    again = Tuning.from_dict(json.loads(json.dumps(found.to_dict())))
-
-    assert again.to_dict() == json.loads(json.dumps(found.to_dict()))
-    assert again.chosen == found.chosen
-    assert again.images_per_second == found.images_per_second
 
 
 def test_a_start_outside_the_grid_is_refused():

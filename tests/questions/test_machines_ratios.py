@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.questions.machines.chart import machines_chart
 from nbkit.questions.machines.literature import (
     LeftOut,
     published_pairs,
@@ -19,9 +17,7 @@ from nbkit.questions.machines.ratios import (
     MachineRun,
     compare_machines,
     measured_sentence,
-    result_document,
 )
-from nbkit.reports.pictures import png
 from nbkit.statistics import noise_floor
 
 ALIKE = {
@@ -85,32 +81,6 @@ def test_each_precision_is_compared_with_its_own():
     ]
     assert matched[1].ratio.verdict == "not enough runs"
     assert left_out == [LeftOut("bf16", "precision", "fp16", "bf16")]
-
-
-def test_what_both_lack_on_the_other_side_is_listed_once():
-    _, left_out = compare_machines(
-        arm(1.0, memory_format="channels_first"), arm(1.0), "a", "b"
-    )
-
-    assert [(one.condition, one.a, one.b) for one in left_out] == [
-        ("memory_format", "channels_first", "channels_last")
-    ]
-
-
-def test_cpu_runs_are_called_functional():
-    matched, _ = compare_machines(
-        arm(*FAST, device_type="cpu"), arm(*SLOW, device_type="cpu"), "a", "b"
-    )
-
-    assert measured_sentence(matched, [], "a", "b").startswith("CPU, functional: ")
-
-
-def test_a_machine_without_a_run_is_compared_with_nothing():
-    matched, left_out = compare_machines(arm(1.0), [], "a", "b")
-
-    assert matched == []
-    assert left_out == [LeftOut("fp16", "any run", "there", None)]
-    assert "(one of them has no such run)" in measured_sentence([], left_out, "a", "b")
 
 
 def test_published_pairs_agree_in_everything_that_is_stated():
@@ -218,73 +188,6 @@ def test_published_rows_of_different_formats_and_batches_are_listed_not_compared
         ("batch_size_per_gpu", "not stated", "112"),
         ("batch_size_per_gpu", "not stated", "256"),
     }
-
-
-def test_published_ratios_are_a_range_without_an_interval():
-    pairs, _ = published_pairs("A100-SXM4", "A100-PCIe", model="resnet50")
-
-    sentence = published_sentence(pairs, "A100-SXM4", "A100-PCIe")
-
-    assert sentence.startswith("Published by others: A100-SXM4 / A100-PCIe = 1.")
-    assert "published, no interval: one number each" in sentence
-    assert "no two rows" in published_sentence([], "H100", "T4")
-
-
-def test_measured_and_published_never_share_a_mark():
-    matched, _ = compare_machines(arm(*FAST), arm(*SLOW), "a", "b")
-    pairs, _ = published_pairs("A100", "V100", model="resnet50", precision=["fp16"])
-
-    chart = machines_chart(
-        matched,
-        pairs,
-        measured_names=("a", "b"),
-        published_names=("A100", "V100"),
-    )
-
-    published, measured = chart.to_dict()["layer"][1:]
-    layers = [published, *measured["layer"]]
-    marks = [
-        (layer["mark"]["type"], layer["encoding"]["color"]["legend"]["title"])
-        for layer in layers
-    ]
-    assert set(marks) == {
-        ("point", "Published by others"),
-        ("rule", "Measured"),
-        ("circle", "Measured"),
-    }
-    assert png(chart).startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("which", ["measured", "published"])
-def test_either_kind_is_drawn_alone(which):
-    matched, _ = compare_machines(arm(100.0), arm(100.0), "a", "b")
-    pairs, _ = published_pairs("A100", "V100", model="resnet50")
-
-    chart = machines_chart(
-        matched if which == "measured" else [],
-        pairs if which == "published" else [],
-        measured_names=("a", "b"),
-        published_names=("A100", "V100"),
-    )
-
-    assert png(chart).startswith(b"\x89PNG")
-    assert ("no interval from single runs" in str(chart.to_dict())) == (
-        which == "measured"
-    )
-
-
-def test_the_result_for_programs_keeps_measured_and_published_apart():
-    matched, left_out = compare_machines(arm(*FAST), arm(*SLOW), "a", "b")
-    pairs, _ = published_pairs("A100", "V100", model="resnet50")
-
-    document = result_document(matched, left_out, pairs, "a", "b")
-
-    assert json.loads(json.dumps(document)) == document
-    [measured] = document["measured"]
-    assert measured["ratio"]["estimate"] == pytest.approx(2.0)
-    assert measured["conditions"]["precision"] == "fp16"
-    assert len(document["published"]) == len(pairs)
-    assert document["functional_only"] is False
 
 
 def test_a_ratio_that_one_machine_differs_from_itself_by_is_no_result():

@@ -22,13 +22,6 @@ RATES = {
 }
 
 
-def test_a_format_is_named_by_what_tells_it_apart():
-    assert FP32.name == "fp32, channels_last"
-    assert Format("bf16", "channels_first", True).name == (
-        "bf16, channels_first, compiled"
-    )
-
-
 def test_the_layout_alone_is_a_ratio_with_interval_and_verdict():
     [fp16] = layout_effects(RATES, FP32)
 
@@ -79,21 +72,6 @@ def test_the_baseline_has_an_effect_of_its_own_and_is_no_trap():
     assert layout_sentence([fp32]) is None
 
 
-def test_a_format_in_one_layout_has_no_effect_to_show():
-    assert (
-        layout_effects({FP32: [1.0], Format("bf16", "channels_last"): [2.0]}, FP32)
-        == []
-    )
-
-
-def test_too_few_runs_get_no_verdict_on_the_layout():
-    few = {one: rates[:2] for one, rates in RATES.items()}
-
-    sentence = layout_sentence(layout_effects(few, FP32)) or ""
-
-    assert "not enough runs for a verdict" in sentence
-
-
 def test_published_pairs_are_those_of_the_sources():
     pairs = [
         (pair.first.images_per_second, pair.last.images_per_second)
@@ -106,17 +84,6 @@ def test_published_pairs_are_those_of_the_sources():
         (826.06, 1218.01),
     ]
     assert published_pairs()[0].ratio == pytest.approx(1.463, abs=1e-3)
-
-
-def test_published_pairs_are_of_one_gpu_and_say_what_else_differs():
-    for pair in published_pairs():
-        first, last = pair.first, pair.last
-        assert first.gpu_name == last.gpu_name
-        alike = (first.software, first.url.split("nchw")[0]) == (
-            last.software,
-            last.url.split("nhwc")[0],
-        )
-        assert (pair.differs is None) is alike
 
 
 def test_the_reason_of_the_audit_takes_its_numbers_from_published_pairs():

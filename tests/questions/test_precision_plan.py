@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from nbkit.errors import ConfigError
 from nbkit.questions.precision.planning import plan
-from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 
-OPEN = {
-    "precision": None,
-    "memory_format": None,
-    "compile": None,
-    "model": None,
-    "batch_size_per_gpu": None,
-    "image_size": None,
-    "data": "synthetic",
-    "loader": "torch",
-    "steps": None,
-    "warmup_steps": None,
-    "repeats": None,
-    "control": True,
-    "loss_tolerance": 0.05,
-    "seed": 0,
-    "gpus": 1,
-    "device": "cpu",
-    "engine": "local",
-}
-
-
-def parameters(**values):
-    """Return parameters as the notebook would, for CPUs unless said otherwise."""
-    merged = {**OPEN, **values}
-    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
-    return Parameters(merged, origins)
-
-
-def test_on_cpus_three_arms_and_a_control_stand_in_and_the_plan_says_so_first():
-    planned = plan(parameters())
-
-    assert list(planned.arms) == [
-        "fp32, channels_last",
-        "bf16, channels_last",
-        "bf16, channels_first",
-    ]
-    assert planned.control == "fp32, channels_last"
-    assert planned.repeats == 2
-    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "4 arms, among them fp32, channels_last twice" in planned.notes[1]
-    assert "8 in all; before them 2 with perturbed weights" in planned.notes[1]
-    assert {config.seed for config in planned.arms.values()} == {0}
-    assert all(config.stop_on_nonfinite for config in planned.arms.values())
-    assert {config.learning_rate for config in planned.arms.values()} == {0.1 * 8 / 256}
+parameters = partial(notebook_parameters, "precision")
 
 
 def test_as_little_as_each_precision_rounds_is_tried_on_the_baselines_weights(drive):
@@ -111,11 +70,6 @@ def test_a_format_that_was_asked_for_and_is_missing_is_an_error(old_gpu):
         plan(parameters(device="auto", precision=["fp16", "bf16"]))
 
 
-def test_tf32_on_cpus_is_an_error():
-    with pytest.raises(ConfigError, match="TF32 is a format of GPUs"):
-        plan(parameters(precision=["fp32", "tf32"]))
-
-
 def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch):
     driver = drive(FakeGpu("GPU-a"))
     size = 16 * GIBIBYTE
@@ -132,58 +86,59 @@ def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch)
     assert asked.arms["fp32, channels_last"].batch_size_per_gpu == 256
 
 
-def test_the_baseline_is_measured_whether_it_was_asked_for_or_not():
-    planned = plan(parameters(precision=["bf16"], memory_format=["channels_first"]))
-
-    assert list(planned.arms) == ["fp32, channels_last", "bf16, channels_first"]
-
-
-def test_the_baseline_alone_is_refused():
-    with pytest.raises(ConfigError, match="nothing to compare; add a precision"):
-        plan(parameters(precision=["fp32"], memory_format=["channels_last"]))
-
-
-def test_every_bad_number_is_named_at_once():
-    with pytest.raises(ConfigError) as raised:
-        plan(parameters(gpus=0, repeats=0, loss_tolerance=5.0))
-
-    said = str(raised.value)
-    assert "gpus=0 is below 1" in said
-    assert "repeats=0 is below 1" in said
-    assert "loss_tolerance=5.0 is not between 0 and 1" in said
-
-
-def test_a_batch_of_nothing_is_the_only_thing_that_is_said():
-    with pytest.raises(ConfigError) as raised:
-        plan(parameters(batch_size_per_gpu=0))
-
-    assert str(raised.value) == "batch_size_per_gpu=0 is below 1; use 1 or more."
-
-
-def test_a_short_run_still_has_steps_to_measure():
-    config = plan(parameters(steps=4)).arms["fp32, channels_last"]
-
-    assert (config.steps, config.warmup_steps) == (4, 1)
-
-
-def test_a_single_format_on_cpus_is_compared_in_both_layouts():
-    planned = plan(parameters(precision=["fp32"]))
-
-    assert list(planned.arms) == ["fp32, channels_last", "fp32, channels_first"]
-
-
-def test_on_a_cluster_without_gpus_the_plan_speaks_of_its_nodes(cluster):
-    cluster("(null)")
-
-    planned = plan(parameters(engine="slurm", device="auto"))
-
-    assert planned.notes[0].startswith(
-        "CPU, functional: there is no GPU on these nodes, so CPU processes are used"
-    )
-
-
 def test_batch_beyond_the_images_is_refused(tmp_path):
     write_folder(tmp_path / "data")
 
     with pytest.raises(ConfigError, match=r"has 12 training images, .* needs"):
         plan(parameters(data=str(tmp_path / "data"), batch_size_per_gpu=1_000))
+
+
+@pytest.mark.parametrize(
+    ("values", "arms"),
+    [
+        (
+            {"precision": ["bf16"], "memory_format": ["channels_first"]},
+            ["fp32, channels_last", "bf16, channels_first"],
+        ),
+        ({"precision": ["fp32"]}, ["fp32, channels_last", "fp32, channels_first"]),
+    ],
+)
+def test_plan_arms(values, arms):
+    planned = plan(parameters(**values, steps=4))
+
+    assert list(planned.arms) == arms
+    config = planned.arms[arms[0]]
+    assert (config.steps, config.warmup_steps) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"precision": ["fp32", "tf32"]}, ["TF32 is a format of GPUs"]),
+        (
+            {"precision": ["fp32"], "memory_format": ["channels_last"]},
+            ["nothing to compare; add a precision"],
+        ),
+        (
+            {"gpus": 0, "repeats": 0, "loss_tolerance": 5.0},
+            [
+                "gpus=0 is below 1",
+                "repeats=0 is below 1",
+                "loss_tolerance=5.0 is not between 0 and 1",
+            ],
+        ),
+        # Nothing else is said of it.
+        (
+            {"batch_size_per_gpu": 0},
+            ["batch_size_per_gpu=0 is below 1; use 1 or more."],
+        ),
+    ],
+)
+def test_plan_refused(values, lines):
+    with pytest.raises(ConfigError) as raised:
+        plan(parameters(**values))
+
+    said = str(raised.value).splitlines()
+    assert len(said) == len(lines)
+    for line, expected in zip(said, lines, strict=True):
+        assert expected in line

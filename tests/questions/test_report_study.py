@@ -37,7 +37,7 @@ def bundle(tmp_path_factory):
             for size in (2, 4)
         }
         study = nbkit.Study.create("batches", arms, control="batch 2")
-        # A start that other tests have disturbed would be made once more.
+        # Other tests take its CPUs now and then.
         limit = "nbkit.review.cpu_checks._QUEUE_SECONDS"
         patch.setattr(limit, math.inf)
         study.run(progress=False)
@@ -80,10 +80,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     ids = {run.run_id for runs in measured.runs_by_arm().values() for run in runs}
     assert {row[-1] for row in starts.rows} == ids
     assert len(ids) == 3
-    names = dict.fromkeys(["batch 4", "batch 2"])
-    assert set(others.columns[2:5:3]) <= set(names)
     assert {row[1] for row in others.rows} >= {"nbkit", "torchvision references"}
-    assert any("torchvision" in one.text for one in there.report.sources)
     assert any(one.startswith("Audit of study ") for one in there.report.notes)
     codes = {finding["code"] for finding in there.report.result["audit"]}
     assert "few-steps" in codes

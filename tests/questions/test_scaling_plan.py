@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.questions.scaling.planning import ScalingPlan, plan
 from nbkit.studies.devices import sweep_sizes
-from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 from tests.datasets.images import write_folder
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
-OPEN = {
-    "gpus": 8,
-    "nnodes": 1,
-    "precision": None,
-    "model": None,
-    "batch_size_per_gpu": None,
-    "image_size": None,
-    "memory_format": "channels_last",
-    "data": "synthetic",
-    "loader": "torch",
-    "unreadable_images": "stop",
-    "steps": None,
-    "warmup_steps": None,
-    "repeats": 3,
-    "seed": 0,
-    "device": "cpu",
-    "engine": "local",
-    "slurm_partition": None,
-    "slurm_account": None,
-    "timeout_min": None,
-    "cpus_per_task": None,
-    "slurm": None,
-    "strict_gpus": False,
-}
-
-
-def parameters(**values):
-    """Return parameters as the notebook would, for CPUs unless said otherwise."""
-    merged = {**OPEN, **values}
-    return Parameters(merged, dict.fromkeys(merged, "default"))
+parameters = partial(notebook_parameters, "scaling")
 
 
 @pytest.mark.parametrize(
@@ -58,11 +31,6 @@ def test_a_sweep_doubles_up_to_the_largest(largest, sizes):
     assert sweep_sizes(largest) == sizes
 
 
-def test_a_sweep_to_nothing_is_refused():
-    with pytest.raises(ConfigError, match="use 1 or more"):
-        sweep_sizes(0)
-
-
 def test_every_count_below_one_is_named_at_once():
     with pytest.raises(ConfigError) as raised:
         plan(parameters(gpus=0, nnodes=-1, repeats=0, data=""))
@@ -72,17 +40,6 @@ def test_every_count_below_one_is_named_at_once():
     assert "nnodes=-1" in said
     assert "repeats=0" in said
     assert "data='' names nothing" in said
-
-
-def test_cpu_processes_stand_in_for_gpus_and_the_plan_says_so_first():
-    planned = plan(parameters())
-
-    sizes = [config.world_size for config in planned.arms.values()]
-    assert sizes[:2] == [1, 2]
-    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "resnet18, 16 images of 32 x 32 pixels per device" in planned.notes[2]
-    assert all(config.device == "cpu" for config in planned.arms.values())
-    assert planned.environment == {"OMP_NUM_THREADS": "1"}
 
 
 def test_with_fewer_gpus_than_asked_what_exists_is_measured_and_it_is_said_first(
@@ -118,52 +75,6 @@ def test_all_the_gpus_that_were_asked_for_are_measured_without_excuse(
 
     assert [config.world_size for config in planned.arms.values()] == [1, 2, 4, 6]
     assert planned.notes[0].startswith("Sizes: 1, 2, 4, 6 GPUs on 8 x NVIDIA H100")
-
-
-def test_open_parameters_are_chosen_for_the_device():
-    config = next(iter(plan(parameters()).arms.values()))
-    chosen = next(iter(plan(parameters(model="resnet50", steps=6)).arms.values()))
-
-    assert config.model == "resnet18"
-    assert config.image_size == 32
-    assert chosen.model == "resnet50"
-    assert chosen.steps == 6
-    assert chosen.warmup_steps == 1
-
-
-def test_each_precision_is_an_arm_at_every_size():
-    arms = plan(parameters(precision=["fp32", "bf16"], gpus=2)).arms
-
-    assert list(arms) == [
-        "fp32, 1 process",
-        "fp32, 2 processes",
-        "bf16, 1 process",
-        "bf16, 2 processes",
-    ]
-    assert arms["bf16, 2 processes"].precision == "bf16"
-    assert arms["bf16, 2 processes"].gpus == 2
-
-
-def test_one_device_has_nothing_to_reduce():
-    assert plan(parameters(gpus=1)).once == {}
-    [(name, config)] = plan(parameters(gpus=2)).once.items()
-    assert name == "all-reduce, 2 ranks"
-    assert (config.task, config.gpus) == ("allreduce", 2)
-
-
-def test_a_study_keeps_the_plan_that_it_was_made_from(store):
-    planned = plan(parameters(gpus=2, precision=["fp32", "bf16"]))
-    study = Study.create(
-        "scaling",
-        planned.arms,
-        once=planned.once,
-        repeats=planned.repeats,
-        environment=planned.environment,
-        kind="scaling",
-        plan=planned.facts,
-    )
-
-    assert ScalingPlan.of(Study.open(study.study_id)) == planned
 
 
 def test_strict_gpus_refuses_to_measure_anything_else():

@@ -10,8 +10,6 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.questions.scaling import projection as module
 from nbkit.questions.scaling.curves import SCATTER
 from nbkit.questions.scaling.projection import HELD_OUT, Point, project
-from nbkit.questions.scaling.throughput import MeasuredRun, scaling_table
-from nbkit.questions.scaling.throughput import points as points_of
 
 GROWTHS = {
     "latency-bound ring": lambda size: size - 1,
@@ -59,15 +57,6 @@ def test_two_points_leave_every_curve_between_the_rings_possible():
     assert low < tree < high
 
 
-def test_more_points_leave_less_open():
-    growth = GROWTHS["latency-bound tree"]
-
-    few = half_width(on_a_curve(growth, (1, 8), 0.05), 16)
-    more = half_width(on_a_curve(growth, (1, 2, 4, 8), 0.05), 16)
-
-    assert more < few
-
-
 def test_points_on_no_curve_widen_the_interval():
     smooth = on_a_curve(GROWTHS["latency-bound tree"], (1, 2, 4, 8))
     dented = [*smooth[:2], Point(4, 1, smooth[2].images_per_second * 0.9), smooth[3]]
@@ -83,28 +72,6 @@ def test_runs_that_scatter_widen_the_interval():
 
     assert sure == pytest.approx(half_width(on_a_curve(growth, (1, 2, 4)), 8), rel=0.1)
     assert unsure > 2 * sure
-
-
-def test_points_of_runs_carry_the_scatter_of_their_runs():
-    rates = [990.0, 1_000.0, 1_010.0]
-    table = scaling_table(MeasuredRun("fp16", 1, 1, "cuda", rate) for rate in rates)
-
-    (point,) = points_of(table, "fp16")
-
-    assert point.run_scatter == pytest.approx(0.01, rel=0.01)
-
-
-def test_a_projection_gives_its_efficiency_and_probability():
-    points = on_a_curve(GROWTHS["latency-bound ring"], (1, 2, 4))
-
-    (projection,) = project(points, [8], gpus_per_node=8).projections
-
-    assert projection.world_size == 8
-    assert projection.low_efficiency == pytest.approx(
-        projection.low_images_per_second / 8_000
-    )
-    assert projection.low_efficiency < projection.high_efficiency
-    assert projection.probability == 0.8
 
 
 def test_what_the_probability_is_worth_is_said_with_the_counts_of_the_introduction():
@@ -153,15 +120,6 @@ def test_different_batches_per_gpu_are_not_one_curve():
 
     assert outlook.projections == ()
     assert "the batch per GPU is 128 and 256" in outlook.refusals[0].reason
-
-
-def test_nearly_the_same_batch_per_gpu_is_one_curve():
-    points = [
-        Point(1, 1, 500.0, batch_size_per_gpu=408),
-        Point(2, 1, 980.0, batch_size_per_gpu=400),
-    ]
-
-    assert project(points, [4], gpus_per_node=8).projections
 
 
 def test_further_than_four_times_the_largest_size_nothing_is_known():
@@ -242,12 +200,6 @@ def test_measured_sizes_are_passed_over_and_gaps_are_to_be_measured():
     assert outlook.projections == ()
     assert [refusal.world_size for refusal in outlook.refusals] == [2]
     assert "measure 2 too" in outlook.refusals[0].reason
-
-
-def test_nothing_asked_is_nothing_answered():
-    outlook = project([Point(1, 1, 30.0, "cpu")], [1], gpus_per_node=8)
-
-    assert (outlook.projections, outlook.refusals) == ((), ())
 
 
 def test_two_points_of_one_size_are_an_error():

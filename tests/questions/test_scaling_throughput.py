@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.questions.scaling.document import result_document
-from nbkit.questions.scaling.projection import project
 from nbkit.questions.scaling.throughput import (
     MeasuredRun,
     computed_sentence,
-    points,
     scaling_table,
 )
 from nbkit.statistics.comparison import efficiency
-from nbkit.statistics.quantities import device_label, size_label
 
 
 def runs(arm, world_size, rates, **changes):
@@ -39,23 +34,11 @@ FP16 = [
     *runs("fp16", 4, [3_600.0, 3_640.0, 3_610.0, 3_590.0, 3_620.0]),
     *runs("fp16", 1, [1_000.0, 1_004.0, 996.0, 1_002.0, 998.0]),
 ]
-FP32 = [*runs("fp32", 1, [400.0, 402.0]), *runs("fp32", 4, [1_560.0, 1_568.0])]
 
 
 def test_efficiency_is_the_rate_per_device_over_the_smallest_sizes():
     assert efficiency(3_600, 4, 1_000) == pytest.approx(0.9)
     assert efficiency(3_600, 8, 1_000, base_world_size=2) == pytest.approx(0.9)
-
-
-def test_rows_are_ordered_by_arm_and_size():
-    rows = scaling_table([*FP16, *FP32])
-
-    assert [(row.arm, row.world_size) for row in rows] == [
-        ("fp16", 1),
-        ("fp16", 4),
-        ("fp32", 1),
-        ("fp32", 4),
-    ]
 
 
 def test_row_gives_median_interval_and_efficiency_over_runs():
@@ -116,30 +99,6 @@ def test_one_point_is_of_one_number_of_nodes():
         scaling_table(mixed)
 
 
-@pytest.mark.parametrize(
-    ("device_type", "count", "nnodes", "label"),
-    [
-        ("cuda", 1, 1, "1 GPU"),
-        ("cuda", 8, 1, "8 GPUs"),
-        ("cuda", 16, 2, "2 x 8 GPUs"),
-        ("cuda", 16, 16, "16 x 1 GPU"),
-        ("cpu", 1, 1, "1 CPU process"),
-        ("cpu", 2, 1, "2 CPU processes"),
-        ("cpu", 4, 2, "2 x 2 CPU processes"),
-    ],
-)
-def test_device_labels_count_in_words(device_type, count, nnodes, label):
-    assert device_label(device_type, count, nnodes) == label
-
-
-def test_two_layouts_of_one_size_have_different_names():
-    assert (size_label(16, 2), size_label(16, 16), size_label(8, 1)) == (
-        "2 x 8",
-        "16 x 1",
-        "8",
-    )
-
-
 def test_whole_nodes_are_held_against_one_device_and_against_one_node():
     across = runs("fp16", 8, [6_800.0, 6_840.0], nnodes=2)
 
@@ -172,90 +131,6 @@ def test_a_smallest_size_over_two_nodes_is_named_with_them():
     assert "times 2 x 1 GPU: efficiency" in computed_sentence([last])
 
 
-def test_sentence_tells_the_fastest_arm_first_with_n_and_intervals():
-    sentence = computed_sentence(scaling_table([*FP32, *FP16]))
-
-    assert sentence == (
-        "fp16 on 4 GPUs trains 3,610 images/s (95 % interval of these 5 runs "
-        "3,588 to 3,636), 3.61 times 1 GPU: efficiency 90.2 % (95 % interval 89.7 % "
-        "to 90.9 %); "
-        "fp32 on 4 GPUs trains 1,564 images/s (95 % interval of these 2 runs 1,514 to "
-        "1,616), 3.90 times 1 GPU: efficiency 97.5 % (95 % interval 96.0 % to 99.0 %)."
-    )
-
-
-def test_sentence_of_one_run_claims_no_interval():
-    sentence = computed_sentence(scaling_table(runs("bf16", 1, [6_000.0])))
-
-    assert sentence == (
-        "bf16 on 1 GPU trains 6,000 images/s (1 run, no interval), "
-        "the only size measured."
-    )
-
-
-def test_sentence_of_cpu_runs_says_functional_and_keeps_three_figures():
-    table = scaling_table(
-        [
-            *runs("fp32", 1, [30.24], device_type="cpu"),
-            *runs("fp32", 2, [43.5], device_type="cpu"),
-        ]
-    )
-
-    sentence = computed_sentence(table)
-
-    assert sentence.startswith("CPU, functional: fp32 on 2 CPU processes trains 43.5 ")
-    assert "1.44 times 1 CPU process" in sentence
-
-
 def test_sentence_of_nothing_is_an_error():
     with pytest.raises(NotEnoughDataError, match="rows: there are 0"):
         computed_sentence([])
-
-
-def test_points_are_an_arms_medians():
-    table = scaling_table([*FP16, *FP32])
-
-    assert [
-        (point.world_size, point.images_per_second) for point in points(table, "fp16")
-    ] == [(1, 1_000.0), (4, 3_610.0)]
-
-
-def test_document_has_a_row_a_size_and_a_column_an_arm():
-    table = scaling_table([*FP16, *FP32, *runs("fp16", 2, [1_900.0])])
-    outlooks = {
-        arm: project(points(table, arm), [8, 16], gpus_per_node=8)
-        for arm in ("fp16", "fp32")
-    }
-
-    text = json.dumps(result_document(table, outlooks, {"model": "resnet50"}))
-    document = json.loads(text)
-
-    assert document["arms"] == ["fp16", "fp32"]
-    assert [row["world_size"] for row in document["rows"]] == [1, 2, 4]
-    assert list(document["rows"][1]["results"]) == ["fp16"]
-    cell = document["rows"][2]["results"]["fp16"]
-    assert cell["images_per_second"] == 3_610
-    assert cell["n"] == 5
-    assert cell["ci_low"] < 3_610 < cell["ci_high"]
-    assert cell["speedup"] == pytest.approx(3.61)
-    assert cell["efficiency"] == pytest.approx(0.9025)
-    assert cell["cpu_ms_per_image"] == 2.5
-    assert "median over runs" in document["statistic"]
-    assert "Student t" in document["interval"]
-    assert document["conditions"] == {"model": "resnet50"}
-    assert document["functional_only"] is False
-
-
-def test_document_keeps_projected_apart_from_measured():
-    table = scaling_table(FP16)
-    outlook = project(points(table, "fp16"), [8, 16], gpus_per_node=8)
-
-    document = result_document(table, {"fp16": outlook})
-
-    assert document["origin"] == "measured"
-    (projection,) = document["projections"]
-    assert (projection["arm"], projection["world_size"]) == ("fp16", 8)
-    assert projection["origin"] == "projected"
-    (refusal,) = document["projections_refused"]
-    assert refusal["world_size"] == 16
-    assert "network" in refusal["reason"]

@@ -75,15 +75,10 @@ def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
     for _ in range(2):
         before_start(study.kind, study.plan, study.arms["load"].model_dump())
 
-    assert len(list(manifests_folder().glob("*.jsonl"))) == 1
-    assert capsys.readouterr().out.count("Looking once at every image") == 1
-
-
-def test_the_manifest_is_the_one_that_a_run_looks_for(study, data):
-    before_start(study.kind, study.plan, study.arms["load"].model_dump())
-
     [known] = manifests_folder().glob("*.jsonl")
+    # The one that a run looks for.
     assert known.name == manifest_name(find(str(data)).fingerprint())
+    assert capsys.readouterr().out.count("Looking once at every image") == 1
 
 
 def test_images_are_looked_at_again_where_a_run_would_not_believe_it(
@@ -139,11 +134,6 @@ def test_for_a_run_on_another_machine_this_ones_page_cache_stays_as_it_is(
 
     assert before_start("storage", {"cache": cache}, elsewhere) == {}
     assert resident_share(list(data.rglob("*.*"))) == before
-
-
-def test_another_kind_of_study_does_nothing_before_a_start():
-    assert before_start(None, {}, {}) == {}
-    assert before_start("scaling", {}, {"data": "synthetic"}) == {}
 
 
 @pytest.fixture

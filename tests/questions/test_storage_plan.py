@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, ParameterError
 from nbkit.launch.submit import existing_data
 from nbkit.questions.storage import places as storage_places
@@ -16,9 +16,9 @@ from nbkit.questions.storage.planning import plan
 from nbkit.questions.storage.reads import read
 from nbkit.studies import photo_copies
 from nbkit.studies.devices import Devices
-from nbkit.studies.parameters import Parameters, check_parameters
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
+from tests.questions.conftest import notebook_parameters
 
 __all__ = ["tmp_path"]
 
@@ -29,13 +29,9 @@ def nas(tmp_path):
     return write_folder(tmp_path / "nas")
 
 
-def parameters(**given) -> Parameters:
-    """Return the notebook's parameters with some changed."""
-    content = json.loads(nbkit.notebook("storage").read_text())
-    [cell] = [c for c in content["cells"] if c["metadata"].get("tags")]
-    source = "".join(cell["source"])
-    small = {"device": "cpu", "batch_size_per_gpu": 2, "warmup_steps": 1}
-    return check_parameters([source], {**small, **given})
+parameters = partial(
+    notebook_parameters, "storage", batch_size_per_gpu=2, warmup_steps=1
+)
 
 
 def test_a_data_set_is_measured_where_it_lies(nas):
@@ -74,35 +70,6 @@ def test_data_smaller_than_five_times_the_memory_are_called_a_cache_test(
     assert "Cache test" not in " ".join(plan(parameters(data=str(nas))).notes)
 
 
-@pytest.mark.parametrize(
-    ("read_bytes", "read_repeats", "said"),
-    [
-        (1, 1, "Reads of 1 B, in order and at random, cold and warm, 1 time each; "),
-        (4096, 2, "Reads of 4 KiB, in order and at random, cold and warm, 2 times "),
-        (2**27, 3, "Reads of 128 MiB, in order and at random, cold and warm, 3 "),
-    ],
-)
-def test_the_plan_says_what_is_read(nas, read_bytes, read_repeats, said):
-    given = {"read_bytes": read_bytes, "read_repeats": read_repeats}
-
-    assert plan(parameters(data=str(nas), **given)).notes[-1].startswith(said)
-
-
-def test_a_place_is_called_by_its_folder_or_by_the_name_that_is_given(nas):
-    [place] = plan(parameters(data=str(nas))).places
-
-    assert place.name == "nas"
-
-
-def test_training_comes_last_with_its_own_model(nas):
-    found = plan(
-        parameters(data=str(nas), stages="load,train", model="resnet18", gpu="V100")
-    )
-
-    assert [config.task for config in found.arms.values()] == ["load", "train"]
-    assert found.arms["nas, training"].model == "resnet18"
-
-
 @pytest.mark.parametrize("stages", [None, "train,load", "emulate,load"])
 def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
     found = plan(parameters(data=str(nas), control=True, stages=stages))
@@ -122,17 +89,20 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
+        ({"data": "{nas},nas={nas}"}, "2 places are called .nas., 1 may be"),
+        ({"paths": "nas={nas}/nowhere"}, "nowhere is not a folder"),
+        ({"data": "synthetic"}, "data=.synthetic.: .* not read .*.photos."),
+        ({"data": "nas=synthetic"}, "data=.nas=synthetic.: .* not read .*.photos."),
     ],
 )
-def test_what_cannot_be_measured_is_refused(nas, given, said):
+def test_plan_refused(nas, given, said):
+    asked = {} if "paths" in given else {"data": "{nas}"}
+    asked |= given
+    for name in asked.keys() & {"data", "paths"}:
+        asked[name] = asked[name].format(nas=nas)
+
     with pytest.raises(ConfigError, match=said):
-        plan(parameters(data=str(nas), **given))
-
-
-@pytest.mark.parametrize("data", ["synthetic", "nas=synthetic"])
-def test_synthetic_images_are_refused_because_they_are_not_read_from_storage(data):
-    with pytest.raises(ConfigError, match=f"data='{data}': .* not read .*'photos'"):
-        plan(parameters(data=data))
+        plan(parameters(**asked))
 
 
 def test_a_missing_data_set_is_not_to_be_replaced_by_synthetic_images():
@@ -167,6 +137,8 @@ def place(tmp_path, nas, monkeypatch):
 def test_photographs_are_never_put_into_a_data_set(place, below, name):
     (place / below).mkdir(parents=True, exist_ok=True)
     (place / below / name).write_bytes(b"x")
+    # A link that cannot be followed hides nothing beside it.
+    (place / "link").symlink_to(place / "link")
     before = sorted(place.rglob("*"))
 
     with pytest.raises(ParameterError, match=r"holds data \(.*-p data here=.*empty"):
@@ -175,23 +147,19 @@ def test_photographs_are_never_put_into_a_data_set(place, below, name):
     assert sorted(place.rglob("*")) == before
 
 
-def test_a_link_that_cannot_be_followed_hides_no_data_set_beside_it(place):
-    (place / "train").mkdir()
-    (place / "train/a.jpg").write_bytes(b"x")
-    link = place / "link"
-    link.symlink_to(link)
-
-    with pytest.raises(ParameterError, match=r"holds data \(train/a\.jpg\)"):
-        plan(parameters(paths=f"here={place}", replicate=1))
-
-
 def test_a_mount_with_data_sets_below_it_is_no_data_set(place):
     (place / "imagenet/train/n01").mkdir(parents=True)
     (place / "imagenet/train/n01/a.JPEG").write_bytes(b"x")
+    link = place.with_name("link")
+    link.symlink_to(place)
 
-    found = plan(parameters(paths=f"here={place}", forms="files", replicate=1))
+    found = plan(parameters(paths=f"here={link}", forms="files", replicate=1))
 
     assert found.places[0].is_ours
+    [source] = found.places[0].sources
+    # As a launch will name it.
+    assert source.data == existing_data(source.data)
+    assert Path(source.data).parent.parent == place.resolve()
 
 
 def test_photographs_of_before_are_no_data_set(place):
@@ -221,17 +189,6 @@ def test_nothing_is_written_before_everything_is_checked(place, given, said):
     assert list(place.iterdir()) == []
 
 
-def test_a_folder_behind_a_link_is_named_as_a_launch_will_name_it(place):
-    link = place.with_name("link")
-    link.symlink_to(place)
-
-    found = plan(parameters(paths=f"here={link}", forms="files", replicate=1))
-
-    [source] = found.places[0].sources
-    assert source.data == existing_data(source.data)
-    assert Path(source.data).parent.parent == place.resolve()
-
-
 def test_without_a_published_rate_there_is_nothing_to_emulate(nas, monkeypatch):
     unknown = Devices("cuda", 1, "Tomorrow's GPU")
     monkeypatch.setattr(storage_plan, "find_devices", lambda *_: unknown)
@@ -251,16 +208,6 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
 
     planned = plan(parameters(data=str(nas), cache="warm", read_repeats=1))
     assert {speed.cache for _, speed in read(planned).found} == {"warm"}
-
-
-def test_two_places_of_one_name_are_refused(nas):
-    with pytest.raises(ConfigError, match="2 places are called 'nas', 1 may be"):
-        plan(parameters(data=f"{nas},nas={nas}"))
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere is not a folder"):
-        plan(parameters(paths=f"nas={tmp_path / 'nowhere'}"))
 
 
 def test_a_gpu_that_nobody_has_measured_is_refused_with_those_that_are(nas):

@@ -60,53 +60,41 @@ def row(*runs, counter="disk_read_bytes"):
     )
 
 
-def test_a_run_into_which_its_first_epoch_arrived_is_proven(run):
-    found = row(run(0, 10_000), run(1, 9_000))
-
-    assert (found.cache, found.is_cold) == ("cold, proven", True)
-    assert found.arrived_bytes == 9_500
-    assert found.first_runs == (50.0, 50.0)
-
-
-def test_a_run_into_which_too_little_arrived_is_not(run):
-    found = row(run(0, 10_000), run(1, 2048))
-
-    assert found.cache == "not proven (only 2 KiB of 10 KiB arrived)"
-    assert not found.is_cold
+UNPROVEN = {"cache": "client cold, server unknown", "cache_proven": "no"}
+WARM = {"cache": "warm", "cache_proven": "no"}
 
 
 @pytest.mark.parametrize(
-    ("cache", "is_cold"),
+    ("arrived", "tags", "cache", "is_cold", "counted"),
     [
-        ("client cold, server unknown", True),
-        ("not provable", True),
-        ("warm", False),
-        ("40 % warm", False),
+        ([10_000, 9_000], PROVEN, "cold, proven", True, 9_500),
+        # A proof that the counter denies is doubted, and both numbers are shown.
+        (
+            [10_000, 2048],
+            PROVEN,
+            "not proven (only 2 KiB of 10 KiB arrived)",
+            False,
+            6_024,
+        ),
+        # The first epoch did not come from this machine's memory.
+        ([0], UNPROVEN, "client cold, server unknown", True, None),
+        ([9_000], UNPROVEN, "client cold, server unknown", True, 9_000),
+        ([0], {**UNPROVEN, "cache": "not provable"}, "not provable", True, None),
+        ([0], WARM, "warm", False, 0),
+        ([0], {**WARM, "cache": "40 % warm"}, "40 % warm", False, 0),
+        ([10_000], None, "not known", False, 10_000),
     ],
 )
-def test_what_was_never_proven_is_called_as_it_was(run, cache, is_cold):
-    found = row(run(0, 0, {"cache": cache, "cache_proven": "no"}))
+def test_epoch_row_cache_and_arrived_bytes(run, arrived, tags, cache, is_cold, counted):
+    found = row(*(run(number, came, tags) for number, came in enumerate(arrived)))
 
     assert (found.cache, found.is_cold) == (cache, is_cold)
+    assert found.arrived_bytes == counted
+    assert found.first_runs == (50.0,) * len(arrived)
 
 
-def test_a_run_without_tags_is_not_known(run):
-    found = row(run(0, 10_000, None))
-
-    assert (found.cache, found.is_cold) == ("not known", False)
-
-
-def test_what_no_counter_of_the_host_sees_is_unknown_and_not_zero(run):
-    tags = {"cache": "client cold, server unknown", "cache_proven": "no"}
-
-    assert row(run(0, 10_000, tags), counter=None).arrived_bytes is None
-    # The first epoch did not come from this machine's memory.
-    assert row(run(1, 0, tags)).arrived_bytes is None
-    assert row(run(2, 9_000, tags)).arrived_bytes == 9_000
-    # A proof that the counter denies is doubted, and both numbers are shown.
-    assert row(run(3, 0)).arrived_bytes == 0
-    # A later epoch, or a warm one, may come from memory.
-    assert row(run(4, 0, {"cache": "warm", "cache_proven": "no"})).arrived_bytes == 0
+def test_epoch_row_without_counter(run):
+    assert row(run(0, 10_000, UNPROVEN), counter=None).arrived_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from nbkit.errors import ConfigError
 from nbkit.questions.time_to_accuracy import planning as plan_module
 from nbkit.questions.time_to_accuracy.planning import plan
-from nbkit.studies.parameters import Parameters
 from nbkit.worker.data import synthetic
 from tests.datasets.images import write_folder, write_table
+from tests.questions.conftest import notebook_parameters
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
-OPEN = {
-    "recipes": None,
-    "data": "photos",
-    "loader": "torch",
-    "model": None,
-    "image_size": None,
-    "target_accuracy": None,
-    "epochs": None,
-    "evaluation_period_epochs": None,
-    "evaluation_offset_epochs": None,
-    "batch_size_per_gpu": None,
-    "precision": None,
-    "repeats": None,
-    "seed": 0,
-    "price_per_hour": None,
-    "currency": "USD",
-    "estimate_recipe": "netapp_lars",
-    "estimate_for": None,
-    "estimate_steps": None,
-    "gpus": 1,
-    "device": "cpu",
-    "engine": "local",
-}
 WHOLE = ["torchvision_sgd", "netapp_lars"]
 
 
-def parameters(**values):
-    """Return parameters as the notebook would, for CPUs unless said otherwise."""
-    merged = {**OPEN, **values}
-    origins = dict.fromkeys(OPEN, "default") | dict.fromkeys(values, "papermill")
-    return Parameters(merged, origins)
-
-
-def test_on_cpus_two_small_recipes_are_trained_and_the_plan_says_so_first():
-    planned = plan(parameters())
-
-    assert list(planned.arms) == ["sgd", "lars"]
-    assert planned.repeats == 2
-    assert planned.notes[0].startswith("CPU, functional: device=cpu was asked for")
-    assert "by 2 training recipes: sgd, lars; seeds 0 to 1" in planned.notes[1]
-    assert "4 trainings in all" in planned.notes[1]
-    assert {one.optimizer for one in planned.arms.values()} == {"sgd", "lars"}
-    assert all(one.target_accuracy for one in planned.arms.values())
-    assert all(one.stop_on_nonfinite for one in planned.arms.values())
-    assert planned.facts["seed_per_repeat"] is True
+parameters = partial(notebook_parameters, "time_to_accuracy")
 
 
 def test_a_short_run_of_the_whole_recipe_is_measured_once():
@@ -100,13 +61,6 @@ def test_what_is_changed_of_a_recipe_is_said():
     assert "precision=fp32 in place of fp16" in note
 
 
-def test_also_what_a_recipe_leaves_to_the_defaults_is_said_where_it_is_changed():
-    planned = plan(parameters(recipes=["sgd"], evaluation_offset_epochs=2))
-
-    [note] = [note for note in planned.notes if note.startswith("sgd: ")]
-    assert "Changed here: evaluation_offset_epochs=2 in place of 0." in note
-
-
 def test_gpus_of_which_nobody_published_a_rate_are_named():
     planned = plan(parameters(estimate_for=["T4", "A100", "B200"]))
 
@@ -135,7 +89,6 @@ def test_recipes_of_different_things_are_not_compared():
         ({"target_accuracy": 75.9}, "target_accuracy=75.9"),
         ({"estimate_for": ["toaster"]}, "gpu='toaster' is not a GPU"),
         ({"batch_size_per_gpu": 0}, "batch_size_per_gpu=0 is below 1"),
-        ({"recipes": []}, "names 0 training recipes"),
         ({"data": "/no/such/folder"}, "is not a folder"),
     ],
 )
@@ -153,15 +106,12 @@ def test_batch_beyond_the_images_is_refused(tmp_path):
         plan(parameters(batch_size_per_gpu=401))
 
 
-def test_data_without_evaluation_images_are_refused(tmp_path):
+def test_data_that_cannot_be_judged_are_refused(tmp_path):
     write_folder(tmp_path / "data")
+    unjudged = {"data": str(tmp_path / "data/train"), "batch_size_per_gpu": 4}
+    labels = {"data": str(write_table(tmp_path)), "batch_size_per_gpu": 1}
 
     with pytest.raises(ConfigError, match="has no evaluation images"):
-        plan(parameters(data=str(tmp_path / "data" / "train"), batch_size_per_gpu=4))
-
-
-def test_a_target_for_several_labels_is_refused(tmp_path):
-    table = write_table(tmp_path)
-
+        plan(parameters(**unjudged))
     with pytest.raises(ConfigError, match="2 labels an image, which are judged by"):
-        plan(parameters(data=str(table), batch_size_per_gpu=1))
+        plan(parameters(**labels))

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotColdError, StoreError
+from nbkit.errors import ConfigError, NbkitError, NotColdError, StoreError
 from nbkit.readspeed import (
     Coldness,
     ReadSpeed,
@@ -132,6 +132,25 @@ def test_one_reading_that_is_not_proven_counts_for_all(tmp_path):
 
     both = replace(found, readings=(replace(first), doubted))
     assert both.coldness.state == "not proven"
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_said"),
+    [
+        ({}, True),
+        ({"engine": "fio-3.33"}, False),
+        ({"cache": "warm"}, False),
+        ({"threads": 1}, False),
+    ],
+)
+def test_fio_is_proposed_where_one_process_may_be_the_limit(file, changes, is_said):
+    found = measure(file, engine="own", pattern="random", repeats=1, threads=2)
+
+    for rate, is_fast in ((70_000.0, True), (40_000.0, False)):
+        reading = replace(found.readings[0], operations_per_second=rate)
+        speed = replace(found, readings=(reading,), **changes)
+
+        assert ("install fio" in str(speed)) is (is_said and is_fast)
 
 
 def test_a_record_survives_json(tmp_path):
@@ -331,6 +350,26 @@ def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, leng
 
     with pytest.raises(OSError, match="became shorter"):
         reader.read(work, 0)
+
+
+def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
+    file, monkeypatch
+):
+    work = Work((file,), "sequential", MEGABYTE, 3, False, (((0, 0, 1),),) * 3)
+    start, started = threading.Thread.start, []
+
+    def start_two(thread):
+        if len(started) == 2:
+            message = "can't start new thread"
+            raise RuntimeError(message)
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(NbkitError, match="new thread; read with fewer threads"):
+        reader.read(work, 0)
+
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_a_buffer_that_cannot_be_had_is_an_error_and_every_thread_ends(file):

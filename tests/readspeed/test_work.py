@@ -12,6 +12,7 @@ from stat import ST_INO
 import pytest
 
 from nbkit.readspeed.meter import Meter
+from nbkit.readspeed.places import block_devices
 from nbkit.readspeed.work import work_on
 
 BLOCK = 64 * 1024
@@ -69,24 +70,6 @@ def test_of_many_files_every_byte_is_read_to_the_end(files):
     assert found.total_bytes == sum(path.stat().st_size for path in files)
 
 
-@pytest.mark.parametrize("count", [1, 3, 4])
-def test_processes_share_the_threads_and_name_their_own_files_alone(files, count):
-    found = work(files, "random", threads=4)
-
-    shares = list(found.divided(count))
-
-    assert sum(share.threads for share in shares) == 4
-    assert all(share.threads == len(share.parts) for share in shares)
-    for share in shares:
-        assert set(share.extents) == set(share.files)
-    named = [part for share in shares for part in named_parts(share)]
-    assert sorted(named) == sorted(named_parts(found))
-
-
-def named_parts(work):
-    return [[(work.files[n], *where) for n, *where in part] for part in work.parts]
-
-
 def test_with_random_files_are_drawn_from_all_of_them(files):
     found = work(files, "random", operation_bytes=2 * BLOCK, total_bytes=5 * 2 * BLOCK)
 
@@ -129,13 +112,11 @@ def test_files_that_their_file_system_numbers_alike_are_all_read(
 
 METERS = """
 import dataclasses, json, sys
-from pathlib import Path
 from nbkit.readspeed.meter import Meter
-nowhere = Path("/proc/self/status")
 
-with Meter(nowhere, period_seconds=3600) as idle:
+with Meter([], period_seconds=3600) as idle:
     pass
-with open(sys.argv[1], "rb", buffering=0) as file, Meter(nowhere, 3600) as meter:
+with open(sys.argv[1], "rb", buffering=0) as file, Meter([], 3600) as meter:
     file.read(1000)
 one = [dataclasses.asdict(interval) for interval in meter.intervals]
 print(json.dumps([len(idle.intervals), one]))
@@ -174,7 +155,7 @@ def test_another_process_is_counted_from_when_it_is_named(files):
         assert process.stdin
         assert process.stdout
         process.stdout.readline()
-        with Meter(Path("/proc/self/status"), 3600) as meter:
+        with Meter([], 3600) as meter:
             meter.watch(process.pid)
             process.stdin.write(b"go")
             process.stdout.readline()
@@ -186,10 +167,54 @@ def test_another_process_is_counted_from_when_it_is_named(files):
 
 def test_without_a_device_the_reading_process_counts(file):
     nowhere = Path("/proc/self/status")  # of no device, like a file on a server
-    with Meter(nowhere) as meter:
+    with Meter(block_devices([file, nowhere])) as meter:
         file.read_bytes()
 
     assert meter.source == "reading process"
     assert meter.bytes_read is None
     read = [one.operations_per_second for one in meter.intervals]
     assert sum(read) > 0
+
+
+def device(root, name, sectors, *below):
+    """Make the folder of a block device, on others if they are named."""
+    (root / name / "slaves").mkdir(parents=True, exist_ok=True)
+    (root / name / "stat").write_text(f"7 0 {sectors} 0 0 0 0 0 0 0 0\n")
+    for name_below in below:
+        (root / name / "slaves" / name_below).symlink_to(root / name_below)
+    return root / name
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metered", "sectors"),
+    [
+        ({"sda": 10}, {"sda": 50}, ["sda"], 40),
+        ({"sda": 10, "sdb": 20}, {"sda": 50, "sdb": 21}, ["sda", "sdb"], 41),
+        # RAID and multipath, counted by the driver or by its disks alone
+        ({"sda": 1, "sdb": 2, "md0": 9}, {"sda": 7, "sdb": 8, "md0": 19}, ["md0"], 10),
+        ({"sda": 1, "sdb": 2, "md0": 0}, {"sda": 7, "sdb": 8, "md0": 0}, ["md0"], 12),
+    ],
+)
+def test_meter_sums_what_devices_deliver(tmp_path, before, after, metered, sectors):
+    below = {"md0": ("sda", "sdb")}
+    for name, count in before.items():
+        device(tmp_path, name, count, *below.get(name, ()))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+
+    with Meter([tmp_path / name for name in metered], 3600) as meter:
+        meter.watch(ended.pid)  # which does not tell what it read
+        for name, count in after.items():
+            device(tmp_path, name, count)
+
+    assert meter.bytes_read == 512 * sectors
+    assert meter.source == f"device{'s' * (len(metered) > 1)} {', '.join(metered)}"
+
+
+def test_meter_trusts_devices_no_more_than_the_reading_process(tmp_path):
+    folder = device(tmp_path, "sda", 0)
+
+    with Meter([folder], 3600) as meter:
+        device(tmp_path, "sda", 2**40)  # read by others
+
+    assert meter.bytes_read < 512 * 2**40

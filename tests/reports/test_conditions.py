@@ -64,24 +64,6 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     assert " 1 image is greyscale of more than 8 bits" in said[3]
 
 
-def test_images_that_are_one_file_by_a_link_are_counted():
-    def said(count, relabelled):
-        names = ["a/1.jpg", "b/\x1b.jpg"] if count else []
-        found = {"count": count, "relabelled": relabelled, "first": names}
-        images = _images([run(1, {**PHOTOS, "same_files": found})])
-        return describe_images({"images": images})[0]
-
-    assert "same file" not in said(0, 0)
-    names = "a/1.jpg and b/\\x1b.jpg"
-    assert said(1, 0).endswith(
-        f" 1 image is the same file as another, by a link: {names}."
-    )
-    assert said(3, 2).endswith(
-        f" 3 images are the same file as another, by a link, 2 of them with another "
-        f"label: {names}."
-    )
-
-
 def test_classes_without_a_training_image_are_counted():
     count = "classes_without_training_images"
     every = [_images([run(1, {**PHOTOS, count: number})]) for number in (0, 1, 2)]

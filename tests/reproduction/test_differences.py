@@ -9,7 +9,6 @@ from nbkit.reproduction.differences import (
     Difference,
     RunFacts,
     compare_arms,
-    rates_in_words,
 )
 
 
@@ -44,12 +43,7 @@ def test_values_that_vary_inside_of_an_arm_are_all_named():
     assert compare_arms(a, b).differences == (
         Difference("configuration", "seed", "1 | 2", "1"),
     )
-
-
-def test_the_same_values_in_another_order_of_runs_are_no_difference():
-    a, b = ([facts(devices={"bound_to": cpus}) for cpus in two] for two in ("xy", "yx"))
-
-    assert compare_arms(a, b).differences == ()
+    assert compare_arms(a, [a[2], a[0], a[1]]).differences == ()
 
 
 def test_other_arguments_and_other_code_are_differences():
@@ -81,29 +75,6 @@ def test_what_names_a_run_or_its_place_is_no_difference():
     assert "Nothing else that is recorded differs" in str(comparison)
 
 
-def test_five_runs_an_arm_have_a_verdict_and_one_has_not_even_an_interval():
-    fast = [facts(200.0 + n) for n in range(5)]
-    slow = [facts(100.0 + n) for n in range(5)]
-
-    many = compare_arms(fast, slow, "fp16", "fp32")
-    one = compare_arms(fast[:1], slow[:1])
-
-    assert many.ratio.verdict == "faster"
-    assert many.sentence.startswith("fp16 / fp32 = 1.98")
-    assert one.ratio.verdict == "not enough runs"
-    assert one.ratio.ci_low is None
-
-
-def test_runs_that_measured_nothing_have_no_ratio_and_still_differ():
-    a, b = facts(None, configuration={"gpus": 1}), facts(configuration={"gpus": 2})
-
-    comparison = compare_arms([a], [b])
-
-    assert comparison.ratio is None
-    assert "no measured steps" in str(comparison)
-    assert len(comparison.differences) == 1
-
-
 def test_long_values_are_cut_in_the_table_only():
     a, b = (facts(configuration={"data": letter * 200}) for letter in "ab")
 
@@ -121,17 +92,14 @@ def test_an_arm_without_runs_is_refused():
         compare_arms([], [facts()])
 
 
-def test_a_run_that_logged_a_rate_of_nothing_still_differs():
+def test_a_run_without_a_rate_still_differs():
     found = compare_arms([facts(0.0, data={"a": 1})], [facts(5.0, data={"a": 2})])
+    unknown = compare_arms([facts(None)], [facts(5.0)])
 
     assert found.ratio is None
     assert found.sentence.startswith(
         "No ratio: a run has 0 images/s. Images/s: A 0.000"
     )
     assert found.differences == (Difference("data", "a", "1", "2"),)
-
-
-def test_rates_say_of_how_many_steps_or_runs_they_are():
-    assert rates_in_words("fp16", 5210, 1, None) == "fp16 5,210.0"
-    assert rates_in_words("fp16", 5210, 1, 9) == "fp16 5,210.0 (over 9 steps)"
-    assert rates_in_words("fp16", 5210, 3, 9) == "fp16 5,210.0 (median of 3 runs)"
+    assert unknown.ratio is None
+    assert "no measured steps" in str(unknown)

@@ -19,15 +19,10 @@ RUNS = [(name, run) for name in NAMES for run in nbkit.recipe(name).runs]
 
 # What a shell sees as one, in a command without quotes.
 FLAG = re.compile(r"(?<!\S)-{1,2}[a-z][\w-]*")
-WORD = re.compile(r"\S+")
 
 
 def netapp(**overrides: object) -> ExperimentConfig:
     return nbkit.recipe("netapp_resnet50").config(**overrides)
-
-
-def paddle(run: str) -> ExperimentConfig:
-    return nbkit.recipe("paddle_ngc_pytorch").config(run)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,30 +33,6 @@ def test_every_flag_of_the_command_is_in_the_table(name: str):
     }
 
     assert printed <= {row[0] for row in recipe.flags.rows}
-
-
-def test_the_commands_are_whole():
-    (command,) = nbkit.recipe("netapp_resnet50").commands.values()
-    assert len(FLAG.findall(command)) == 55
-    assert len(WORD.findall(command)) == 112
-
-    lengths = {
-        run: len(FLAG.findall(command))
-        for run, command in nbkit.recipe("paddle_ngc_pytorch").commands.items()
-    }
-    assert lengths == {
-        "v100_1_gpu_fp32": 7,
-        "v100_1_gpu_amp": 9,
-        "v100_8_gpus_fp32": 8,
-        "v100_8_gpus_amp": 10,
-        # The precision's flag is a variable.
-        "v100_32_gpus_fp32": 12,
-        "v100_32_gpus_amp": 12,
-        "a100_1_gpu_fp32": 7,
-        "a100_1_gpu_amp": 9,
-        "a100_8_gpus_fp32": 8,
-        "a100_8_gpus_amp": 10,
-    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,74 +137,9 @@ def test_the_netapp_evaluation_follows_the_epochs_of_the_original_but_its_first(
     assert ours == [*original[1:], 37]
 
 
-def test_the_paddle_matrix_has_its_sizes_and_precisions():
-    sizes = {
-        run: (config.nnodes, config.gpus, config.precision)
-        for run, config in nbkit.recipe("paddle_ngc_pytorch").configs.items()
-    }
-
-    assert sizes == {
-        "v100_1_gpu_fp32": (1, 1, "fp32"),
-        "v100_1_gpu_amp": (1, 1, "fp16"),
-        "v100_8_gpus_fp32": (1, 8, "fp32"),
-        "v100_8_gpus_amp": (1, 8, "fp16"),
-        "v100_32_gpus_fp32": (4, 8, "fp32"),
-        "v100_32_gpus_amp": (4, 8, "fp16"),
-        "a100_1_gpu_fp32": (1, 1, "tf32"),
-        "a100_1_gpu_amp": (1, 1, "fp16"),
-        "a100_8_gpus_fp32": (1, 8, "tf32"),
-        "a100_8_gpus_amp": (1, 8, "fp16"),
-    }
-
-
-def test_the_paddle_runs_have_the_layout_that_their_logs_print():
-    config = paddle("v100_8_gpus_amp")
-
-    assert config.memory_format == "channels_first"
-    assert (config.steps, config.batch_size_per_gpu) == (100, 256)
-    assert (config.schedule, config.learning_rate) == ("step", 0.1)
-    assert config.evaluation_period_epochs is None
-
-
-def test_the_vsphere_matrix_has_its_nodes_and_machines():
-    configs = nbkit.recipe("vsphere_resnet50").configs
-
-    assert {run: (c.nnodes, c.gpus) for run, c in configs.items()} == {
-        "one_vm_2_gpus": (1, 2),
-        "two_vms_1_gpu_each": (1, 1),
-        "two_vms_2_gpus_each": (1, 2),
-        "1_node": (1, 1),
-        "2_nodes": (2, 1),
-        "4_nodes": (4, 1),
-        "4_nodes_bare_metal": (4, 1),
-    }
-    assert {c.batch_size_per_gpu for c in configs.values()} == {1024}
-    assert {c.data for c in configs.values()} == {"synthetic"}
-
-
-def test_a_recipe_without_a_command_says_so():
-    recipe = nbkit.recipe("vsphere_resnet50")
-
-    assert recipe.commands == {}
-    assert "No command line of these runs is known" in recipe.flags.to_text()
-
-
-def test_fields_take_the_place_of_the_recipes():
-    config = netapp(data="synthetic", gpus=2, steps=50, name="short")
-
-    assert (config.data, config.gpus, config.name) == ("synthetic", 2, "short")
-    assert (config.epochs, config.steps) == (None, 50)
-    assert config.batch_size_per_gpu == 408
-
-
 def test_a_field_that_does_not_fit_is_refused():
     with pytest.raises(ConfigError, match="weight_decay=-1: is below 0"):
         netapp(weight_decay=-1)
-
-
-def test_a_run_is_named_after_its_recipe():
-    assert netapp().name == "netapp_resnet50"
-    assert paddle("a100_1_gpu_amp").name == "paddle_ngc_pytorch a100_1_gpu_amp"
 
 
 def test_a_matrix_asks_which_run_is_meant():
@@ -270,3 +176,26 @@ def number(text: object) -> float | None:
         return None if isinstance(text, bool) else float(str(text))
     except ValueError:
         return None
+
+
+def test_configs_of_every_run():
+    paddle, vsphere = map(nbkit.recipe, ("paddle_ngc_pytorch", "vsphere_resnet50"))
+
+    sizes = {run: (c.nnodes, c.gpus) for run, c in vsphere.configs.items()}
+    assert sizes["one_vm_2_gpus"] == (1, 2)
+    assert sizes["4_nodes_bare_metal"] == (4, 1)
+    assert vsphere.commands == {}
+    assert "No command line of these runs is known" in vsphere.flags.to_text()
+    config = paddle.configs["v100_32_gpus_amp"]
+    assert (config.nnodes, config.gpus, config.precision) == (4, 8, "fp16")
+    assert config.memory_format == "channels_first"
+    assert config.name == "paddle_ngc_pytorch v100_32_gpus_amp"
+    assert paddle.configs["a100_8_gpus_fp32"].precision == "tf32"
+
+
+def test_config_of_other_fields():
+    config = netapp(data="synthetic", gpus=2, steps=50)
+
+    assert (config.data, config.gpus) == ("synthetic", 2)
+    assert (config.epochs, config.steps) == (None, 50)
+    assert (config.name, config.batch_size_per_gpu) == ("netapp_resnet50", 408)

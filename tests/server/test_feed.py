@@ -163,34 +163,6 @@ def test_a_line_is_as_old_as_its_process_wrote_it(monkeypatch):
     assert words.after("killed") == "killed: second"
 
 
-def test_whoever_stops_it_a_second_time_waits_for_the_same_end():
-    async def watch() -> int:
-        watched = Watched()
-        watched.feed.start()
-        pid = await watched.running()
-        first = asyncio.create_task(watched.feed.stop())
-        await asyncio.sleep(0)
-        await watched.feed.stop()
-        assert not psutil.pid_exists(pid)
-        await first
-        return pid
-
-    assert asyncio.run(watch())
-
-
-def test_it_can_be_stopped_and_started_again():
-    async def watch() -> list[int]:
-        watched = Watched()
-        for number in (1, 2):
-            watched.feed.start()
-            await watched.running(number)
-            await watched.feed.stop()
-        return watched.pids
-
-    first, second = asyncio.run(watch())
-    assert first != second
-
-
 def test_whoever_comes_while_it_ends_gets_a_new_one():
     async def watch() -> list[int]:
         watched = Watched()

@@ -7,7 +7,6 @@ import base64
 import json
 import socket
 from itertools import pairwise
-from typing import Any
 from urllib.parse import quote
 
 import psutil
@@ -38,26 +37,6 @@ def test_a_viewer_gets_all_that_holds_before_anything_else(watched: Jupyter):
         assert isinstance(message["t"], float)
     assert first["status"]["sampler"] == "running"
     assert first["status"]["read_only"] is False
-
-
-def test_who_gets_no_websocket_gets_the_same_by_asking(start):
-    server = start()
-
-    def asked(query: str = "") -> dict[str, dict[str, Any]]:
-        messages = server.request(f"nbkit/api/frames{query}").body["messages"]
-        return {message["type"]: message for message in messages}
-
-    first = wait_until(lambda: it if len(it := asked()) == 5 else None, "a sample")
-    known = first["sample"]
-    query = f"?stream={known['stream']}&since={known['seq']}"
-    later = wait_until(
-        lambda: it if (it := asked(query))["sample"]["seq"] > known["seq"] else None,
-        "a sample after that",
-    )
-
-    assert list(first) == ["status", "inventory", "history", "sample", "runs"]
-    assert first["history"]["since"] is None
-    assert later["history"]["since"] == known["seq"]
 
 
 def test_what_is_new_while_a_viewer_is_welcomed_keeps_its_place():
@@ -176,25 +155,16 @@ def test_a_viewer_may_ask_for_fewer_samples_and_gets_some_of_the_same(
 
 HOSTILE = {
     "no JSON": "{",
-    "no object": "[1]",
     "an unknown type": '{"type":"stop"}',
-    "a type that is no text": '{"type":{}}',
     "an unknown field": '{"type":"interval","interval_seconds":5,"x":1}',
-    "no interval": '{"type":"interval"}',
     "1 ms": '{"type":"interval","interval_seconds":0.001}',
-    "below zero": '{"type":"interval","interval_seconds":-5}',
     "no number": '{"type":"interval","interval_seconds":"5"}',
-    "a truth": '{"type":"interval","interval_seconds":true}',
     "NaN": '{"type":"interval","interval_seconds":NaN}',
     "infinity": '{"type":"interval","interval_seconds":Infinity}',
-    "a number without end": '{"type":"interval","interval_seconds":1e999}',
     "digits without end": '{"type":"interval","interval_seconds":%s}' % ("9" * 4000),
     "too long": '{"type":"interval","interval_seconds":5}' + " " * 5000,
-    "huge": "x" * 1_000_000,
     "nested": "[" * 4000,
     "binary": b'{"type":"interval","interval_seconds":5}',
-    "binary rubbish": bytes(range(256)),
-    "empty": "",
 }
 
 

@@ -8,7 +8,6 @@ import logging
 import re
 import signal
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -52,18 +51,6 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     # Its own page seeks them at the root of the site, which is the hub's.
     assert server.request(font.removeprefix(server.url)).status == 200
     assert list(tags["."]) == ["train/loss"]
-    assert len(boards(server)) == 1
-
-
-def test_requests_at_the_same_time_start_one_process(start):
-    server = start()
-    store_curves(server)
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: open_board(server), range(4)))
-
-    started = [answer.body["started"] for answer in answers]
-    assert sorted(started) == [False, False, False, True]
     assert len(boards(server)) == 1
 
 
@@ -238,22 +225,6 @@ def ready(folder: Path, *last: str) -> str:
     return str(program)
 
 
-def test_one_that_is_ending_is_gone_when_the_server_has_ended_them_all(tmp_path):
-    program = ready(tmp_path, "time.sleep(1000)")
-
-    async def attempt() -> bool:
-        own = TensorBoards(0.3, logging.getLogger("test"), [program])
-        await own.open(RUN_ID, tmp_path)
-        board = own.find(RUN_ID)
-        assert board is not None
-        while not board.is_ending:
-            await asyncio.sleep(0.02)
-        await own.close()
-        return psutil.pid_exists(int((tmp_path / "pid").read_text()))
-
-    assert asyncio.run(attempt()) is False
-
-
 def test_one_that_is_kept_is_used_and_its_runs_are_found_again_after_a_minute(
     tmp_path, monkeypatch
 ):
@@ -326,19 +297,6 @@ def test_who_goes_away_during_a_start_ends_it_for_nobody_else(tmp_path):
         return started
 
     assert asyncio.run(attempt()) is False
-
-
-def test_who_waits_for_one_that_is_ended_is_told(tmp_path):
-    async def attempt() -> str:
-        own = TensorBoards(60, logging.getLogger("test"))
-        waits = asyncio.create_task(own.open(RUN_ID, tmp_path))
-        await asyncio.sleep(0)
-        await own.close()
-        with pytest.raises(RunError) as refused:
-            await waits
-        return str(refused.value)
-
-    assert "TensorBoard was ended before it was ready" in asyncio.run(attempt())
 
 
 def test_it_runs_where_temporary_files_have_names_too_long_for_a_socket(

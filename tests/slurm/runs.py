@@ -121,7 +121,9 @@ def losses(run: nbkit.Run) -> dict[int, float]:
 
 def hold_both_nodes(slurm: SlurmCluster, *options: str) -> str:
     """Return the number of a job that runs on both nodes, and leaves no room."""
-    usual = ("--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    # By exec: a child that starts while Slurm ends its parent gets away, and its node
+    # takes no other job before it ends.
+    usual = ("--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=exec sleep 600")
     job_id = slurm.command("sbatch", "--parsable", *options, *usual).strip()
     slurm.wait_for_job(job_id, "RUNNING")
     return job_id

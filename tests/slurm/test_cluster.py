@@ -63,7 +63,7 @@ def test_a_step_runs_on_both_nodes_with_their_gpus(slurm: SlurmCluster):
 
 
 def test_a_job_waits_for_gpus(slurm: SlurmCluster, submit: Submit):
-    first = submit("sleep 600", "--nodes=2", "--gpus-per-node=2")
+    first = submit("exec sleep 600", "--nodes=2", "--gpus-per-node=2")
     slurm.wait_for_job(first, "RUNNING")
 
     second = submit("true", "--gpus-per-node=1")
@@ -91,10 +91,10 @@ def test_a_requeued_job_starts_again(slurm: SlurmCluster, submit: Submit, tmp_pa
 def test_a_job_makes_way_for_one_of_a_higher_partition(
     slurm: SlurmCluster, submit: Submit
 ):
-    low = submit("sleep 600", "--partition=spot", "--nodes=2", "--exclusive")
+    low = submit("exec sleep 600", "--partition=spot", "--nodes=2", "--exclusive")
     slurm.wait_for_job(low, "RUNNING")
 
-    high = submit("sleep 600", "--partition=high", "--nodes=2", "--exclusive")
+    high = submit("exec sleep 600", "--partition=high", "--nodes=2", "--exclusive")
 
     slurm.wait_for_job(high, "RUNNING")
     assert slurm.wait_for_job(low, "PENDING")["Restarts"] == "1"
@@ -206,19 +206,17 @@ def test_slurm_understands_every_option(slurm: SlurmCluster, stub, tmp_path):
     ids=["exclusive", "asked", "setup"],
 )
 def test_a_step_has_all_that_its_job_has(slurm: SlurmCluster, tmp_path, fields):
-    agent = tmp_path / "agent"
-    agent.write_text(
-        '#!/bin/bash\nread order\necho "$SLURMD_NODENAME $order $LOADED"\n'
-        'echo "$CUDA_VISIBLE_DEVICES" >&2\nhead -c 1000 /dev/zero | tr "\\0" x; echo\n'
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/bash\necho "$SLURMD_NODENAME $(wc -c) $LOADED"\n'
+        'echo "$CUDA_VISIBLE_DEVICES" >&2\n'
         "scontrol show step $SLURM_JOB_ID.0 >&2\n"
     )
-    agent.chmod(0o755)
+    python.chmod(0o755)
     config = _config("run", nnodes=2, **fields)
-    argv = srun_argv(config, tmp_path, python=str(agent), nnodes=2)
+    argv = srun_argv(config, tmp_path, 0, python=str(python), nnodes=2, port=1)
     supervisor = tmp_path / "supervisor"
-    supervisor.write_text(
-        f"#!/bin/bash\necho order | {shlex.join(argv)} >{tmp_path}/heard\n"
-    )
+    supervisor.write_text(f"#!/bin/bash\n{shlex.join(argv)} >{tmp_path}/heard\n")
     supervisor.chmod(0o755)
 
     job = _submit_run(
@@ -228,7 +226,7 @@ def test_a_step_has_all_that_its_job_has(slurm: SlurmCluster, tmp_path, fields):
     slurm.wait_for_job(job, "COMPLETED")
     loaded = "yes" if "setup" in fields else ""
     heard = sorted((tmp_path / "heard").read_text().splitlines())
-    assert heard == [f"n1 order {loaded}", f"n2 order {loaded}", "x" * 1000, "x" * 1000]
+    assert heard == [f"0: n1 0 {loaded}", f"1: n2 0 {loaded}"]
     said = (tmp_path / "run" / "logs" / f"slurm-{job}.log").read_text()
     assert said.count("0,1\n") == 2
     assert said.count("CPUs=8 ") == 2

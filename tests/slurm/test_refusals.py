@@ -17,34 +17,24 @@ ACTIVATE = f". {sys.prefix}/bin/activate"
 ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
 
 
-def test_what_slurm_refuses_is_said_in_its_words(two_nodes: TwoNodes, store: Path):
-    with pytest.raises(LaunchError, match="invalid partition specified: moon"):
-        two_nodes.launch(slurm={"slurm_partition": "moon"})
-
-    assert not list(store.glob("runs/*"))
-
-
-def test_without_slurm_the_text_says_where_to_go(
-    two_nodes: TwoNodes, store: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        (
+            {"slurm": {"slurm_partition": "moon"}},
+            LaunchError,
+            "invalid partition specified: moon",
+        ),
+        ({"cpus": [0, 1]}, ConfigError, "Slurm chooses them; leave cpus out"),
+        ({"nnodes": 3}, LaunchError, "partition debug or .* has 2 nodes"),
+    ],
+    ids=["partition", "cpus", "nodes"],
+)
+def test_what_slurm_or_its_cluster_cannot_do_is_refused(
+    two_nodes: TwoNodes, store: Path, fields, error, text
 ):
-    monkeypatch.setenv("PATH", "/nowhere")
-
-    with pytest.raises(LaunchError, match=r"sbatch, .* not installed here; .*login"):
-        two_nodes.launch()
-
-    assert not list(store.glob("runs/*"))
-
-
-def test_devices_are_for_slurm_to_choose(two_nodes: TwoNodes, store: Path):
-    with pytest.raises(ConfigError, match="Slurm chooses them; leave cpus out"):
-        two_nodes.launch(cpus=[0, 1])
-
-    assert not list(store.glob("runs/*"))
-
-
-def test_more_nodes_than_the_cluster_has_are_refused(two_nodes: TwoNodes, store: Path):
-    with pytest.raises(LaunchError, match=r"partition debug or .* has 2 nodes"):
-        two_nodes.launch(nnodes=3)
+    with pytest.raises(error, match=text):
+        two_nodes.launch(**fields)
 
     assert not list(store.glob("runs/*"))
 
@@ -86,7 +76,7 @@ def _end_of(two_nodes: TwoNodes, *lines: str) -> str:
 def test_a_setup_line_that_fails_on_one_node_is_named_with_it(two_nodes: TwoNodes):
     said = _end_of(two_nodes, f"{ON_N2} false")
 
-    assert said.startswith("node n2: a line of slurm.setup failed")
+    assert said.startswith("node n2: status 1 of this setup line: ")
 
 
 def test_a_node_with_another_nbkit_is_named(two_nodes: TwoNodes, tmp_path: Path):
@@ -96,7 +86,7 @@ def test_a_node_with_another_nbkit_is_named(two_nodes: TwoNodes, tmp_path: Path)
 
     said = _end_of(two_nodes, f"{ON_N2} export PYTHONPATH={other.parent}:$PYTHONPATH")
 
-    assert said.startswith("node n2 has nbkit 0.0.1, not ")
+    assert said.startswith("node n2: it has nbkit 0.0.1, not ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")

@@ -108,24 +108,24 @@ def test_four_ranks_here_compute_what_two_nodes_did(
 
 
 def _look():
-    """Return where a rank finds itself, and its parent, which is the node's agent."""
+    """Return where a rank finds itself, and its parent, which is torchrun."""
     around = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode().split("\0")
     pairs = (text.partition("=") for text in around)
-    agent = {name: value for name, _, value in pairs}
+    parent = {name: value for name, _, value in pairs}
     names = ("COLOUR", "NBKIT_HOME", "NBKIT_NODE", "SHADE", "SLURM_JOB_ID")
     return {
         **{name: os.environ.get(name) for name in names},
         "cwd": str(Path.cwd()),
         "rank": nbkit.context().rank,
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "gpus of the agent": agent.get("CUDA_VISIBLE_DEVICES"),
+        "gpus of torchrun": parent.get("CUDA_VISIBLE_DEVICES"),
     }
 
 
 def test_a_function_finds_on_every_node_what_was_around_its_launch(
     two_nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    # A program of the user's, which prints where agents tell what they do.
+    # A program of the user's, which prints before anything else does.
     (tmp_path / "sitecustomize.py").write_text("print('a module was loaded')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("COLOUR", "blue")
@@ -157,7 +157,7 @@ def test_a_function_finds_on_every_node_what_was_around_its_launch(
         "SLURM_JOB_ID": job_of(run),
         "cwd": str(tmp_path),
         "gpus": "",
-        "gpus of the agent": "0,1",
+        "gpus of torchrun": "0,1",
     }
     assert run.returns == [
         {**usual, "rank": rank, "NBKIT_NODE": NODES[rank // PER_NODE]}

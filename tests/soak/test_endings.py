@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.endings.functions import LIKE_SCRIPTS
 from tests.endings.outcomes import Outcome, under_nbkit, under_torchrun
 from tests.endings.test_endings import ENDINGS
 from tests.launch.conftest import store
@@ -21,7 +20,7 @@ TABLE = Path(__file__).parents[2] / "build" / "endings.md"
 def test_each_ending_is_that_of_torchrun(tmp_path, monkeypatch):
     rows = ["| ending | torchrun | nbkit | seconds | equal |", "|---|---|---|---|---|"]
     wrong = []
-    for case in ENDINGS + LIKE_SCRIPTS:
+    for case in ENDINGS:
         for number in range(ROUNDS):
             found: list[Outcome] = []
             for name in ("torchrun", "nbkit"):

@@ -15,11 +15,17 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nbkit.packages import DISTRIBUTION, NAMESAKE
+from nbkit.packages import (
+    DISTRIBUTION,
+    NAMESAKE,
+    REINSTALL,
+    packages_of,
+    pip_install,
+)
 from nbkit.questions.question import Question
 from nbkit.questions.sources import notebooks_of_questions
 from tests.distributions import ROOT, build, checksums
-from tests.house.installs import printed_lines
+from tests.house.test_installs import EXTRAS
 from tests.house.test_repository import files
 from tests.server.jupyter import Jupyter
 from tests.soak.newcomer import Newcomer
@@ -142,7 +148,9 @@ def nobody(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
     return nobody
 
 
-@pytest.mark.parametrize("line", printed_lines())
+@pytest.mark.parametrize(
+    "line", [REINSTALL, *(pip_install(*packages_of(extra)) for extra in EXTRAS)]
+)
 def test_a_line_that_nbkit_prints_installs_what_it_means(nobody: Newcomer, line: str):
     tried = "pip install --dry-run --quiet --report report.json"
 

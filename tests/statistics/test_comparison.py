@@ -73,16 +73,14 @@ def test_it_is_settled_when_the_interval_lies_beyond_the_margin_or_within_it():
     assert not ratio(A, [value * 1.04 for value in B]).is_settled
     assert not ratio(A[:4], B).is_settled
     assert not ratio([200.0], B).is_settled
+    assert ratio(A, B, margin=0.05).verdict == "no difference shown"
 
 
 def test_arms_whose_runs_are_all_equal_get_a_verdict():
     for one in (1.1, 3.0, 3_000.1):
         assert ratio([one] * 5, [1.0] * 5).verdict == "faster"
         assert ratio([1.0] * 5, [one] * 5).verdict == "slower"
-
-
-def test_the_margin_is_an_argument():
-    assert ratio(A, B, margin=0.05).verdict == "no difference shown"
+        assert ratio([one] * 5, [1.0] * 5).ci_low == pytest.approx(one)
 
 
 def test_shorter_durations_are_faster():
@@ -90,15 +88,9 @@ def test_shorter_durations_are_faster():
 
     assert ratio(times_a, times_b, higher_is_faster=False).verdict == "faster"
     assert ratio(times_b, times_a, higher_is_faster=False).verdict == "slower"
-
-
-def test_durations_that_only_vary_show_no_difference():
     wide = [80.0, 90.0, 100.0, 110.0, 120.0]
-
-    result = ratio(wide, wide[::-1], higher_is_faster=False)
-
-    assert (result.ci_low or 0) < 1 / 1.02 < 1.02 < (result.ci_high or 0)
-    assert result.verdict == "no difference shown"
+    varied = ratio(wide, wide[::-1], higher_is_faster=False)
+    assert varied.verdict == "no difference shown"
 
 
 def test_four_runs_in_an_arm_are_not_enough_however_clear():
@@ -117,20 +109,6 @@ def test_one_run_in_an_arm_gives_an_estimate_without_an_interval():
     assert (result.ci_low, result.ci_high) == (None, None)
     assert (result.bootstrap_low, result.bootstrap_high) == (None, None)
     assert "no interval" in result.sentence
-
-
-def test_counts_that_are_the_same_in_every_run_give_an_exact_ratio():
-    result = ratio([6_000_000] * 5, [3_000_000] * 5)
-
-    assert result.estimate == 2
-    assert result.ci_low == result.ci_high == pytest.approx(2)
-    assert result.verdict == "faster"
-
-
-def test_one_arm_without_spread_is_compared_all_the_same():
-    result = ratio([100.0] * 5, B)
-
-    assert 1.02 < result.ci_low < result.estimate < result.ci_high
 
 
 @pytest.mark.parametrize("bad", [0.0, -3.0])
@@ -158,66 +136,9 @@ def test_swapping_the_arms_mirrors_the_verdict():
     assert seen == set(SWAPPED)
 
 
-def test_verdict_does_not_depend_on_the_unit():
-    thousands = ratio([value / 1e3 for value in A], [value / 1e3 for value in B])
-
-    assert thousands.ci_low == pytest.approx(ratio(A, B).ci_low)
-    assert thousands.verdict == ratio(A, B).verdict
-
-
-def test_the_same_arm_twice_excludes_one_as_rarely_as_it_says():
-    generator = random.Random(5)
-    trials, excluded, verdicts = 600, 0, set()
-    for _ in range(trials):
-        result = ratio(scattered(generator, 8_000), scattered(generator, 8_000))
-        excluded += not result.ci_low <= 1 <= result.ci_high
-        verdicts.add(result.verdict)
-
-    # 5 % give or take three standard errors of the simulation (0.9 % each)
-    assert 0.023 < excluded / trials < 0.077
-    # with 1 % scatter no chance difference passes the practical margin
-    assert verdicts == {"no difference shown"}
-
-
-def test_a_noisy_arm_against_itself_is_seldom_called_different():
-    generator = random.Random(6)
-    trials = 300
-    called = sum(
-        ratio(
-            scattered(generator, 8_000, spread=0.10),
-            scattered(generator, 8_000, spread=0.02),
-        ).verdict
-        != "no difference shown"
-        for _ in range(trials)
-    )
-
-    assert called / trials < 0.07
-
-
-def test_a_known_ratio_is_recovered_and_covered():
-    generator = random.Random(7)
-    trials, covered, faster, estimates = 300, 0, 0, []
-    for _ in range(trials):
-        result = ratio(
-            scattered(generator, 1_500, spread=0.02), scattered(generator, 1_000, 6)
-        )
-        covered += result.ci_low <= 1.5 <= result.ci_high
-        faster += result.verdict == "faster"
-        estimates.append(result.estimate)
-
-    assert sorted(estimates)[trials // 2] == pytest.approx(1.5, rel=0.003)
-    assert covered / trials > 0.91
-    assert faster == trials
-
-
 def _against(factor, scatter=0.01, n=5):
     base = [100 * math.exp(scatter * one) for one in (-1, -0.5, 0, 0.5, 1)][:n]
     return functools.partial(ratio, [factor * one for one in base], base)
-
-
-def test_holm_of_one_comparison_is_its_ratio():
-    assert holm([_against(1.05)]) == [_against(1.05)()]
-    assert holm([]) == []
 
 
 @pytest.mark.parametrize("factor", [1.038, 1 / 1.038])
@@ -237,6 +158,8 @@ def test_holm_asks_more_of_each_of_many(factor):
 
 def test_holm_steps_down_after_each_that_is_shown():
     strong, weak = _against(1.5), _against(1.038)
+    assert holm([weak]) == [weak()]
+    assert holm([]) == []
 
     found = holm([*[strong] * 3, weak, *[strong] * 3])
     among_equals = holm([weak, *[_against(1.0)] * 6])

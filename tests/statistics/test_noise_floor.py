@@ -8,7 +8,6 @@ import statistics
 
 import pytest
 
-from nbkit.errors import NotEnoughDataError
 from nbkit.statistics import noise_floor, ratio
 
 FIRST = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -64,15 +63,6 @@ def test_arms_without_a_difference_pass_the_floor_in_one_case_of_twenty():
     assert 0.029 < beyond / trials < 0.071
 
 
-def test_a_control_that_shows_a_difference_says_that_nothing_can_be_trusted():
-    control = noise_floor(FIRST, FASTER, name="fp32")
-
-    assert control.shows_difference
-    assert control.sentence.startswith("Control: fp32 twice differs by 20.0 %")
-    assert "no verdict of this study can be trusted" in control.sentence
-    assert noise_floor(FASTER, FIRST).shows_difference
-
-
 def test_verdicts_are_withheld_when_the_control_shows_a_difference():
     sound, broken = noise_floor(FIRST, SECOND), noise_floor(FIRST, FASTER)
 
@@ -80,21 +70,12 @@ def test_verdicts_are_withheld_when_the_control_shows_a_difference():
     withheld = ratio(FASTER, FIRST, noise_floor=broken)
     assert withheld.verdict == "withheld"
     assert withheld.estimate == pytest.approx(1.2)
+    assert "no verdict of this study can be trusted" in broken.sentence
+    assert noise_floor(FASTER, FIRST).shows_difference
+    assert ratio([2.0], [1.0], noise_floor=broken).verdict == "not enough runs"
     assert "verdict withheld" in withheld.sentence
     equal = ratio(FIRST, FIRST, noise_floor=broken)
     assert equal.verdict == "withheld"
-
-
-def test_too_few_runs_stay_too_few_whatever_the_control_shows():
-    broken = noise_floor(FIRST, FASTER)
-
-    assert ratio([2.0], [1.0], noise_floor=broken).verdict == "not enough runs"
-
-
-def test_a_control_within_the_margin_does_not_withhold():
-    slightly = noise_floor(FIRST, [value * 1.01 for value in FIRST])
-
-    assert not slightly.shows_difference
 
 
 def test_one_run_each_leaves_the_floor_unknown():
@@ -106,11 +87,6 @@ def test_one_run_each_leaves_the_floor_unknown():
         "Control: the same configuration twice differs by 3.0 % (1 and 1 runs, no "
         "interval): the noise floor is not known."
     )
-
-
-def test_a_missing_arm_is_an_error():
-    with pytest.raises(NotEnoughDataError, match="there are 0"):
-        noise_floor(FIRST, [])
 
 
 def test_what_a_configuration_differs_from_itself_by_is_not_believed_of_another():

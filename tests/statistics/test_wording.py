@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbkit.statistics import interval_in_words, noise_floor, ratio
+from nbkit.statistics.quantities import device_label
 
 
 def test_an_interval_is_its_two_ends():
@@ -23,3 +26,17 @@ def test_two_runs_that_differ_widely_give_no_absurd_figures():
 
     assert "95 % interval wider than 100-fold" in found.sentence
     assert "these runs show differences of" in control.sentence
+
+
+@pytest.mark.parametrize(
+    ("device_type", "count", "nodes", "label"),
+    [
+        ("cuda", 1, 1, "1 GPU"),
+        ("cuda", 16, 2, "2 x 8 GPUs"),
+        ("cuda", 16, 16, "16 x 1 GPU"),
+        ("cpu", 2, 1, "2 CPU processes"),
+        ("cpu", 4, 2, "2 x 2 CPU processes"),
+    ],
+)
+def test_device_label(device_type, count, nodes, label):
+    assert device_label(device_type, count, nodes) == label

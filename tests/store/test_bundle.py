@@ -183,9 +183,7 @@ def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
     write_json(unheard.paths.submission, submission)
     study = _study_of(done, unheard, executor=executor)
 
-    with pytest.raises(RunError, match=r"executed by .* gone, export in 5 minutes"):
-        nbkit.export(study.root.name, tmp_path / "x.zip")
-    for path in (study.study, unheard.paths.record, unheard.paths.submission):
+    for path in (unheard.paths.record, unheard.paths.submission):
         os.utime(path, (1e9, 1e9))
 
     with pytest.warns(UserWarning, match="on elsewhere cannot be seen from here"):
@@ -195,6 +193,13 @@ def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
     assert manifest["runs"] == [done.run_id]
     why = "no final record, and no sign of life"
     assert {"path": f"runs/{unheard.run_id}", "why": why} in manifest["left_out"]
+
+
+def test_a_study_that_is_being_executed_is_not_exported(tmp_path):
+    study = _study_of(_run(), executor=ProcessIdentity.of().to_dict())
+
+    with pytest.raises(RunError, match=f"being executed by process {os.getpid()} on"):
+        nbkit.export(study.root.name, tmp_path / "x.zip")
 
 
 def test_what_has_not_ended_is_not_exported(tmp_path):

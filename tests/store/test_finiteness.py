@@ -35,32 +35,12 @@ CASES = {
         {"nonfinite": {"what": "gradients", "step": 3, "after_step": None}},
         NonFinite("gradients", 3),
     ),
-    "an older run's loss": (
+    "a loss without a line": (
         [step(1), step(2, None), step(3, None)],
-        {"weights_finite": False},
+        {},
         NonFinite("loss", 2),
     ),
-    "an older run's weights": (
-        [step(1), step(2)],
-        {"weights_finite": False},
-        NonFinite("weights", 2, 0),
-    ),
-    "an older run's weights, and an evaluation": (
-        [step(1), step(2), {"kind": "evaluation", "attempt": 0, "step": 2}],
-        {"weights_finite": False},
-        NonFinite("weights", 2, 0),
-    ),
-    "an older run's evaluation": (
-        [step(1), step(2), {"kind": "evaluation", "step": 2, "loss": None}],
-        {"weights_finite": True},
-        NonFinite("evaluation loss", 2),
-    ),
-    "an older run's evaluation, which came again": (
-        [step(1), {"kind": "evaluation", "step": 1, "loss": None}, step(1, attempt=1)],
-        {"weights_finite": True},
-        None,
-    ),
-    "lost before the version that tells it": (
+    "lost before the attempt that tells it": (
         [step(1), step(2, None), step(3, None, 1), {**TOLD, "attempt": 1}],
         {},
         NonFinite("loss", 2),

@@ -119,16 +119,12 @@ def test_a_record_has_the_last_word_and_slurm_the_first(
     ("written", "stop", "line", "words"),
     [
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
-        (None, False, "7|CANCELLED|N/A||None", "stopped by Slurm (scancel), before"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
         (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script has failed)"),
         (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
         (None, False, "7|DEADLINE|N/A||None", "had not started, and there is no /"),
         (None, False, "", "job 7 has ended, and Slurm no longer knows how"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
-        ("running", False, "7|TIMEOUT|N/A|n1|TimeLimit", "its time limit was reached"),
-        ("running", False, "7|OUT_OF_MEMORY|N/A|n1|None", "more memory than it had as"),
-        ("running", False, "7|PREEMPTED|N/A|n1|None", "preempted by a job of higher"),
         ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
     ],
 )
@@ -155,15 +151,6 @@ def test_a_job_that_has_said_something_names_its_log(run, slurm):
     said = "nbkit: status 127 of this setup line: module load cuda"
     log.write_text(f"bash: module: not found\n{said}\nslurmstepd: done\n")
     assert f"{begun}: {said}; its output" in run.cause["message"]
-
-
-def test_a_run_with_a_checkpoint_is_told_to_go_on_from_it(run, slurm):
-    slurm.tell("squeue", "7|PREEMPTED|N/A|n1|None")
-    write_record(run, "running")
-    (run.paths.checkpoints / "step_00000010").mkdir(parents=True)
-    (run.paths.checkpoints / "step_00000010" / "complete.json").touch()
-
-    assert "resume() continues from the newest checkpoint" in run.cause["message"]
 
 
 def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tmp_path):
@@ -359,22 +346,6 @@ def test_of_another_users_job_that_waits_it_is_said_whose_it_is(
     monkeypatch.setattr(os, "geteuid", lambda: -1)
 
     assert run.queue["reason"] == "Slurm: not known, it is another user's job"
-
-
-def test_a_run_that_goes_on_asks_less_often(run, slurm, monkeypatch):
-    asked = []
-    job = jobs.Job("7", "RUNNING")
-
-    def find(job_id, cluster, max_age_seconds, submitted_at):
-        asked.append(max_age_seconds)
-        return job
-
-    monkeypatch.setattr("nbkit.store.job_state.find_job", find)
-    for state in ("queued", "running", "stopping"):
-        write_record(run, state)
-        assert run.state is not RunState.LOST
-
-    assert asked[0] == asked[2] == jobs.ANSWER_SECONDS < asked[1]
 
 
 def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):

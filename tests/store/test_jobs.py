@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.store import jobs, shared_answers
+from nbkit.store import cache, jobs
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
@@ -44,7 +44,7 @@ def clock(monkeypatch):
     clock = SimpleNamespace(
         monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
     )
-    for module in (jobs, shared_answers):
+    for module in (jobs, cache):
         monkeypatch.setattr(module, "time", clock)
     return now
 
@@ -259,16 +259,6 @@ def test_accounts_that_do_not_answer_once_are_asked_for_the_next_job(slurm, cloc
     assert find_job("2").state == "CANCELLED"
 
 
-def test_a_machine_without_sacct_looks_for_it_once(slurm, clock):
-    slurm.tell("squeue")
-    assert find_job("1").state == GONE
-    slurm.tell("sacct", "2|CANCELLED|n1")
-    find_job("2")
-    clock[0] += jobs.ANSWER_SECONDS
-
-    assert (find_job("2").state, slurm.calls("sacct")) == (GONE, [])
-
-
 def test_what_squeue_says_does_not_wait_for_accounts(
     slurm, clock, tmp_path, monkeypatch
 ):
@@ -286,15 +276,6 @@ def test_what_squeue_says_does_not_wait_for_accounts(
     assert find_job("1").state == "CANCELLED", "its last word, until there is a better"
     go.touch()
     wait_until(lambda: find_job("1").state == "TIMEOUT", "the accounts' answer")
-
-
-def test_what_is_gone_needs_no_further_question(slurm, clock):
-    slurm.tell("squeue")
-    find_job("1")
-    clock[0] += 1000
-
-    assert find_job("1").state == GONE
-    assert len(slurm.calls("squeue")) == 1
 
 
 def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
@@ -320,10 +301,7 @@ def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
     ("reason", "words"),
     [
         ("Resources", "it waits for nodes to become free (Resources)"),
-        ("QOSMaxGRESPerUser", "limit of its quality of service for one user or job (Q"),
         ("ReqNodeNotAvail, UnavailableNodes:n1", "drained or reserved (ReqNodeNotAvai"),
-        ("JobHeldUser", "scontrol release lets it go (JobHeldUser)"),
-        ("Nodes required for job are DOWN, DRAINED", "reserved for jobs of higher"),
         ("None", "Slurm: Slurm has not looked at it yet"),
         ("SomethingNew", "Slurm: SomethingNew"),
     ],

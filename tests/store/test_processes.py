@@ -54,7 +54,7 @@ def test_a_host_that_was_renamed_still_knows_its_processes():
     assert gone.is_alive() is False
 
 
-def test_what_an_earlier_version_wrote_is_judged_by_the_hosts_name():
+def test_is_alive_without_a_pid_namespace_goes_by_the_hosts_name():
     me = dataclasses.replace(ProcessIdentity.of(), pid_namespace=None)
 
     assert me.is_alive() is True

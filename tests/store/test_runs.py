@@ -81,14 +81,6 @@ def test_what_is_no_run_does_not_disturb_the_list(store):
         _ = damaged.state
 
 
-def test_runs_of_the_same_second_are_listed_in_the_order_of_their_launches(store):
-    made = [_run().run_id for _ in range(5)]
-
-    # Two of the same millisecond may change places.
-    listed = [path.name[:18] for path in list_run_folders()]
-    assert listed == [run_id[:18] for run_id in reversed(made)]
-
-
 def test_hostile_ids_find_nothing(store):
     _run()
     for name in ("..", "../..", "/etc", "", ".", "a/b", "a\0b"):
@@ -183,15 +175,6 @@ def test_a_folder_that_nobody_ever_submitted_is_lost(store):
     os.utime(run.paths.root, (1, 1))
 
     assert run.state is RunState.LOST
-
-
-def test_an_unknown_number_stays_unknown_in_the_summary(store):
-    summary = _run().summary
-
-    assert summary.n_steps == 0
-    assert summary.images_per_second is None
-    assert summary.cpu_ms_per_image is None
-    assert summary.loss is None
 
 
 def test_a_relative_store_stays_where_it_is_when_the_process_moves(

@@ -40,38 +40,21 @@ def test_without_control_groups_the_affinity_decides(tmp_path):
     assert usable_cpus(tmp_path) == AFFINITY
 
 
-def test_a_group_without_a_quota_limits_nothing(system):
-    root = system("0::/user.slice", V2, **{"user.slice/cpu.max": "max 100000"})
+@pytest.mark.parametrize(
+    ("group", "quotas", "usable", "quota"),
+    [
+        ("user.slice", {"user.slice": "max"}, AFFINITY, None),
+        ("", {".": "50000"}, 0.5, 0.5),
+        ("job/task", {"job": "25000", "job/task": "75000"}, 0.25, 0.25),
+        ("", {".": "100000000"}, AFFINITY, 1000),
+    ],
+    ids=["none", "own", "smallest above", "above the affinity"],
+)
+def test_a_quota_of_version_2_limits(system, group, quotas, usable, quota):
+    files = {f"{folder}/cpu.max": f"{us} 100000" for folder, us in quotas.items()}
+    root = system(f"0::/{group}", V2, **files)
 
-    assert usable_cpus(root) == AFFINITY
-    assert cpu_quota(root) is None
-
-
-def test_a_quota_of_version_2_limits(system):
-    root = system("0::/", V2, **{"cpu.max": "50000 100000"})
-
-    assert usable_cpus(root) == 0.5
-
-
-def test_the_smallest_quota_above_a_group_limits(system):
-    root = system(
-        "0::/job/step/task",
-        V2,
-        **{
-            "job/cpu.max": "25000 100000",
-            "job/step/cpu.max": "75000 100000",
-            "job/step/task/cpu.max": "max 100000",
-        },
-    )
-
-    assert usable_cpus(root) == 0.25
-
-
-def test_a_quota_larger_than_the_affinity_gives_no_more_cpus(system):
-    root = system("0::/", V2, **{"cpu.max": "100000000 100000"})
-
-    assert usable_cpus(root) == AFFINITY
-    assert cpu_quota(root) == 1000
+    assert (usable_cpus(root), cpu_quota(root)) == (usable, quota)
 
 
 @pytest.mark.parametrize(
@@ -94,18 +77,7 @@ def test_a_quota_of_version_1_limits(system, group, mounted, folder):
     )
 
     assert usable_cpus(root) == 0.75
-
-
-def test_no_quota_of_version_1_limits_nothing(system):
-    root = system(
-        "4:cpu,cpuacct:/",
-        V1.format(root="/"),
-        **{
-            "cpu,cpuacct/cpu.cfs_quota_us": "-1",
-            "cpu,cpuacct/cpu.cfs_period_us": "100000",
-        },
-    )
-
+    (root / f"sys/fs/cgroup/{top}cpu.cfs_quota_us").write_text("-1\n")
     assert usable_cpus(root) == AFFINITY
 
 

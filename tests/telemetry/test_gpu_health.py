@@ -5,7 +5,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from nbkit.health import Finding
+from nbkit.health import CheckResult
 from nbkit.telemetry import gpu_health, health
 from nbkit.telemetry.sample import GpuDevice
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
@@ -18,9 +18,9 @@ def told(drive, monkeypatch):
     """Return what is said of GPUs that a test describes, by what was looked at."""
     monkeypatch.setattr(gpu_health, "_kernel_log", lambda: "")
 
-    def tell(*gpus: FakeGpu) -> dict[str, Finding]:
+    def tell(*gpus: FakeGpu) -> dict[str, CheckResult]:
         drive(*gpus)
-        return {one.what: one for one in gpu_health.findings()}
+        return {one.what: one for one in gpu_health.checks()}
 
     return tell
 

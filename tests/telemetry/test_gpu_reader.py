@@ -44,27 +44,6 @@ def test_a_reading_has_gpus_and_what_does_not_change_about_them(drive):
     assert reading.gpus[0].ecc_uncorrected_count == 0
 
 
-def test_nvml_is_initialised_once_for_many_readings(drive):
-    driver = drive(FakeGpu("GPU-a"))
-    reader = _reader()
-
-    for _ in range(5):
-        reader.read()
-
-    assert (driver.calls["nvmlInit"], driver.calls["nvmlShutdown"]) == (1, 0)
-
-
-def test_gpus_are_found_again_where_the_driver_refused_the_end(drive):
-    driver = drive(FakeGpu("GPU-a"), missing={"nvmlShutdown"})
-    reader = _reader()
-    reader.read()
-
-    reader.close()
-
-    assert _uuids(reader.read()) == ["GPU-a"]
-    assert driver.calls["nvmlInit"] == 2
-
-
 def test_a_driver_that_is_loaded_later_is_found(pci, drive, monkeypatch):
     driver = drive(FakeGpu("GPU-a"), init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     reader = _reader()

@@ -161,15 +161,6 @@ def test_holders_whose_pid_the_driver_hides_are_outside_and_come_last(tmp_path):
     assert memory == [2, 1, 3]
 
 
-def test_a_long_command_line_is_cut_between_letters(tmp_path):
-    finder = HolderFinder(host_pids=True)
-    with cuda_process(tmp_path, "é" * 300) as pid:
-        (holder,) = find(finder, pid)
-
-    assert 250 < len(holder["command"].encode()) <= 256
-    assert holder["command"].endswith("é")
-
-
 def test_a_kernel_that_is_told_later_is_found():
     finder = HolderFinder(host_pids=True)
     with family(1) as (kernel, child):
@@ -180,17 +171,6 @@ def test_a_kernel_that_is_told_later_is_found():
         after = find(finder, child)[0]["kind"]
 
     assert (before, during, after) == ("outside", "kernel", "outside")
-
-
-def test_a_kernel_that_becomes_idle_is_idle_on_its_gpu():
-    finder = HolderFinder(host_pids=True)
-    with family() as (kernel,):
-        finder.tell_kernels([Kernel("k1", kernel)])
-        busy = find(finder, kernel)[0]["idle_since"]
-        finder.tell_kernels([Kernel("k1", kernel, idle_since=99.5)])
-        idle = find(finder, kernel)[0]["idle_since"]
-
-    assert (busy, idle) == (None, 99.5)
 
 
 def test_a_pid_that_is_used_again_is_not_taken_for_the_kernel(monkeypatch):
@@ -320,15 +300,6 @@ def test_a_run_on_an_instance_is_found_on_the_gpu_that_contains_it(tmp_path):
     assert elsewhere == []
 
 
-def test_a_run_that_the_driver_names_does_not_report_itself_too():
-    finder = HolderFinder(host_pids=True)
-    with family() as (rank,):
-        finder.tell_runs([ReportedRun("r1", devices=("GPU-a",), pids=(rank,))])
-        (holder,) = find(finder, rank)
-
-    assert (holder["pid"], holder["reported_by"]) == (rank, "driver")
-
-
 def test_holders_are_unknown_where_neither_driver_nor_run_tells():
     assert HolderFinder().find("GPU-a", None) == (None, [])
 
@@ -342,23 +313,6 @@ def test_pids_of_another_machine_are_looked_up_nowhere():
 
     assert (holder["kind"], holder["kernel_id"]) == ("outside", None)
     assert (holder["user"], holder["path"]) == ("ann", "demo.ipynb")
-
-
-def test_a_known_process_costs_one_look_at_its_status(monkeypatch):
-    finder = HolderFinder(MARKER, host_pids=True)
-    looks = []
-
-    def counted(pid):
-        looks.append(pid)
-        return parent_of(pid)
-
-    with family(2) as (kernel, _, grandchild):
-        finder.tell_kernels([Kernel("k1", kernel)])
-        find(finder, grandchild)
-        monkeypatch.setattr(holders_module, "parent_of", counted)
-        assert find(finder, grandchild)[0]["kind"] == "kernel"
-
-    assert looks == [grandchild]
 
 
 @pytest.mark.parametrize("pid", [1, os.getpid()], ids=["first", "own"])

@@ -52,20 +52,6 @@ def test_two_readers_do_not_spoil_each_others_cpu_percent():
     assert lowest < second <= 100
 
 
-def test_each_cpu_is_told_on_request():
-    reader = HostReader(per_core=True)
-    assert reader.read().cores_percent is None
-
-    def shares():
-        cores = reader.read().cores_percent
-        return cores if cores and None not in cores else None
-
-    cores = wait_until(shares, "a share of each CPU")
-
-    assert len(cores) == psutil.cpu_count()
-    assert all(0 <= share <= 100 for share in cores)
-
-
 def test_a_core_that_works_is_told_apart(monkeypatch):
     times = psutil.cpu_times(percpu=True)[0]
     readings = [

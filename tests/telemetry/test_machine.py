@@ -130,14 +130,6 @@ def test_mounts_may_have_names_in_any_bytes(tmp_path, monkeypatch):
     assert storage["mount_point"] == f"{tmp_path}/my\ufffd\rdata\x85"
 
 
-def test_a_maker_may_have_written_any_bytes(tmp_path):
-    file = tmp_path / "product_name"
-    file.write_bytes(b"Ger\xe4t\n")
-
-    assert machine_module._read(file) == "Ger\ufffdt"
-    assert storage_module._read(file) == "Ger\ufffdt"
-
-
 def test_mounts_may_have_blanks_and_no_optional_fields(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(

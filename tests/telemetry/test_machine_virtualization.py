@@ -11,8 +11,7 @@ import pytest
 
 from nbkit.telemetry import virtualization
 from nbkit.telemetry.machine import describe_machine
-from nbkit.telemetry.nvml import describe_gpus, open_nvml
-from nbkit.telemetry.sample import GpuDevice
+from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.sampler import Sampler
 from nbkit.telemetry.system import summarise_system
 from nbkit.telemetry.virtualization import detect_hypervisor
@@ -105,30 +104,6 @@ def test_the_way_a_gpu_comes_into_a_machine_is_described(drive, mode, word):
     assert device.virtualization == word
 
 
-def test_what_a_driver_does_not_know_of_links_and_ways_is_unknown(drive):
-    old = {
-        "nvmlDeviceGetVirtualizationMode": pynvml.NVML_ERROR_NOT_SUPPORTED,
-        "nvmlDeviceGetNvLinkVersion": pynvml.NVML_ERROR_NOT_SUPPORTED,
-        "nvmlDeviceGetP2PStatus": pynvml.NVML_ERROR_NOT_SUPPORTED,
-    }
-    fields = dict.fromkeys(
-        (
-            pynvml.NVML_FI_DEV_NVLINK_GET_SPEED,
-            pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON,
-        ),
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-    )
-    drive(FakeGpu("GPU-a", errors=old, field_errors=fields), FakeGpu("GPU-b"))
-
-    found = describe_gpus()
-
-    first = found["devices"][0]
-    assert first["virtualization"] is None
-    assert first["nvlink_version"] is None
-    assert first["nvlink_megabytes_per_second"] is None
-    assert found["p2p"]["read"] == [["X", None], [None, "X"]]
-
-
 def test_the_speed_of_nvlink_is_asked_in_the_form_of_older_drivers_too(drive):
     unknown = {pynvml.NVML_FI_DEV_NVLINK_GET_SPEED: pynvml.NVML_ERROR_INVALID_ARGUMENT}
     drive(FakeGpu("GPU-a", field_errors=unknown))
@@ -172,12 +147,3 @@ def test_the_record_of_a_run_has_ways_and_links(drive, tmp_path: Path):
         "passthrough",
         "none",
     ]
-
-
-def test_a_record_of_an_older_version_is_read_with_unknowns():
-    old = {"index": 0, "uuid": "GPU-a", "name": "Tesla V100-SXM2-16GB"}
-
-    device = GpuDevice.from_dict(old)
-
-    assert device.virtualization is None
-    assert device.nvlink_megabytes_per_second is None

@@ -132,18 +132,6 @@ def test_a_gpu_is_described(drive):
         )
 
 
-def test_what_a_gpu_lacks_is_unknown_in_its_description(drive):
-    not_supported = pynvml.NVML_ERROR_NOT_SUPPORTED
-    lacking = ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode")
-    drive(FakeGpu("GPU-a", errors=dict.fromkeys(lacking, not_supported)))
-
-    with open_nvml() as nvml:
-        (device,) = nvml.devices()
-
-    assert (device.nvlink_links, device.mig_enabled) == (None, None)
-    assert device.compute_capability == "9.0"
-
-
 def test_topology_is_in_the_words_of_nvidia_smi(drive):
     unlinked = FakeGpu(
         "GPU-c",

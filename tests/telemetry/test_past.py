@@ -102,17 +102,6 @@ def test_what_is_older_than_a_day_is_passed_over(tmp_path, looks):
     rows.close()
 
 
-def test_of_a_long_file_little_is_read(tmp_path, looks):
-    times = [NOW - 10 * 3600 + n for n in range(9 * 3600)]
-    path = _write(
-        tmp_path / "a.jsonl", [_sample(t, n % 100) for n, t in enumerate(times)]
-    )
-    rows = list(read_past(path, NOW))
-
-    assert len(rows) == 9 * 3600 / 30
-    assert len(looks) < len(times) / 3
-
-
 def test_a_gap_between_attempts_is_left_open(tmp_path):
     first = [NOW - 7200 + n for n in range(60)]
     second = [NOW - 3600 + n for n in range(60)]
@@ -141,16 +130,6 @@ def test_what_is_no_number_in_a_sample_is_unknown(tmp_path):
     (row,) = read_past(path, NOW)
 
     assert row == [NOW - 4, {"GPU-a": [None] * 3}, [None, None]]
-
-
-def test_a_share_of_next_to_nothing_is_unknown(tmp_path):
-    odd = _sample(NOW - 4)
-    odd["gpus"][0].update(power_limit_watts=1e-320)
-    path = _write(tmp_path / "a.jsonl", [odd])
-
-    (row,) = read_past(path, NOW)
-
-    assert row[1] == {"GPU-a": [50, 25.0, None]}
 
 
 @pytest.mark.parametrize("values", [{"gpus": [7]}, {"gpus": None}, {"host": "none"}])

@@ -317,21 +317,6 @@ def test_the_trace_of_a_lost_gpu_loses_it_with_an_xid(clock):
     assert abs(after[1].xid.t - time.time()) < 60
 
 
-def test_the_trace_of_mig_has_instances(clock):
-    sliced, whole = open_replay("mig").read()
-
-    assert len(sliced.mig_instances) == 3
-    assert sliced.gpu_utilization_percent is None
-    assert whole.mig_instances is None
-
-
-def test_the_trace_of_throttling_slows_both_gpus(clock):
-    capped, hot = open_replay("throttling").read()
-
-    assert (capped.clock_event_reasons, capped.is_slowed) == (("power cap",), True)
-    assert (hot.clock_event_reasons, hot.is_slowed) == (("thermal (software)",), True)
-
-
 def test_traces_written_by_hand_say_that_they_are_scripted():
     for name in NAMES:
         text = (replay._folder() / f"{name}.jsonl").read_text()

@@ -91,19 +91,14 @@ def test_ranks_of_every_attempt_belong_to_the_run(tmp_path):
     assert summarise_system(path, run_pids=[1, 2])["other_gpu_processes"] == 1
 
 
-@pytest.mark.parametrize("seen", [(4001, 4002), ()])
-def test_strangers_are_unknown_where_the_ranks_themselves_are_not_seen(tmp_path, seen):
+@pytest.mark.parametrize(
+    ("seen", "known"), [((4001, 4002), None), ((), None), ((7,), 0)]
+)
+def test_strangers_are_unknown_unless_the_ranks_are_seen(tmp_path, seen, known):
     path = tmp_path / "host.jsonl"
     _write(path, {}, Sample(t=0, gpus=(_gpu(0.0, pids=seen),)))
 
-    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] is None
-
-
-def test_a_run_that_has_its_gpus_to_itself_saw_no_stranger(tmp_path):
-    path = tmp_path / "host.jsonl"
-    _write(path, {}, Sample(t=0, gpus=(_gpu(0.0, pids=(7,)),)))
-
-    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == 0
+    assert summarise_system(path, run_pids=[7])["other_gpu_processes"] == known
 
 
 def test_of_a_divided_gpu_those_on_the_instance_of_a_rank_are_strangers(tmp_path):

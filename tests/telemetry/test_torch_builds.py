@@ -24,14 +24,11 @@ KERNEL_MODULES = [
 ]
 
 
-@pytest.fixture
-def silent(monkeypatch):
-    """Take nvidia-smi away, as in a container for computing alone."""
-    monkeypatch.setattr(torch_builds, "_ask_smi", lambda fields: [])
-
-
 @pytest.mark.parametrize("said", KERNEL_MODULES)
-def test_without_nvidia_smi_the_kernel_module_tells_the_driver(silent, tmp_path, said):
+def test_without_nvidia_smi_the_kernel_module_tells_the_driver(
+    monkeypatch, tmp_path, said
+):
+    monkeypatch.setenv("PATH", "")
     file = tmp_path / "proc/driver/nvidia/version"
     file.parent.mkdir(parents=True)
     file.write_text(said + "GCC version:  gcc version 12.3.0\n")
@@ -39,11 +36,7 @@ def test_without_nvidia_smi_the_kernel_module_tells_the_driver(silent, tmp_path,
     assert read_driver(tmp_path) is None
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-
-    driver = read_driver(tmp_path)
-
-    assert driver is not None
-    assert (driver.version, driver.capabilities) == ("535.183.01", ())
+    assert read_driver(tmp_path) == ("535.183.01", [])
 
 
 def test_a_machine_of_several_kinds_gets_what_runs_on_all_of_them():

@@ -25,17 +25,10 @@ class Front:
         }
         return self._send("execute_request", content, metadata={"cellId": "a-cell"})
 
-    def say(self, comm: str, subshell: str | None = None, **content: Any) -> None:
-        """Send a widget a message, to a subshell if one is named."""
+    def say(self, comm: str, **content: Any) -> None:
+        """Send a widget a message."""
         data = {"method": "custom", "content": {"view": "a-view", **content}}
-        self._send("comm_msg", {"comm_id": comm, "data": data}, subshell=subshell)
-
-    def new_subshell(self) -> str:
-        """Let the kernel start a subshell."""
-        request = self._client.session.msg("create_subshell_request", {})
-        self._client.control_channel.send(request)
-        reply = self._client.get_control_msg(timeout=60)
-        return reply["content"]["subshell_id"]
+        self._send("comm_msg", {"comm_id": comm, "data": data})
 
     def find(self, kind: str) -> list[dict[str, Any]]:
         """Return contents of the kind that have come so far."""
@@ -61,11 +54,8 @@ class Front:
         kind: str,
         content: dict[str, Any],
         metadata: dict[str, Any] | None = None,
-        subshell: str | None = None,
     ) -> str:
         session = self._client.session
         message = session.msg(kind, content, metadata=metadata or {})
-        if subshell is not None:
-            message["header"]["subshell_id"] = subshell
         self._client.shell_channel.send(message)
         return message["header"]["msg_id"]

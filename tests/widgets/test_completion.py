@@ -51,27 +51,11 @@ def test_what_is_no_field_of_a_call_is_left_alone(before):
     assert complete(before, NAMES)[1] == []
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "run.config.replace(gpu",
-        "run.returns(gpu",
-        "run.returns.replace(gpu",
-        "run.returns.config.replace(gpu",
-    ],
-)
-def test_completion_reads_no_results_and_raises_nothing(before, tmp_path, monkeypatch):
+def test_completion_reads_no_results(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(Run, "returns", property(asked.append))
+    monkeypatch.setattr(Run, "config", property(asked.append))
 
-    def found():
-        return complete(before, {"run": Run(tmp_path)})[1]
-
-    assert found() == []  # its configuration is gone
-    (tmp_path / "config.json").write_text("{")
-    assert found() == []
-    (tmp_path / "config.json").write_text("{}")
-    assert found() == (["gpus="] if before == "run.config.replace(gpu" else [])
+    assert complete("run.config(gpu", {"run": Run(tmp_path)})[1] == []
     assert asked == []
 
 

@@ -198,7 +198,9 @@ def test_what_was_announced_is_not_told_again_to_who_has_asked(tmp_path):
     follower = Follower(LiveRun(written.run), told.append)
     follower.announce()
     look(follower, {}, "a")
-    wait_until(lambda: any(one["kind"] == "log" for one in told), "the first turn")
+    wait_until(
+        lambda: any(one["kind"] == "log" and one.get("to") for one in told), "a turn"
+    )
     written.append(step(1))
     wait_until(lambda: told[-1]["kind"] == "change" and told[-1]["values"], "a step")
 

@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import re
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -102,15 +101,6 @@ def test_a_config_goes_through_the_controls_and_through_the_line_of_python(confi
     assert ExperimentConfig(**fields) == config
     assert eval(line, {"nbkit": facade}) == config
     assert max(map(len, line.splitlines())) <= 88
-
-
-def test_a_field_of_a_new_kind_needs_a_control_of_its_own(monkeypatch):
-    schema = ExperimentConfig.model_json_schema()
-    schema["properties"]["model"]["type"] = "object"
-    monkeypatch.setattr(ExperimentConfig, "model_json_schema", lambda: schema)
-
-    with pytest.raises(TypeError, match="model: the form has no control"):
-        sections()
 
 
 def test_all_that_is_wrong_is_said_at_once_and_what_was_typed_stays(form):
@@ -215,37 +205,6 @@ def test_no_run_gets_a_gpu_of_a_trace(form):
     shown = form.panel.checked["commands"][1]["text"]
 
     assert "CUDA_VISIBLE_DEVICES= torchrun" in shown
-
-
-def test_what_was_typed_last_is_judged_last(form, monkeypatch):
-    form.panel.wait_for_threads()
-    has_begun, may_end = threading.Event(), threading.Event()
-    to_dict = Check.to_dict
-
-    def slowly(check, *arguments):
-        found = to_dict(check, *arguments)
-        if threading.current_thread() is look:
-            has_begun.set()
-            may_end.wait(60)
-        return found
-
-    def type_it():
-        form.panel.entered = form.panel.entered | {"gpus": "none"}
-
-    monkeypatch.setattr(Check, "to_dict", slowly)
-    seen = form.panel.gpus | {"text": "seen again"}
-    look = threading.Thread(target=form.panel._show_gpus, args=(seen,))
-    typing = threading.Thread(target=type_it)
-    look.start()
-    assert has_begun.wait(60)
-    typing.start()
-    # It has to wait for the look, or is overtaken by it.
-    typing.join(1)
-    may_end.set()
-    typing.join()
-    look.join()
-
-    assert set(form.panel.checked["errors"]) == {"gpus"}
 
 
 def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form):

@@ -36,18 +36,11 @@ def finished(lost) -> nbkit.Run:
     return lost.run
 
 
-def test_print(finished):
-    assert repr(finished) == f"<Run {finished.run_id} finished, {WORDS}>"
-
-
-def test_the_lists_columns(finished):
+def test_lists_and_wait_say_not_finite(finished):
     [row] = nbkit.runs().to_dicts()
 
-    assert row["nonfinite"] == WORDS
-    assert row["loss_not_finite_at_step"] == 3
-
-
-def test_the_last_line_of_wait(finished):
+    assert repr(finished) == f"<Run {finished.run_id} finished, {WORDS}>"
+    assert (row["nonfinite"], row["loss_not_finite_at_step"]) == (WORDS, 3)
     assert result(finished) == f"finished, {WORDS}, 100.0 images/s"
 
 
@@ -58,13 +51,9 @@ def test_the_progress_of_a_run_that_goes_on(lost):
     assert position.words(lost.run) == (f"step 10 of 1,000, 100 images/s, {WORDS}")
 
 
-def test_nbkit_show(finished, capsys):
+def test_commands_say_not_finite(finished, capsys):
     assert main(["show", finished.run_id]) == 0
-
     assert capsys.readouterr().out.splitlines()[0].endswith(f"finished; {WORDS}")
-
-
-def test_nbkit_runs(finished, capsys):
     assert main(["runs"]) == 0
     [_, line] = capsys.readouterr().out.splitlines()
     assert main(["runs", "--json"]) == 0

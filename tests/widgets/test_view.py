@@ -46,14 +46,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
+def test_view_follows_run_while_next_cell_works_then_stops_it(tmp_path):
     go = tmp_path / "go"
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n"
     with running_kernel() as kernel:
         front = Front(kernel)
         launch = LAUNCH.format(model="slow", steps=1_000_000, rate=0.1)
         shown = front.execute(f"{launch}\nrun = nbkit.launch(config)\nrun")
-        front.execute(f"{wait}    time.sleep(0.05)")
+        busy = front.execute(f"{wait}    time.sleep(0.05)")
 
         assert kernel.reply_to(shown)["status"] == "ok"
         # Nobody asked for it: the next cell is under way.
@@ -75,20 +75,22 @@ def test_the_view_goes_on_and_stops_the_run_while_the_next_cell_works(tmp_path):
         assert run.run_id in picture["text/html"]
         assert changes[0]["number"] > everything["number"]
 
+        assert front.told("log")
+        assert not go.exists()
+        go.touch()
+        kernel.reply_to(busy)
+
         comm = view[WIDGET]["model_id"]
-        subshell = front.new_subshell()
-        front.say(comm, subshell, kind="ask", request="1")
-        wait_until(lambda: front.told("heard"), "an answer beside the cell")
-        front.say(comm, subshell, kind="do", request="2", action="stop")
+        front.say(comm, kind="ask", request="1")
+        wait_until(lambda: front.told("heard"), "an answer")
+        front.say(comm, kind="do", request="2", action="stop")
         wait_until(lambda: front.told("done"), "the deed")
         assert run.wait(60, raise_on_failure=False).state is RunState.STOPPED
 
         (new,) = wait_until(lambda: pictures(front), "the picture of its end")
         assert "stopped by user" in new
-        assert not go.exists()
-        go.touch()
 
-        front.say(comm, subshell, kind="do", request="3", action="resume")
+        front.say(comm, kind="do", request="3", action="resume")
         wait_until(lambda: len(front.told("done")) > 1, "the other deed")
         assert nbkit.attach(run.run_id).attempt == 1
         again = wait_until(lambda: pictures(front)[1:], "the picture of what goes on")

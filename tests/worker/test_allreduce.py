@@ -31,3 +31,12 @@ def test_each_reduction_says_that_there_is_progress():
     seconds = _time_all_reduces(4, asked, torch.device("cpu"), lambda: signs.append(1))
 
     assert (len(seconds), len(signs)) == (3, 5)
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("damaged", [slice(1), slice(None)], ids=["one", "all"])
+def test_a_sum_that_is_wrong_is_an_error(monkeypatch, damaged):
+    monkeypatch.setattr(dist, "all_reduce", lambda message: message[damaged].add_(1))
+
+    with pytest.raises(ArithmeticError, match="sum of an all-reduce is wrong"):
+        _time_all_reduces(8, AllReduceConfig(), torch.device("cpu"), list)

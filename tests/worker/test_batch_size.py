@@ -159,12 +159,6 @@ def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
     assert batch_size._usable_share(ExperimentConfig(**fields)) == pytest.approx(share)
 
 
-def test_a_number_is_taken_as_it_is(tmp_path):
-    config = ExperimentConfig(batch_size_per_gpu=48)
-
-    assert batch_size.resolve(config, lone_rank(tmp_path), CPU, None, None) == 48
-
-
 @pytest.mark.parametrize("oversubscribe", [False, True])
 def test_max_is_refused_without_a_gpu_of_its_own(tmp_path, oversubscribe):
     config = ExperimentConfig(batch_size_per_gpu="max", oversubscribe=oversubscribe)

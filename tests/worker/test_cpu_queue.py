@@ -57,16 +57,6 @@ def test_waiting_during_a_pause_does_not_count(monkeypatch):
     assert window.cpu_queue_seconds == 0.5 + 0.25
 
 
-def test_a_kernel_that_does_not_tell_leaves_it_unknown(monkeypatch):
-    monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: None)
-    window = Window()
-
-    window.open()
-    window.close()
-
-    assert window.cpu_queue_seconds is None
-
-
 def test_what_the_host_did_is_counted_beside_it_and_not_during_a_pause(monkeypatch):
     busy, clock = iter([10.0, 13.0, 40.0, 41.0]), iter([1.0, 3.0, 20.0, 21.0])
     monkeypatch.setattr(metrics_log, "host_cpu_seconds", lambda: next(busy))

@@ -1,7 +1,6 @@
 """The dali loader on the CPU: the images that other loaders show, or an error."""
 
 import importlib
-import io
 import os
 import random
 import re
@@ -26,7 +25,6 @@ from tests.worker.images import (
     CLASSES,
     CPU,
     DEVIATION,
-    images_by_label,
     labels_of,
     manifest_of,
     picture,
@@ -106,29 +104,6 @@ def test_images_and_labels_are_those_of_the_naive_loader(
         assert found.mean() < MEAN_ERROR_LEVELS
 
 
-@pytest.mark.parametrize(
-    ("mode", "suffix"),
-    [
-        ("L", "jpg"), ("CMYK", "jpg"), ("L", "png"), ("RGBA", "png"), ("LA", "png"),
-        ("P", "png"), ("1", "png"), ("RGB", "webp"), ("RGB", "bmp"), ("RGB", "tiff"),
-    ],
-)  # fmt: skip
-def test_every_kind_of_image_is_shown(tmp_path, dali, opened, mode, suffix):
-    root = tmp_path / "data"
-    for split in ("train", "val"):
-        for label in range(2):
-            path = root / split / str(label) / f"0.{suffix}"
-            path.parent.mkdir(parents=True)
-            picture(label, (120, 90)).convert(mode).save(path)
-
-    ours, theirs = dali(root, 1), opened(root, 1, loader="naive")
-
-    found = errors(ours.evaluation_batches(), theirs.evaluation_batches())
-    assert found.mean() < MEAN_ERROR_LEVELS
-    found = errors(ours.train_batches(0), theirs.train_batches(0))
-    assert found.mean() < MEAN_ERROR_LEVELS
-
-
 def test_every_exif_orientation_is_shown_upright_and_cut_alike(
     photographs, dali, opened
 ):
@@ -145,25 +120,6 @@ def test_every_exif_orientation_is_shown_upright_and_cut_alike(
     assert found.mean((1, 2, 3)).max() < MEAN_ERROR_LEVELS
     found = errors(ours.evaluation_batches(), theirs.evaluation_batches())
     assert found.mean((1, 2, 3)).max() < MEAN_ERROR_LEVELS
-
-
-def test_a_file_that_its_decoder_refuses_is_shown_all_the_same(tmp_path, dali, opened):
-    for label in range(2):
-        path = tmp_path / "data" / str(label) / "0.jpg"
-        path.parent.mkdir(parents=True)
-        plain = io.BytesIO()
-        picture(label, (120, 90)).save(plain, "JPEG", quality=95)
-        # Pillow passes over what lies between two segments.
-        oddity = plain.getvalue()[:20] + bytes(7) + plain.getvalue()[20:]
-        assert look_at(plain.getvalue()).is_plain
-        assert not look_at(oddity).is_plain
-        path.write_bytes(oddity)
-
-    ours = dali(tmp_path / "data", 1)
-    theirs = opened(tmp_path / "data", 1, loader="naive")
-
-    found = errors(ours.train_batches(0), theirs.train_batches(0))
-    assert found.mean() < MEAN_ERROR_LEVELS
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -222,32 +178,6 @@ def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(
     assert len(whole) == 5
     assert same(resumed.train_batches(2, 3), whole[3:])
     assert same(resumed.train_batches(2), whole)
-
-
-def test_an_image_looks_the_same_to_any_number_of_ranks(photographs, dali):
-    alone = images_by_label(dali(photographs).train_batches(3))
-
-    shared = images_by_label(
-        *(dali(photographs, 1, rank, 2).train_batches(3) for rank in (0, 1))
-    )
-
-    assert alone.keys() == shared.keys()
-    assert all(torch.equal(alone[label], shared[label]) for label in alone)
-
-
-@pytest.mark.parametrize(("batch_size", "world_size"), [(3, 1), (4, 2), (3, 3), (2, 5)])
-def test_every_evaluation_image_counts_once(split, dali, batch_size, world_size):
-    counted, lengths = [], set()
-    for rank in range(world_size):
-        one = dali(split, batch_size, rank, world_size)
-        batches = list(one.evaluation_batches())
-        lengths.add(len(batches))
-        for images, labels, mask in batches:
-            assert images.shape == (batch_size, 3, 32, 32)
-            counted += labels[mask].tolist()
-
-    assert sorted(counted) == list(range(CLASSES))
-    assert len(lengths) == 1
 
 
 def test_an_epoch_may_be_left_early_and_the_next_is_whole(flat, dali):

@@ -42,49 +42,6 @@ def test_both_layouts_hold_the_same_images(flat, opened):
     assert same(last, first)
 
 
-@pytest.mark.parametrize(
-    ("mode", "suffix"),
-    [
-        ("L", "jpg"), ("CMYK", "jpg"), ("RGBA", "png"), ("LA", "png"), ("P", "png"),
-        ("1", "png"), ("RGB", "webp"), ("RGB", "png"), ("RGB", "bmp"), ("RGB", "tiff"),
-    ],
-)  # fmt: skip
-def test_every_kind_of_image_becomes_rgb(tmp_path, mode, suffix):
-    colour = (255, 255, 255) if mode == "1" else (200, 100, 40)
-    image = Image.new("RGB", (64, 64), colour).convert(mode)
-    path = tmp_path / f"image.{suffix}"
-    image.save(path, **({"lossless": True} if suffix == "webp" else {}))
-    grey = round(0.299 * 200 + 0.587 * 100 + 0.114 * 40)
-    expected = (grey,) * 3 if mode in ("L", "LA") else colour
-
-    for pixels in (
-        evaluated(path.read_bytes(), 32),
-        cropped(path.read_bytes(), 32, (0.5, 1.0), seed=1),
-    ):
-        assert pixels.shape == (32, 32, 3)
-        assert pixels.dtype == torch.uint8
-        difference = pixels.float() - torch.tensor(expected)
-        assert difference.abs().mean() < 4  # JPEG, and a palette of 256 colours
-
-
-def test_a_palette_with_transparency_becomes_rgb(tmp_path):
-    image = Image.new("P", (32, 32), 1)
-    image.putpalette([0, 0, 0, 200, 100, 40])
-    image.save(tmp_path / "p.png", transparency=b"\x00\x80")
-
-    pixels = evaluated((tmp_path / "p.png").read_bytes(), 32)
-
-    assert pixels[0, 0].tolist() == [200, 100, 40]
-
-
-def test_sixteen_bits_become_the_nearest_eight(tmp_path):
-    Image.new("I;16", (32, 32), 40_000).save(tmp_path / "deep.png")
-
-    pixels = evaluated((tmp_path / "deep.png").read_bytes(), 32)
-
-    assert (pixels - 40_000 // 256).abs().max() <= 1
-
-
 @pytest.mark.parametrize("size", [(48, 40), (100, 30), (300, 400)])
 def test_evaluation_shows_what_resizing_and_cutting_shows(tmp_path, size):
     image = picture(3, size)
@@ -206,41 +163,3 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(
         ConfigError, match=f"class 04/0.JPEG can no longer be read.*{said}"
     ):
         list(one.train_batches(0))
-
-
-@pytest.mark.parametrize("loader", ["naive", "torch"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_exif_orientation_is_brought_upright(
-    tmp_path, opened, loader, orientation
-):
-    upright = Image.new("RGB", (64, 48), (0, 0, 0))
-    upright.paste((255, 0, 0), (0, 0, 32, 24))
-    upright.paste((0, 255, 0), (32, 0, 64, 24))
-    upright.paste((0, 0, 255), (0, 24, 32, 48))
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    # The way from upright to stored is the way back of the one that shows it.
-    back = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    stored = upright.transpose(back[orientation]) if orientation > 1 else upright
-    for split in ("train", "val"):
-        for name in ("a", "b"):
-            (tmp_path / "data" / split / name).mkdir(parents=True)
-            path = tmp_path / "data" / split / name / "0.jpg"
-            stored.save(path, quality=100, exif=exif)
-
-    one = opened(tmp_path / "data", 2, loader=loader)
-    images, _, _ = next(iter(one.evaluation_batches()))
-
-    pixels = ((images[0] * DEVIATION + MEAN) * 255).round().permute(1, 2, 0)
-    corners = [pixels[4, 4], pixels[4, -5], pixels[-5, 4], pixels[-5, -5]]
-    expected = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0)]
-    for corner, colour in zip(corners, expected, strict=True):
-        assert (corner - torch.tensor(colour)).abs().max() < 12

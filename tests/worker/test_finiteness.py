@@ -38,36 +38,29 @@ def times(watch, step, loss=1.0, scales=None):
     return clock.finished()
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_the_first_loss_that_is_not_finite_is_kept(loss):
+LOSSES = {
+    "nan": ([(1, 2.0, None), (2, math.nan, None), (3, math.nan, None)], (2, 0)),
+    "infinite": ([(1, 2.0, None), (2, -math.inf, None)], (2, 0)),
+    "in the first step": ([(1, math.nan, None)], (1, None)),
+    "behind a look at the weights": (
+        [(PERIOD_STEPS, 1.0, None), (PERIOD_STEPS + 1, math.nan, None)],
+        (PERIOD_STEPS + 1, None),
+    ),
+    "with gradients that are looked at": (
+        [(4, math.nan, [65536.0, 32768.0])],
+        (4, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_finite_watch_keeps_the_first_loss_that_is_not_finite(case):
+    steps, expected = LOSSES[case]
     watch = FiniteWatch(model())
-    for step, value in ((1, 2.0), (2, loss), (3, loss)):
-        watch.read(times(watch, step, value))
+    for step, loss, scales in steps:
+        watch.read(times(watch, step, loss, scales))
 
-    assert watch.found == NonFinite("loss", 2, 0)
-    assert str(watch.found) == "loss not finite between step 1 and step 2"
-
-
-def test_a_first_loss_has_no_step_before_it():
-    watch = FiniteWatch(model())
-    watch.read(times(watch, 1, math.nan))
-
-    assert watch.found == NonFinite("loss", 1)
-
-
-def test_a_loss_of_weights_that_were_looked_at_is_exact():
-    watch = FiniteWatch(model())
-    watch.read(times(watch, PERIOD_STEPS))
-    watch.read(times(watch, PERIOD_STEPS + 1, math.nan))
-
-    assert watch.found == NonFinite("loss", PERIOD_STEPS + 1)
-
-
-def test_a_loss_of_gradients_that_are_looked_at_is_exact():
-    watch = FiniteWatch(model())
-    watch.read(times(watch, 4, math.nan, [65536.0, 32768.0]))
-
-    assert watch.found == NonFinite("loss", 4)
+    assert watch.found == NonFinite("loss", *expected)
 
 
 def test_a_loss_scale_that_is_lowered_is_no_finding_until_it_has_come_down_to_1():

@@ -56,15 +56,6 @@ def do_steps(optimizer, weight, gradients, scale=1.0, scaler=None):
             scaler.update()
 
 
-def test_lars_follows_its_formula_over_several_steps():
-    weight = nn.Parameter(torch.tensor([3.0, -4.0]))
-
-    do_steps(lars(weight), weight, GRADIENTS)
-
-    expected = lars_by_hand([3.0, -4.0], GRADIENTS)
-    assert weight.tolist() == pytest.approx(expected, rel=1e-5)
-
-
 def test_lars_adapts_every_layer_by_itself():
     weights = [
         nn.Parameter(torch.tensor([3.0, -4.0])),
@@ -110,17 +101,6 @@ def test_lars_updates_biases_and_norms_as_plain_sgd():
 
     assert model.weight.tolist() == pytest.approx(twin.weight.tolist(), rel=1e-5)
     assert model.bias.tolist() == pytest.approx(twin.bias.tolist(), rel=1e-5)
-
-
-def test_lars_undoes_the_loss_scale():
-    weight = nn.Parameter(torch.tensor([3.0, -4.0]))
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    scaler.scale(torch.zeros(()))
-
-    do_steps(lars(weight), weight, GRADIENTS, scale=1024.0, scaler=scaler)
-
-    expected = lars_by_hand([3.0, -4.0], GRADIENTS)
-    assert weight.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["grad_scale", "found_inf"])
@@ -211,27 +191,6 @@ def test_norms_and_biases_decay_only_when_asked(name, everything):
     assert shrunk == {"0.weight"} | others
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("sgd", lambda weights: torch.optim.SGD(weights, LR, MOMENTUM)),
-        ("adamw", lambda weights: torch.optim.AdamW(weights, LR, weight_decay=0.0)),
-    ],
-)
-def test_the_fused_form_gives_what_the_plain_one_gives(name, plain):
-    model, twin = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    fused = optimizers.build(config(optimizer=name), model)
-    reference = plain(twin.parameters())
-
-    for gradient in GRADIENTS:
-        for module, optimizer in ((model, fused), (twin, reference)):
-            module.weight.grad = torch.tensor(gradient)
-            optimizer.step()
-
-    assert fused.defaults["fused"]
-    assert model.weight.tolist() == pytest.approx(twin.weight.tolist(), rel=1e-6)
-
-
 def test_weights_that_are_not_trained_are_left_out():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
@@ -240,12 +199,3 @@ def test_weights_that_are_not_trained_are_left_out():
 
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
     assert {id(w) for w in trained} == {id(w) for w in model[1].parameters()}
-
-
-def test_the_rate_of_every_group_is_set():
-    model = nn.Linear(2, 2)
-    optimizer = optimizers.build(config(), model)
-
-    optimizers.set_learning_rate(optimizer, 0.125)
-
-    assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.125]

@@ -128,11 +128,15 @@ def test_a_checkpoint_is_taken_by_its_path(rank, trained, tmp_path, kind):
     assert origin["step"] == (7 if kind == "folder" else None)
 
 
-def test_weights_of_another_number_of_classes_say_which(rank, trained):
+@pytest.mark.parametrize(
+    ("classes", "remedy"),
+    [(None, "set num_classes=4"), ([*"abcdefghi"], "use data with 4 classes, or wei")],
+)
+def test_load_weights_of_another_number_of_classes(rank, trained, classes, remedy):
     config = taking(RUN_ID)
 
-    with pytest.raises(ConfigError, match=r"have 4 outputs, the model has 9; set num_"):
-        weights.load(built(config, 9), config, rank)
+    with pytest.raises(ConfigError, match=f"4 outputs, the model has 9; {remedy}"):
+        weights.load(built(config, 9), config, rank, classes=classes)
 
 
 def test_weights_of_another_model_say_whose_they_are(rank, trained):

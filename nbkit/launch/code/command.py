@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbkit.launch.code.container import container_environment
-from nbkit.launch.code.variables import CONTRACT
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import run_markers
 from nbkit.store.record import read_json
@@ -20,40 +18,27 @@ if TYPE_CHECKING:
     from nbkit.config import ExperimentConfig
 
 
-NODE_VARIABLE = "NBKIT_NODE"
-"""Marker of every process of a run's node: one host may play several."""
-
-
 @dataclass(frozen=True)
 class RankPlan:
     """What one attempt's ranks on one node share."""
 
     attempt: int
     master_address: str
-    """Of the node of rank 0, where all ranks find it."""
     master_port: int
     device_type: str
     """``cuda`` or ``cpu``."""
-    devices: Sequence[str] | None
-    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs; None
-    keeps what a scheduler has set."""
+    devices: Sequence[str]
+    """UUIDs of GPUs or MIG instances in the order of local ranks; empty on CPUs."""
     cpus_per_rank: int
     cwd: str
     """Folder in which the ranks run."""
-    listen_fd: int | None
-    """Bound socket of the rendezvous store, inherited by rank 0: no port race. None on
-    nodes without rank 0."""
+    listen_fd: int
+    """Bound socket of the rendezvous store, inherited by rank 0: no port race."""
     lifeline_fd: int
     """Read end of a pipe that closes when who started the ranks ends."""
     heartbeat_fd: int
     lease_fds: Sequence[int] = ()
     """Files that keep the run's devices held while any rank has them open."""
-    node_rank: int = 0
-    """Which of the run's nodes this is, from 0 on."""
-    node: str | None = None
-    """What the scheduler calls the node; None on the only machine of a run."""
-    container_program: str | None = None
-    """What takes the ranks into their image; None without one."""
 
 
 def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
@@ -88,24 +73,24 @@ def rank_environment(
     ----------
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
-    rank = plan.node_rank * config.gpus + local_rank
+    rank = str(local_rank)
     environment = {
         **inherited,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
+        "RANK": rank,
+        "LOCAL_RANK": rank,
         "WORLD_SIZE": str(config.world_size),
         "LOCAL_WORLD_SIZE": str(config.gpus),
-        "GROUP_RANK": str(plan.node_rank),
-        "GROUP_WORLD_SIZE": str(config.nnodes),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
         "ROLE_NAME": "default",
-        "ROLE_RANK": str(rank),
+        "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": str(config.world_size),
         "MASTER_ADDR": plan.master_address,
         "MASTER_PORT": str(plan.master_port),
         "TORCHELASTIC_RUN_ID": paths.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_ERROR_FILE": str(paths.rank(plan.attempt, rank).error),
+        "TORCHELASTIC_ERROR_FILE": str(paths.rank(plan.attempt, local_rank).error),
         "PYTHONUNBUFFERED": "1",
         **run_markers(paths),
         "NBKIT_ATTEMPT": str(plan.attempt),
@@ -113,22 +98,17 @@ def rank_environment(
         "NBKIT_LIFELINE_FD": str(plan.lifeline_fd),
         "NBKIT_HEARTBEAT_FD": str(plan.heartbeat_fd),
     }
-    threads = _threads(config, plan.device_type, plan.cpus_per_rank, inherited)
-    environment.update(threads)
-    if plan.node is not None:
-        environment[NODE_VARIABLE] = plan.node
-    if rank == 0 and plan.listen_fd is not None:
+    environment |= thread_variables(
+        config, plan.device_type, plan.cpus_per_rank, inherited
+    )
+    if local_rank == 0:
         environment["NBKIT_LISTEN_FD"] = str(plan.listen_fd)
     # On CPUs it is empty: a run touches no device that it does not hold.
-    if plan.devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
-    if plan.container_program is None:
-        return environment
-    needed = [name for name in environment if CONTRACT.match(name)]
-    return container_environment(environment, needed, program=plan.container_program)
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
+    return environment
 
 
-def _threads(
+def thread_variables(
     config: ExperimentConfig,
     device_type: str,
     cpus_per_rank: int | None,
@@ -146,6 +126,36 @@ def _threads(
     return {name: value for name, value in found.items() if name not in inherited}
 
 
+def node_torchrun(
+    config: ExperimentConfig,
+    root: Path,
+    attempt: int,
+    meeting: Sequence[str],
+    *,
+    python: str = sys.executable,
+) -> list[str]:
+    """Return the torchrun of each of several nodes, which nbkit watches from within.
+
+    Parameters
+    ----------
+    config, root, attempt
+        Of the run.
+    meeting
+        How the torchruns find each other, as its options.
+    python
+        Runs it, and the ranks.
+    """
+    entry = worker_argv(root)[1:]
+    return [
+        *(python, "-P", "-m", "torch.distributed.run"),
+        *(f"--nnodes={config.nnodes}", f"--nproc-per-node={config.gpus}"),
+        *(*meeting, f"--rdzv-id={root.name}-{attempt}", "--logs-specs=nbkit"),
+        *(f"--log-dir={RunPaths(root).attempt(attempt)}", "--no-python", python),
+        # torchrun fills in macros: $$ is its dollar sign.
+        *(word.replace("$", "$$") for word in entry),
+    ]
+
+
 def torchrun_line(
     config: ExperimentConfig,
     root: Path,
@@ -161,7 +171,7 @@ def torchrun_line(
     copy = root.with_name(f"{root.name}-torchrun")
     policy = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     own = {name: os.environ[name] for name in policy if name in os.environ}
-    variables = _threads(config, device_type, cpus_per_rank, own)
+    variables = thread_variables(config, device_type, cpus_per_rank, own)
     if devices is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     argv = [*(f"{name}={value}" for name, value in variables.items()), "torchrun"]

@@ -21,6 +21,7 @@ import inspect
 import linecache
 import os
 import re
+import shlex
 import subprocess
 import sys
 import warnings
@@ -93,10 +94,18 @@ def script_entry(
 ) -> Entry:
     """Return the entry of a Python script."""
     path = expanded(script, "script")
-    if path.suffix == ".ipynb":
+    suffix = path.suffix.lower()
+    if suffix == ".ipynb":
         message = (
-            f"script={str(script)!r} is a notebook; run it with `papermill {path.name} "
-            "out.ipynb`, or launch a function of one of its cells: nbkit.launch(train)."
+            f"script={str(script)!r} is a notebook; run it with `papermill "
+            f"{shlex.quote(str(path))} out.ipynb`, or launch a function of one of its "
+            "cells: nbkit.launch(train)."
+        )
+        raise ConfigError(message)
+    if suffix not in ("", ".py", ".pyw") and path.is_file():
+        message = (
+            f"script={str(script)!r} is not a Python script; pass the Python script "
+            "that it starts or that reads it: nbkit.launch('train.py', args=[...])."
         )
         raise ConfigError(message)
     try:
@@ -111,9 +120,9 @@ def script_entry(
         )
         raise ConfigError(message) from None
     except (SyntaxError, ValueError) as error:
-        message = f"script={str(script)!r} is not valid Python: {error}; fix it."
+        message = f"script={str(script)!r} is not valid Python ({error}); fix it."
         raise ConfigError(message) from None
-    _refuse_what_does_nothing(script, tree)
+    _refuse_what_only_defines(script, tree)
     described, sources = _sources()
     kept = f"script/{path.name}"
     described[str(path)] = {"shown_as": str(path), "file": kept}
@@ -190,53 +199,30 @@ def function_entry(
     return Entry("function", name, description, private, pickle.data, sources)
 
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_ONLY_DEFINE = ("property", "staticmethod", "classmethod", "dataclass")
-"""Decorators."""
-_EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-
-
-def _refuse_what_does_nothing(script: object, tree: ast.Module) -> None:
-    """Raise if a file is Python by chance, as YAML is, or only defines something."""
-    if any(map(_does_something, tree.body)):
-        return
-    names = [one.name for one in tree.body if isinstance(one, _DEFINITIONS)]
-    imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
-    if imports and not names:
-        return  # what it imports may do all
-    what = "has no statement that does something; pass a Python script"
+def _refuse_what_only_defines(script: object, tree: ast.Module) -> None:
+    """Raise if a file defines functions or classes and calls nothing."""
+    names: list[str] = []
+    for statement in tree.body:
+        match statement:
+            # A decorator is a call; hydra's runs the function.
+            case (
+                ast.FunctionDef(decorator_list=[])
+                | ast.AsyncFunctionDef(decorator_list=[])
+                | ast.ClassDef(decorator_list=[])
+            ):
+                names.append(statement.name)
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+                pass
+            case ast.Assign(value=ast.Constant()):
+                pass
+            case _:
+                return
     if names:
-        what = f"only defines {', '.join(names)} and calls nothing; call one"
-    message = f"script={str(script)!r} {what}, or pass a function: nbkit.launch(train)."
-    raise ConfigError(message)
-
-
-def _does_something(statement: ast.stmt) -> bool:
-    """Return whether a statement may do more than to compute, define or import."""
-    parts: list[ast.AST | None] = []
-    # A decorator is a call; hydra's runs the function.
-    for one in getattr(statement, "decorator_list", []):
-        if not isinstance(one, ast.Name) or one.id not in _ONLY_DEFINE:
-            return True
-    match statement:
-        case ast.Import() | ast.ImportFrom() | ast.Pass():
-            pass
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            parts = [statement.args]
-        case ast.ClassDef():
-            if any(map(_does_something, statement.body)):
-                return True
-            parts = [*statement.bases, *statement.keywords]
-        case ast.Expr() | ast.AnnAssign(target=ast.Name()):
-            parts = [statement.value]
-        case ast.Assign() if all(
-            isinstance(one, ast.Name) for one in statement.targets
-        ):
-            parts = [statement.value]
-        case _:
-            return True
-    nodes = [node for part in parts if part for node in ast.walk(part)]
-    return any(isinstance(node, _EFFECTS) for node in nodes)
+        message = (
+            f"script={str(script)!r} only defines {', '.join(names)} and calls "
+            "nothing; call one, or pass a function: nbkit.launch(train)."
+        )
+        raise ConfigError(message)
 
 
 def _is_importable(module: ModuleType) -> bool:

@@ -9,7 +9,6 @@ from. Reading such a folder (compare, report, audit, export) needs none.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.errors import RunError, StoreError
 from nbkit.reading import read_file
-from nbkit.store.ownership import Others, imported_from, what_others_own
+from nbkit.store.ownership import imported_from, what_others_own
 from nbkit.store.paths import RunPaths, StudyPaths
 from nbkit.store.private import read_entry
 from nbkit.store.record import read_json
@@ -66,10 +65,11 @@ def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> P
     folders = {folder for file in loads for folder in file.parents}
     files = [paths.config, paths.submission, paths.record, *loads]
     files += sorted(folder for folder in folders if paths.root in folder.parents)
-    deep = [paths.code, paths.checkpoints]
+    files += [paths.code, paths.source, paths.entry, paths.private]
+    files += [paths.entry_pickle, paths.checkpoints]
     told = (lambda: _files(loads)) if loads else (lambda: _run(paths))
     means = "load_returns(trust=True)" if loads else "trust=True"
-    return _permit(f"run {paths.run_id}", paths, (files, deep), trust, told, means)
+    return _permit(f"run {paths.run_id}", paths, files, trust, told, means)
 
 
 def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
@@ -86,7 +86,7 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
         told = functools.partial(_configuration, config)
         what = f"a configuration of {paths.root.name}"
         if any(map(os.path.exists, files)):
-            _permit(what, paths, (files, []), trust, told)
+            _permit(what, paths, files, trust, told)
             continue
         # Others made or could write it when it was read: what says so is gone as well.
         why = f"it comes from others, and its file in {folder} is gone"
@@ -110,24 +110,21 @@ def permit_study(
             yield from _configuration(config)
 
     what = f"study {paths.root.name}"
-    return _permit(what, paths, ([paths.study], []), trust, told)
+    return _permit(what, paths, [paths.study], trust, told)
 
 
 def _permit(
     what: str,
     paths: RunPaths | StudyPaths,
-    judged: tuple[Sequence[Path], Sequence[Path]],
+    files: Sequence[Path],
     trust: bool,
     told: Callable[[], Lines],
     means: str = "trust=True",
 ) -> Permit:
-    files, folders = judged
     try:
-        others = what_others_own([paths.root, *files], folders)
+        others = what_others_own([paths.root, *files])
         host = imported_from(paths.imported, thorough=True)
-        why = others and others.words
-        if host is not None:
-            why = f"it was imported from host {host}"
+        why = others if host is None else f"it was imported from host {host}"
         if trust:
             _print(f"{what}: {why or 'it was made here'}. {means}", told())
     except StoreError:
@@ -141,7 +138,10 @@ def _permit(
     if why is not None and not trust:
         message = _refusal(what, why, means)
         if host is None:
-            message += f" {_without_trust(others, paths.root)}"
+            message += (
+                " If it is yours and no other user has changed it, `chmod -R go-w "
+                f"{paths.root}` makes it safe; else let its owner continue it."
+            )
         raise RunError(message)
     return Permit(paths.root)
 
@@ -151,12 +151,6 @@ def _refusal(what: str, why: str, means: str = "trust=True") -> str:
         f"{what} is not executed: {why}; it would run as you. "
         f"{means} prints what it executes, and then executes it."
     )
-
-
-def _without_trust(others: Others | None, root: Path) -> str:
-    if others is not None and others.can_be_taken_back:
-        return f"If no other user has changed it, `chmod -R go-w {root}` makes it safe."
-    return "Without that, only its owner can continue it."
 
 
 # What is executed
@@ -209,6 +203,4 @@ def _variables(environment: Mapping[str, str]) -> Lines:
 
 
 def _files(files: Sequence[Path]) -> Lines:
-    for file in filter(Path.exists, files):
-        sha256 = hashlib.sha256(read_file(file, None)).hexdigest()
-        yield "file", f"{file}, sha256 {sha256}"
+    yield from (("file", str(file)) for file in files if file.exists())

@@ -26,11 +26,6 @@ CONTRACT = re.compile(
     r"|CUDA_VISIBLE_DEVICES|TORCHELASTIC_.*|NBKIT_.*)$"
 )
 """Names of the variables that a run itself sets for every rank."""
-_MOST_VARIABLE_BYTES = 131_072
-"""MAX_ARG_STRLEN: https://man7.org/linux/man-pages/man2/execve.2.html"""
-
-_OTHERS_BYTES = 200_000
-"""Arguments, and what the run sets."""
 
 
 def is_recorded(name: str) -> bool:
@@ -73,31 +68,4 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if CONTRACT.match(name):
             message = f"environment[{name!r}] is set by the run itself; leave it out."
             raise ConfigError(message)
-    _check_size(environment)
     refuse_secret_variables(environment)
-
-
-def _check_size(environment: Mapping[str, str]) -> None:
-    """Raise if a variable is too large, or all are together."""
-    together = {**os.environ, **environment}
-    sizes = {
-        name: len(f"{name}={text}".encode(errors="surrogatepass")) + 1
-        for name, text in together.items()
-    }
-    longest = max(sizes, key=lambda name: sizes[name], default="")
-    if longest and sizes[longest] > _MOST_VARIABLE_BYTES:
-        place = "environment" if longest in environment else "os.environ"
-        message = (
-            f"{place}[{longest!r}] takes {sizes[longest]:,} bytes, and Linux passes on "
-            f"{_MOST_VARIABLE_BYTES:,} at most; write it into a file."
-        )
-        raise ConfigError(message)
-    size = sum(sizes.values())
-    # The kernel allows as much whatever the stack's limit is.
-    most = max(os.sysconf("SC_ARG_MAX") - _OTHERS_BYTES, _MOST_VARIABLE_BYTES)
-    if size > most:
-        message = (
-            f"environment: with this process's own the variables take {size:,} bytes, "
-            f"and Linux passes on {most:,} at most; write them into a file."
-        )
-        raise ConfigError(message)

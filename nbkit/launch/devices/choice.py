@@ -14,7 +14,11 @@ from nbkit.launch.devices.claims import leases
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
-from nbkit.telemetry.visible import unknown_entry, visible, visible_instances
+from nbkit.telemetry.visible_devices import (
+    unknown_entry,
+    visible_devices,
+    visible_instances,
+)
 
 if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
@@ -113,9 +117,8 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     """Return the GPUs that a run may get, and what to say of those that are broken."""
     from nbkit.telemetry.nvml import open_nvml
 
-    broken = ""
+    broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        setting = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus, broken = _candidates(open_nvml, setting)
         reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
         if broken and not gpus:
@@ -124,6 +127,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
             message = f"{what}, or set device='cpu'."
             raise DeviceError(message)
     except NvmlUnavailableError as error:
+        _refuse_unknown((), setting, {})
         gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
             message = f"device='auto': {reason} Fix that, or set device='cpu'."
@@ -163,7 +167,7 @@ def _candidates(
     instances = {str(sample.uuid): _instances(sample) for sample in samples}
     parents = _parents(instances)
     _refuse_unknown(gpus, setting, parents)
-    broken = _broken(visible(gpus, setting, parents), instances)
+    broken = _broken(visible_devices(gpus, setting, parents), instances)
     return visible_candidates(gpus, instances, setting), broken
 
 
@@ -189,14 +193,16 @@ def _refuse_unknown(
     CUDA would ignore it and all that follow: fewer GPUs, or none, in silence.
     """
     entry = unknown_entry(gpus, setting, parents)
-    if entry is None or not gpus:
+    if entry is None:
         return
     known = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
     broken = "".join(f"; {_told(gpu)}" for gpu in gpus if gpu.error)
+    what = f"there is no GPU {entry} here, but {known} (nvidia-smi -L){broken}"
+    if not gpus:
+        what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
-        f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {entry} here, but {known} "
-        f"(nvidia-smi -L){broken}; correct or unset it (in a notebook: "
-        "os.environ.pop('CUDA_VISIBLE_DEVICES'))."
+        f"CUDA_VISIBLE_DEVICES={setting!r}: {what}; correct or unset it (in a "
+        "notebook: os.environ.pop('CUDA_VISIBLE_DEVICES'))."
     )
     raise DeviceError(message)
 
@@ -220,7 +226,7 @@ def visible_candidates(
     MIG instances are given by the UUID of the GPU that contains them.
     """
     left: list[Candidate] = []
-    for gpu in visible(gpus, setting, _parents(instances)):
+    for gpu in visible_devices(gpus, setting, _parents(instances)):
         uuid = str(gpu.uuid)
         if gpu.error or gpu.uuid is None:
             continue

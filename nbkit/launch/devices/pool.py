@@ -103,12 +103,7 @@ def _above_standard_files(descriptor: int) -> int:
 class Claim:
     """The place of one run in the queue, as long as its process runs.
 
-    `enter` makes it, in the launcher; the supervisor inherits the open file.
-
-    Parameters
-    ----------
-    descriptor
-        The claim's file, locked.
+    `enter` makes it, in the launcher; the supervisor inherits the open, locked file.
     """
 
     def __init__(self, descriptor: int) -> None:

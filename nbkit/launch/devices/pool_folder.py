@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import os
 import pwd
@@ -161,48 +160,13 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
         if not held and patience_seconds is not None:
             message = (
                 f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s "
-                f"(normal: milliseconds); {_holder(descriptor)}."
+                "(normal: milliseconds); find the process that holds it with "
+                "`sudo lslocks`, and end it."
             )
             raise DeviceError(message)
         yield held
     finally:
         unlock(descriptor)
-
-
-def _holder(descriptor: int) -> str:
-    """Return who holds a file's lock, and what to do, in words."""
-    status = os.fstat(descriptor)
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        lines = []
-    pids = [
-        int(words[4])
-        for words in map(str.split, lines)
-        if words[1] == "FLOCK" and words[5] == f"{device}:{status.st_ino}"
-    ]
-    told = [_told_process(pid) for pid in pids]
-    if not told:
-        return (
-            "/proc/locks does not name the holder: it is in another container, or has "
-            "ended while a child keeps the file open; run lsof as root to find it"
-        )
-    return f"held by {' and '.join(told)}: ask its user, or root, to end it"
-
-
-def _told_process(pid: int) -> str:
-    # Imported here: supervisors load little.
-    import psutil
-
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as short as the rest
-        began = psutil.Process(pid).create_time()
-    except (OSError, psutil.Error):
-        return f"process {pid}, which has ended since and left it to a child"
-    since = datetime.datetime.fromtimestamp(began, datetime.UTC)
-    when = f"{since:%Y-%m-%d %H:%M:%S} UTC"
-    return f"process {pid} of {user_name(uid)} (uid {uid}), running since {when}"
 
 
 def open_shared(path: Path) -> int:

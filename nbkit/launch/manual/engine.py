@@ -17,9 +17,11 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, LaunchError
+from nbkit.launch.code.command import node_torchrun
 from nbkit.launch.devices.choice import threads_of_a_rank, visible_gpus
 from nbkit.launch.local import detach
 from nbkit.launch.manual.ranks import give_orders
+from nbkit.launch.meeting import free_port
 from nbkit.launch.supervision.leftovers import sweep
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
@@ -51,17 +53,12 @@ def manual_line(
     folder of the launch, wherever the line is pasted.
     """
     argv = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
-    argv += [python, "-P", "-m", "torch.distributed.run"]
-    argv += [f"--nnodes={config.nnodes}", f"--nproc-per-node={config.gpus}"]
-    argv += ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}"]
-    argv += [f"--rdzv-id={root.name}-{attempt}"]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}"]
     if _is_loopback(host):
-        argv.append(f"--local-addr={host}")  # other names may lead elsewhere
+        meeting.append(f"--local-addr={host}")  # other names may lead elsewhere
     # Its own check may be slow: nbkit's check reports a failed rank to all hosts.
-    argv += ["--monitor-interval=1", "--logs-specs=nbkit"]
-    argv += [f"--log-dir={RunPaths(root).attempt(attempt)}", "--no-python"]
-    # torchrun fills in macros: $$ is its dollar sign.
-    argv += [python, "-P", "-m", "nbkit.worker", str(root).replace("$", "$$")]
+    meeting.append("--monitor-interval=1")
+    argv += node_torchrun(config, root, attempt, meeting, python=python)
     return shlex.join(argv)
 
 
@@ -102,7 +99,7 @@ class ManualEngine:
         """Start the supervisor; print what to paste on every host."""
         config = ExperimentConfig.from_store(read_file(paths.config))
         given = config.manual.rendezvous_port
-        free = _free_port() if _is_here(config.manual.rendezvous_host) else None
+        free = free_port() if _is_here(config.manual.rendezvous_host) else None
         line = manual_line(
             config,
             paths.root,
@@ -157,9 +154,3 @@ def _is_here(host: str) -> bool:
 
 def _is_loopback(host: str) -> bool:
     return host in ("localhost", "[::1]") or host.startswith("127.")
-
-
-def _free_port() -> int:
-    """Return a port of this host that is free now."""
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]

@@ -1,7 +1,8 @@
-"""The ranks of one attempt that people have started, as far as files tell of them."""
+"""The ranks of one attempt that torchrun has started, as far as files tell of them."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +20,11 @@ _START_SECONDS = 60.0
 begin together."""
 _SILENT_SECONDS = 60.0
 """A torchrun tells once a second; one that does not is taken for lost with its host."""
-_END_SECONDS = _SILENT_SECONDS
-"""Whether a host that does not answer is lost is known by then."""
 _TICK_SECONDS = 0.1
+_STACKS_SECONDS = 10.0
+"""What hosts have to hear that stacks are wanted, and to let ranks print them."""
+_FILES_PER_SECOND = 1_000
+"""How many messages are read: more would keep this process busy."""
 
 
 def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
@@ -60,6 +63,11 @@ class TorchrunNode:
         if self._silent_seconds > _SILENT_SECONDS:
             return f"no message from its torchrun for {_SILENT_SECONDS:.0f} s"
         return None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing more will come from it."""
+        return self.told["is_over"] or self.loss is not None
 
     def hear(self, told: dict[str, Any], seconds: float) -> None:
         """Take in what it tells some time later."""
@@ -109,6 +117,11 @@ class TorchrunNodes:
         return sorted(node.told["host"] for node in found)
 
     @property
+    def names(self) -> set[str]:
+        """Names of all that have come."""
+        return {node.name for node in self._known.values()}
+
+    @property
     def started(self) -> list[TorchrunNode]:
         """Those that have started ranks, the one of rank 0 first."""
         found = [node for node in self._known.values() if node.told["ranks"]]
@@ -117,7 +130,7 @@ class TorchrunNodes:
     @property
     def signalled(self) -> str | None:
         """Which of them got a signal to end, and which; None if none did."""
-        for node in self.started:
+        for node in self._known.values():
             if node.told["signal"]:
                 return f"torchrun on {node.name} ({node.told['signal']})"
         return None
@@ -138,6 +151,12 @@ class ManualRanks:
         The torchruns that have started them, or are about to.
     """
 
+    kind_of_host = "host"
+    advice = "see its terminal"
+    """Where to read more of a host that was lost."""
+    end_seconds = _SILENT_SECONDS
+    """Whether a host that does not answer is lost is known by then."""
+
     def __init__(
         self,
         config: ExperimentConfig,
@@ -152,16 +171,18 @@ class ManualRanks:
         self._attempt = attempt
         self._nodes = nodes
         self._nnodes = config.nnodes
+        self._heard_at = -math.inf
         self._beats = [Beat(0, Phase.STARTING, 0)] * config.world_size
         self._orders: list[str] = []
-        self._ended: list[RemoteRank] = []
+        self._ends: dict[int, float] = {}
+        """When an end was heard of that `wait` has not told yet, by rank."""
 
     def start(self) -> None:
         """Wait until every host has started its ranks."""
         deadline = time.monotonic() + _START_SECONDS
         while not all(rank.pid for rank in self.ranks):
             self._hear()
-            if any(rank.ended_at for rank in self.ranks):
+            if self._ends:
                 return  # what happened to it is what there is to tell
             if time.monotonic() > deadline:
                 names = ", ".join(node.name for node in self._nodes.started)
@@ -178,7 +199,7 @@ class ManualRanks:
 
         In this order a signal to torchrun is known before the ends that it brings.
         """
-        ended, self._ended = self._ended, []
+        ended = self._told_ends()
         if not ended:
             time.sleep(seconds)
         self._hear()
@@ -202,62 +223,84 @@ class ManualRanks:
     def print_stacks(self) -> None:
         """Let every rank print the stacks of its threads to its log."""
         self._order("stacks")
+        deadline = time.monotonic() + _STACKS_SECONDS
+        # Else the order to end the ranks might come with this one.
+        while time.monotonic() < deadline and any(
+            "stacks" not in node.told["obeyed"] and not node.is_gone
+            for node in self._nodes.started
+        ):
+            time.sleep(_TICK_SECONDS)
+            self._hear()
 
     def close(self) -> list[RemoteRank]:
         """End ranks and samplers; return the ranks that could not be ended."""
         self.kill()
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + self.end_seconds
         while time.monotonic() < deadline and not self._is_over():
             time.sleep(_TICK_SECONDS)
             self._hear()
+        self._told_ends()
         return [rank for rank in self.ranks if rank.ended_at is None]
 
+    def _told_ends(self) -> list[RemoteRank]:
+        for number, moment in self._ends.items():
+            self.ranks[number].ended_at = moment
+        ended = [self.ranks[number] for number in self._ends]
+        self._ends.clear()
+        return ended
+
     def _is_over(self) -> bool:
-        return all(
-            node.told["is_over"] or node.loss is not None
-            for node in self._nodes.started
-        )
+        return all(node.is_gone for node in self._nodes.started)
 
     def _order(self, order: str) -> None:
         if order not in self._orders:
             self._orders.append(order)
             give_orders(self._paths, self._attempt, self._orders)
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take in what hosts tell; return whether that was read now."""
+        now = time.monotonic()
+        if (now - self._heard_at) * _FILES_PER_SECOND < self._nnodes:
+            return False
+        self._heard_at = now
         try:
             self._nodes.look()
         except StoreError:
-            return  # the folder is gone, or for a moment its server
+            return False  # the folder is gone, or for a moment its server
         for node in self._nodes.started:
             for told in node.told["ranks"]:
                 self._hear_of(self.ranks[told["rank"]], node.name, told)
             if node.loss is not None:
-                self._lose(node)
+                self._lose(node, node.loss)
+        return True
 
     def _hear_of(self, rank: RemoteRank, name: str, told: dict[str, Any]) -> None:
         step, phase, *rest = told["beat"]
         self._beats[rank.rank] = Beat(step, Phase(phase), *rest)
         rank.node, rank.pid = name, told["pid"]
         rank.start_ticks = told["start_ticks"]
-        if told["has_ended"] and rank.ended_at is None:
+        if told["has_ended"] and not self._has_ended(rank):
             rank.returncode = told["returncode"]
             rank.killed_by_us = told["killed_by_us"]
             rank.kernel_ran_out_of_memory = told["kernel_ran_out_of_memory"]
             self._end(rank)
 
-    def _lose(self, node: TorchrunNode) -> None:
+    def _lose(self, node: TorchrunNode, how: str) -> None:
         """Take the ranks of a host for ended; how they ended is unknown."""
         left = [
             rank
             for rank in self.ranks
-            if rank.node == node.name and rank.ended_at is None
+            if rank.node == node.name and not self._has_ended(rank)
         ]
         for rank in left:
             self._end(rank)
         if left and self.lost is None:
-            self.lost = f"host {node.name} was lost: {node.loss}; see its terminal"
+            who = f"{self.kind_of_host} {node.name}"
+            self.lost = f"{who} was lost: {how}; {self.advice}"
+
+    def _has_ended(self, rank: RemoteRank) -> bool:
+        return rank.ended_at is not None or rank.rank in self._ends
 
     def _end(self, rank: RemoteRank) -> None:
-        if rank.ended_at is None:
-            rank.ended_at = time.time()
-            self._ended.append(rank)
+        if not self._has_ended(rank):
+            self._ends[rank.rank] = time.time()

@@ -1,8 +1,8 @@
 """`python -m nbkit.launch.slurm.job RUN_DIR`: supervises a run from within its job.
 
 Slurm starts it on the first node of the job, and again after a requeue. It does what
-the supervisor of one machine does, with an agent on every node (see
-`nbkit.launch.slurm.node`).
+the supervisor of one machine does, with a torchrun on every node (see
+`nbkit.launch.slurm.ranks`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import torchrun_line
-from nbkit.launch.slurm.agents import NodeAgents
+from nbkit.launch.meeting import free_port
+from nbkit.launch.slurm.ranks import SlurmRanks
 from nbkit.launch.slurm.script import srun_argv
 from nbkit.launch.supervision.attempts import run_attempts, write_last_word
 from nbkit.launch.supervision.journal import Journal
@@ -153,9 +154,6 @@ class JobRequests(StopRequests):
         self._terminated_by = self._terminated_by or BY_SLURM
         self._is_terminated = True
 
-    def _on_sigterm(self, number: int, frame: object) -> None:
-        self.note_sigterm()
-
     def _on_time_limit(self, number: int, frame: object) -> None:
         self._terminated_by = self._terminated_by or BY_TIME_LIMIT
 
@@ -218,24 +216,24 @@ class JobDevices:
             },
         }
 
-    def ranks(self, run: StoredRun, attempt: int) -> NodeAgents:
+    def ranks(self, run: StoredRun, attempt: int) -> SlurmRanks:
         """Return the ranks of an attempt, not started yet."""
         argv = srun_argv(
             run.config,
             run.paths.root,
+            attempt,
             python="python" if run.config.slurm.setup else sys.executable,
             nnodes=len(self._job.nodes),
+            port=free_port(),
         )
-        return NodeAgents(
+        return SlurmRanks(
             run.config,
             run.paths,
             attempt,
             self._job.nodes,
             argv,
-            self._submission["software"],
-            is_unwanted=lambda: bool(self._requests.look()),
-            on_sigterm=self._requests.note_sigterm,
-            give_sign=self._give_sign,
+            self._requests,
+            self._give_sign,
         )
 
 

@@ -7,7 +7,6 @@ https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,30 +36,6 @@ _KEPT_DEFAULTS = {
 }
 """Variables in which users keep their own defaults, by the options they set."""
 
-_AGENT = """\
-import json, os, sys
-try:
-    from nbkit.launch.slurm.node import main
-except ImportError as error:
-    why = "nbkit cannot be imported by %s (%s); %s"
-    why %= (sys.executable, error, "use an environment that is on every node.")
-    agent = int(os.environ["SLURM_NODEID"])
-    print(json.dumps({"kind": "refused", "agent": agent, "reason": why}), flush=True)
-    raise
-main()
-"""
-"""The agent, which would say nothing where nbkit is missing: all others wait for it."""
-
-_OF_A_STEP = {
-    f"{prefix}_{name}"
-    for prefix in ("SLURM", "SRUN")
-    for name in (
-        *("STDINMODE", "STDOUTMODE", "STDERRMODE", "INPUT", "OUTPUT", "ERROR"),
-        *("LABELIO", "UNBUFFEREDIO", "EXACT", "EXCLUSIVE"),
-    )
-}
-"""Variables by which srun would change the agents' lines, or give them less."""
-
 _KEPT_SETTINGS = {
     "SLURM_CLUSTERS",
     "SLURM_CONF",
@@ -85,7 +60,7 @@ def sbatch_script(
         )
         raise StoreError(message)
     given = _options(config, paths, gpus_per_node)
-    command = _module(python, "nbkit.launch.slurm.job", paths.root)
+    command = _module(python, "nbkit.launch.slurm.job", str(paths.root))
     lines = [
         f"#!{shlex.join(_shell(config))}",
         f"# nbkit run {paths.run_id}",
@@ -102,24 +77,28 @@ def sbatch_script(
 
 
 def srun_argv(
-    config: ExperimentConfig, root: Path, *, python: str, nnodes: int
+    config: ExperimentConfig,
+    root: Path,
+    attempt: int,
+    *,
+    python: str,
+    nnodes: int,
+    port: int,
 ) -> list[str]:
-    """Return the command of the step whose tasks are the agents, one on each node.
+    """Return the command of the step whose tasks are the torchruns of the nodes.
 
     Notes
     -----
     Without ``--cpus-per-task`` and ``--gpus-per-node`` a step has all CPUs and GPUs of
     the job, in every Slurm since 20.11; with them it would be an exact one, which has
-    no more than it names. Lines below 1,024 bytes arrive whole unless ``--unbuffered``
-    puts a terminal between, which would also change them. A shell starts the agent's
-    Python and becomes it; it is there for saying so where that cannot be.
+    no more than it names.
     """
     argv = [
         "srun",
         f"--nodes={nnodes}",
         f"--ntasks={nnodes}",
         "--ntasks-per-node=1",
-        # A variable of the cluster may say otherwise, and the agents need the run's.
+        # A variable of the cluster may say otherwise, and nodes need the run's.
         "--export=ALL",
         # All memory of the job, whether it was asked for by node, by CPU or by GPU.
         "--mem=0",
@@ -127,26 +106,18 @@ def srun_argv(
         "--overlap",
         "--cpu-bind=none",
         "--mpi=none",
-        "--input=all",
-        # The supervisor decides what the end of one agent means.
+        "--input=none",
+        # `nbkit.launch.slurm.ranks` finds in what is printed which node has failed, and
+        # decides what that means.
+        "--label",
         "--kill-on-bad-exit=0",
         "--wait=0",
         *config.slurm.slurm_srun_args,
     ]
-    failed = "a line of slurm.setup failed; the log of the supervisor names it"
-    absent = f"{python} cannot be started; use an environment that is on every node."
-    body = [
-        "shopt -s execfail",  # else the shell would end without a word
-        *_body(config, [python, "-P", "-c", _AGENT, str(root)], says=_refusal(failed)),
-        _refusal(absent),
-        "exit 1",
-    ]
-    return [*argv, *_shell(config), "-c", "\n".join(body)]
-
-
-def srun_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun: the agents' lines have to arrive as they are."""
-    return {name: value for name, value in inherited.items() if name not in _OF_A_STEP}
+    command = _module(
+        python, "nbkit.launch.slurm.node", str(root), str(attempt), str(port)
+    )
+    return [*argv, *_shell(config), "-c", "\n".join(_body(config, command))]
 
 
 def submission_environment(inherited: Mapping[str, str], script: str) -> dict[str, str]:
@@ -200,7 +171,7 @@ def _given(
         "exclude": slurm.slurm_exclude or None,
         "exclusive": slurm.slurm_exclusive,
         "nodes": config.nnodes,
-        # The one task is an agent, which starts the node's ranks.
+        # The one task is the torchrun that starts the node's ranks.
         "ntasks-per-node": 1,
         "cpus-per-task": cpus * config.gpus if cpus else None,
         "mem": f"{mebibytes}M" if mebibytes else None,
@@ -235,9 +206,9 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _module(python: str, module: str, root: Path) -> list[str]:
+def _module(python: str, module: str, *arguments: str) -> list[str]:
     # -P keeps the current folder out of the import path.
-    return [python, "-P", "-m", module, str(root)]
+    return [python, "-P", "-m", module, *arguments]
 
 
 def _shell(config: ExperimentConfig) -> list[str]:
@@ -245,16 +216,7 @@ def _shell(config: ExperimentConfig) -> list[str]:
     return ["/bin/bash", "-l"] if config.slurm.setup else ["/bin/bash"]
 
 
-def _refusal(reason: str) -> str:
-    """Return a line of shell that says what an agent would that cannot begin."""
-    said = shlex.quote(json.dumps(reason))
-    form = """printf '{"kind": "refused", "agent": %d, "reason": %s}\\n'"""
-    return f'{form} "$SLURM_NODEID" {said}'
-
-
-def _body(
-    config: ExperimentConfig, command: Sequence[str], *, says: str = ""
-) -> list[str]:
+def _body(config: ExperimentConfig, command: Sequence[str]) -> list[str]:
     """Return the lines of shell that do the setup, then become the command."""
     body = [f"exec {shlex.join(command)}"]
     if not config.slurm.setup:
@@ -263,7 +225,6 @@ def _body(
         "_nbkit_ended() {",
         '  echo "nbkit: status $? of this setup line: $_nbkit_line;'
         ' correct it in slurm.setup" >&2',
-        *([f"  {says}"] if says else []),
         "  exit 1",
         "}",
         # Also of one that calls exit.

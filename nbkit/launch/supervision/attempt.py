@@ -10,6 +10,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from nbkit.errors import LaunchError, StoreError
@@ -83,21 +84,7 @@ class RankGroup(Protocol):
 
 
 class Attempt:
-    """The ranks of one attempt, watched.
-
-    Parameters
-    ----------
-    run
-        Of which it is the attempt that the journal's record names.
-    journal
-        Where its states and events are written.
-    group
-        The ranks, not started yet.
-    requests
-        Who wants the run to stop.
-    on_tick
-        Called several times a second while ranks run.
-    """
+    """The ranks of one attempt, watched; `on_tick` is called several times a second."""
 
     def __init__(
         self,
@@ -204,8 +191,11 @@ class Attempt:
             elif still_seconds > patience and not self.cause:
                 self._on_hang(beats, patience)
             now = time.monotonic()
-            if now > self._ask_others_at and self.stop is None:
-                self._ask_others()
+            is_due = now > self._ask_others_at and self.stop is None
+            # Once: a second signal would interrupt a handler that saves.
+            if is_due and not self._others_are_asked:
+                self._others_are_asked = True
+                self._group.terminate()
             if self._deadline is not None and now > self._deadline:
                 self._group.kill()
                 if now > self._deadline + _STUCK_SECONDS:
@@ -245,12 +235,6 @@ class Attempt:
             now = time.monotonic()
             self._ask_others_at = min(self._ask_others_at, now + _AFTERMATH_SECONDS)
         self._end_within(_AFTERMATH_SECONDS + _HANDLERS_SECONDS)
-
-    def _ask_others(self) -> None:
-        # Once: a second signal would interrupt a handler that saves.
-        if not self._others_are_asked:
-            self._others_are_asked = True
-            self._group.terminate()
 
     def _end_within(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
@@ -294,20 +278,19 @@ class Attempt:
         if rank is not None and (node := self.ranks[rank].node):
             self.cause["node"] = node
         self._journal.event("hang", message=self.cause["message"])
-        self._log_sizes = [self._log_size(rank) for rank in self.ranks]
+        self._log_sizes = [log.stat().st_size for log in self._logs()]
         self._group.print_stacks()
         patience = _COLLECTIVES_SECONDS if on_gpus else _AFTERMATH_SECONDS
         self._deadline = time.monotonic() + patience
 
-    def _log_size(self, rank: WatchedRank) -> int:
-        return self._paths.rank(self.number, rank.rank).stderr.stat().st_size
+    def _logs(self) -> list[Path]:
+        return [self._paths.rank(self.number, rank.rank).stderr for rank in self.ranks]
 
     def _stacks(self, sizes: list[int]) -> dict[str, str]:
         """Return what each rank printed since its log had the size given, by rank."""
-        logs = [self._paths.rank(self.number, rank.rank).stderr for rank in self.ranks]
         return {
             str(rank.rank): causes.read_stacks(log, size, self._paths)
-            for rank, log, size in zip(self.ranks, logs, sizes, strict=True)
+            for rank, log, size in zip(self.ranks, self._logs(), sizes, strict=True)
         }
 
     def _have_met(self) -> bool:

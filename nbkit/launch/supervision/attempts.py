@@ -10,7 +10,11 @@ from nbkit.config import ExperimentConfig
 from nbkit.launch.code.provenance import Description
 from nbkit.launch.supervision.attempt import Attempt, RankGroup
 from nbkit.launch.supervision.journal import Journal
-from nbkit.launch.supervision.leftovers import end_leftovers, processes_of_run
+from nbkit.launch.supervision.leftovers import (
+    descendants,
+    end_leftovers,
+    processes_of_run,
+)
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json
@@ -53,8 +57,13 @@ def run_attempts(
     submission: dict[str, Any],
     devices: Devices,
     requests: StopRequests,
+    *,
+    adopts: bool = False,
 ) -> tuple[RunState, dict[str, Any] | None]:
-    """Run attempts until one finishes, is stopped, or no restart is left."""
+    """Run attempts until one finishes, is stopped, or no restart is left.
+
+    With `adopts`, this process is the parent of the ranks, and of what they have left.
+    """
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
     description = Description(run.config, run.paths, Path(submission["cwd"]))
@@ -79,11 +88,14 @@ def run_attempts(
         state, cause = attempt.verdict()
         pids = {rank.to_dict()["pid"] for rank in attempt.ranks}
         detached_go_on = state is RunState.FINISHED and None not in pids
-        all_gone = _end_leftovers(run, journal, pids if detached_go_on else None)
+        sessions = pids if detached_go_on else None
+        all_gone = _end_leftovers(run, journal, sessions, adopts=adopts)
         ranks = [rank.to_dict() for rank in attempt.ranks]
         journal.note_attempt(state, cause, attempt.started, ranks)
-        again = state is RunState.FAILED and cause and _may_pass(cause)
-        if not (again and restarts_left and all_gone) or requests.look():
+        if state is not RunState.FAILED or cause is None or requests.look():
+            break
+        may_pass = cause.get("may_pass", cause["kind"] not in _NO_NEW_TRY)
+        if not (may_pass and restarts_left and all_gone):
             break
         restarts_left -= 1
         journal.event("restart", cause=_brief(cause), restarts_left=restarts_left)
@@ -112,11 +124,6 @@ def write_last_word(
         journal.set_state(state, cause=_brief(cause))
 
 
-def _may_pass(cause: dict[str, Any]) -> bool:
-    """Return whether another attempt may succeed."""
-    return cause.get("may_pass", cause["kind"] not in _NO_NEW_TRY)
-
-
 def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a cause without its stacks, which may be many: the record has them."""
     return cause and {key: value for key, value in cause.items() if key != "stacks"}
@@ -140,7 +147,9 @@ def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
         traceback.print_exc()
 
 
-def _end_leftovers(run: StoredRun, journal: Journal, sessions: set[int] | None) -> bool:
+def _end_leftovers(
+    run: StoredRun, journal: Journal, sessions: set[int] | None, *, adopts: bool
+) -> bool:
     """Leave no process of the run but this one, and no zombie; say if that is so.
 
     With `sessions`, what ranks have detached from these goes on, as under torchrun.
@@ -148,7 +157,8 @@ def _end_leftovers(run: StoredRun, journal: Journal, sessions: set[int] | None) 
     me = ProcessIdentity.of()
 
     def find() -> set[ProcessIdentity]:
-        return set(processes_of_run(run.paths, sessions)) - {me}
+        adopted = descendants(run.run_id) if adopts else set()
+        return set(processes_of_run(run.paths, sessions, adopted)) - {me}
 
     ended, left = end_leftovers(find)
     if ended:

@@ -11,7 +11,7 @@ from nbkit.errors import StoreError
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import DAMAGE_ERRORS, read_json
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
-from nbkit.telemetry.gpu_faults import faults, kinds, last_readings
+from nbkit.telemetry.gpu_faults import faults, last_readings
 
 _SPEAKS_OF_GPU = re.compile(r"cuda|nccl|cudnn|cublas|nvml|\bGPU\b", re.IGNORECASE)
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGSEGV"}
@@ -25,31 +25,24 @@ def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
     others end by NCCL. The sampler heard the driver meanwhile.
     """
     kind, said = cause["kind"], cause["message"]
+    if not _may_be_of_gpu(cause):
+        return cause
     names, since = _names(paths), _began(paths)
     # Each node of a run has its own file, and so has each of an earlier attempt.
     read = [last_readings(path, names, since) for path in paths.system_files()]
-    if _may_be_of_gpu(cause):
-        found = [fault for readings in read for fault in faults(readings)]
-        broken = [fault for fault in found if not fault.of_program]
-        advice = cuda_advice(said) if kind == "exception" else None
-        if broken or advice:
-            may_pass = all(fault.may_pass for fault in broken)
-            if advice and not broken:
-                may_pass = advice.may_pass
-            cause = cause | {"kind": "device", "may_pass": may_pass}
-        texts = [fault.text for fault in broken or found]
+    found = [fault for readings in read for fault in faults(readings)]
+    broken = [fault for fault in found if not fault.of_program]
+    advice = cuda_advice(said) if kind == "exception" else None
+    if broken or advice:
+        may_pass = all(fault.may_pass for fault in broken)
         if advice and not broken:
-            texts = [advice.text, *texts]
-        if texts:
-            cause = cause | {"message": "; ".join([first_line(said), *texts])}
-    mix: dict[str, list[int]] = {}
-    for readings in read:
-        for name, indices in kinds(readings).items():
-            mix.setdefault(name, []).extend(indices)
-    if len(mix) > 1 and (
-        cause["kind"] in ("device", "out_of_memory") or _may_be_of_gpu(cause)
-    ):
-        cause = cause | {"message": f"{cause['message']} ({_told(mix)})"}
+            may_pass = advice.may_pass
+        cause = cause | {"kind": "device", "may_pass": may_pass}
+    texts = [fault.text for fault in broken or found]
+    if advice and not broken:
+        texts = [advice.text, *texts]
+    if texts:
+        cause = cause | {"message": "; ".join([first_line(said), *texts])}
     return cause
 
 
@@ -84,11 +77,3 @@ def _began(paths: RunPaths) -> float:
         return max((one.timestamp() for one in known), default=0.0)
     except DAMAGE_ERRORS:
         return 0.0
-
-
-def _told(mix: Mapping[str, list[int]]) -> str:
-    kinds_of = [
-        f"{name} (GPU {', '.join(map(str, sorted(indices)))})"
-        for name, indices in mix.items()
-    ]
-    return f"the run's GPUs are of {len(mix)} kinds: {'; '.join(kinds_of)}"

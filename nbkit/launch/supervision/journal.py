@@ -37,15 +37,7 @@ _FROM_SUBMISSION = (
 
 
 class Journal:
-    """The record and the events of one run, by its only writer.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    submission
-        Who launched it, and how.
-    """
+    """The record and the events of one run, by its only writer."""
 
     def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
         self._paths = paths
@@ -173,7 +165,7 @@ def _first_record(paths: RunPaths, submission: dict[str, Any]) -> dict[str, Any]
         "cause": None,
         "attempt": submission["attempt"],
         "supervisor": ProcessIdentity.of().to_dict(),
-        # The agents of other nodes begin with the time of today.
+        # The processes of other nodes begin with the time of today.
         "clock": continue_clock(
             earlier.get("clock") if config.get("nnodes") == 1 else None
         ),

@@ -34,6 +34,7 @@ from nbkit.store.processes import (
 from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.signs import is_supervised
 from nbkit.store.stored_runs import list_run_folders
+from nbkit.telemetry.processes import parent_of
 
 _LEFTOVER_SECONDS = 5.0
 _PARTS_OF_A_RANK = (b"nbkit.worker", b"nbkit.launch", b"multiprocessing")
@@ -60,13 +61,7 @@ def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:
         if not entry.name.isdigit():
             continue
         try:
-            text = os.fsdecode(Path(entry.path, "environ").read_bytes())
-            if f"{RUN_ID_VARIABLE}=" not in text:
-                continue
-            environment: dict[str, str] = {}
-            for variable in text.split("\0"):
-                name, _, value = variable.partition("=")
-                environment[name] = value
+            environment = _environment(int(entry.name))
             run_id = environment.get(RUN_ID_VARIABLE)
             if run_id and not is_of_another_job(environment):
                 folder = environment.get(RUN_FOLDER_VARIABLE, "")
@@ -74,6 +69,40 @@ def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:
         except OSError:
             # It ended meanwhile, or it is another user's.
             continue
+
+
+def descendants(run_id: str) -> set[ProcessIdentity]:
+    """Return what descends from this process, the supervisor of a run.
+
+    Once a rank has ended, this process is the parent of what it has detached, also of
+    what was started without the run's variables. Another run that a rank has launched,
+    or its job, is left out with all that it has started.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
+        if parent := parent_of(pid):
+            children.setdefault(parent.parent_pid, []).append(pid)
+    found: set[ProcessIdentity] = set()
+    waiting = children.get(os.getpid(), [])
+    while waiting:
+        pid = waiting.pop()
+        try:
+            environment = _environment(pid)
+            own_id = environment.get(RUN_ID_VARIABLE, run_id)
+            is_job = RUN_ID_VARIABLE in environment and is_of_another_job(environment)
+            process = ProcessIdentity.of(pid)
+            if own_id == run_id and not is_job and process.is_alive():
+                found.add(process)
+                waiting += children.get(pid, [])
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """Return the variables with which a process was started."""
+    variables = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+    return {name: value for name, _, value in (one.partition("=") for one in variables)}
 
 
 def is_elsewhere(folder: str, paths: RunPaths) -> bool:
@@ -89,14 +118,17 @@ def is_elsewhere(folder: str, paths: RunPaths) -> bool:
 
 
 def processes_of_run(
-    paths: RunPaths, sessions: Set[int] | None = None
+    paths: RunPaths,
+    sessions: Set[int] | None = None,
+    adopted: Set[ProcessIdentity] = frozenset(),
 ) -> list[ProcessIdentity]:
     """Return the run's processes on this host: by marker and by the ranks' own files.
 
     Zombies have no environment left; they are found by the ranks' files. With
-    `sessions`, those of its ranks, without what these have detached from them.
+    `sessions`, those of its ranks, without what these have detached from them. The
+    supervisor itself knows which processes it has `adopted`, by `descendants`.
     """
-    marked, elsewhere = set(), set()
+    marked, elsewhere = set(adopted), set()
     for run_id, folder, process in marked_processes():
         if run_id == paths.run_id:
             marked.add(process)
@@ -133,7 +165,7 @@ def _own_process_files(paths: RunPaths) -> list[Path]:
         return []
     parents = {folder for file in files for folder in (file.parent, file.parent.parent)}
     with damage_told(paths.root):
-        others = what_others_own([paths.root, paths.logs, *parents, *files], [])
+        others = what_others_own([paths.root, paths.logs, *parents, *files])
     return files if others is None else []
 
 

@@ -2,74 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.code.command import RankPlan, torchrun_line, worker_argv
-from nbkit.launch.meeting import LOOPBACK, Meeting
+from nbkit.launch.code.command import RankPlan, torchrun_line
+from nbkit.launch.meeting import LOOPBACK, listen
 from nbkit.launch.supervision.queue import Place
 from nbkit.launch.supervision.ranks import RankProcess, start_ranks
-from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, Beat, HeartbeatBoard
+from nbkit.store.heartbeat import Beat, HeartbeatBoard
 from nbkit.store.ownership import open_to_append
 from nbkit.store.paths import RunPaths
-from nbkit.store.processes import hostname, session_members
+from nbkit.store.processes import hostname, print_stacks
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.child import SamplerProcess, start_sampler
 from nbkit.telemetry.oom import OomKills
-from nbkit.telemetry.processes import handling
 
 _KILL_SECONDS = 10.0
-_STACKS_SECONDS = 0.2
-"""What a process has to print its stacks before the next one does."""
-_MOST_LOADING = 16
-"""Loading processes of a rank that are asked for their stacks."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """Which part of a run this machine is."""
-
-    system_name: str
-    """Names the file of its samples."""
-    rank: int = 0
-    """Which of the run's nodes, from 0 on."""
-    name: str | None = None
-    """What the scheduler calls it; None on the only machine of a run."""
 
 
 class LocalRanks:
     """Starts ranks as children of this process; watches, signals and ends them.
 
-    Parameters
-    ----------
-    config
-        Of the run.
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    submission
-        How the run was launched: ``device_type``, ``cpus_per_rank`` and ``cwd`` matter.
-    node
-        Which part of the run this machine is.
-    devices
-        UUIDs of the ranks' GPUs, by local rank; None keeps what a scheduler has set.
-    lease_fds
-        Files that keep these held; every rank inherits them.
-    argv
-        The command of every rank; None is the worker with this Python.
-    container_program
-        What takes the ranks into their image; None without one.
+    `devices` are the UUIDs of the ranks' GPUs, by local rank. Every rank inherits
+    `lease_fds`, which keep them held.
     """
 
     lost: str | None = None
@@ -81,54 +43,42 @@ class LocalRanks:
         paths: RunPaths,
         attempt: int,
         submission: dict[str, Any],
-        node: Node,
-        *,
-        devices: Sequence[str] | None,
-        lease_fds: Sequence[int] = (),
-        argv: Sequence[str] | None = None,
-        container_program: str | None = None,
+        devices: Sequence[str],
+        lease_fds: Sequence[int],
     ) -> None:
         self.ranks: list[RankProcess] = []
         self._config = config
         self._paths = paths
         self._attempt = attempt
         self._submission = submission
-        self._node = node
         self._devices = devices
         self._lease_fds = lease_fds
-        self._argv = worker_argv(paths.root) if argv is None else argv
-        self._container_program = container_program
         self._selector = selectors.DefaultSelector()
         self._sampler: SamplerProcess | None = None
         self._oom_kills = OomKills()
         self._board = HeartbeatBoard.create(config.gpus)
         self._lifeline, self._lifeline_end = os.pipe()
 
-    def start(self, meeting: Meeting | None = None) -> None:
+    def start(self) -> None:
         """Start the ranks, then the sampler."""
-        meeting = meeting or Meeting.here(LOOPBACK)
-        listener = meeting.listener
+        listener = listen()
         plan = RankPlan(
             attempt=self._attempt,
-            master_address=meeting.address,
-            master_port=meeting.port,
+            master_address=LOOPBACK,
+            master_port=listener.getsockname()[1],
             device_type=self._submission["device_type"],
             devices=self._devices,
             cpus_per_rank=self._submission["cpus_per_rank"],
             cwd=self._submission["cwd"],
-            listen_fd=None if listener is None else listener.fileno(),
+            listen_fd=listener.fileno(),
             lifeline_fd=self._lifeline,
             heartbeat_fd=self._board.fd,
             lease_fds=self._lease_fds,
-            node_rank=self._node.rank,
-            node=self._node.name,
-            container_program=self._container_program,
         )
         try:
-            self.ranks = start_ranks(self._config, self._paths, plan, self._argv)
+            self.ranks = start_ranks(self._config, self._paths, plan)
         finally:
-            if listener is not None:
-                listener.close()  # rank 0 has it
+            listener.close()  # rank 0 has it
         for rank in self.ranks:
             self._selector.register(rank.pidfd, selectors.EVENT_READ)
         self._sampler = self._start_sampler()
@@ -160,22 +110,8 @@ class LocalRanks:
             rank.signal(signal.SIGKILL)
 
     def print_stacks(self) -> None:
-        """Let every rank print its stacks, and write down its collectives.
-
-        Then let its loading processes, which print to the same log, do so in turn.
-        """
-        for rank in self.ranks:
-            rank.signal(COLLECTIVES_SIGNAL)
-            rank.signal(signal.SIGUSR2)
-        loading = [
-            handling(session_members(rank.identity.pid)[1:], signal.SIGUSR2)
-            for rank in self.ranks
-        ]
-        for pids in zip_longest(*(pids[:_MOST_LOADING] for pids in loading)):
-            time.sleep(_STACKS_SECONDS)
-            for pid in filter(None, pids):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGUSR2)
+        """Let every rank print its stacks, and write down its collectives."""
+        print_stacks([rank.identity.pid for rank in self.ranks if not rank.ended_at])
 
     def close(self) -> list[RankProcess]:
         """End ranks and sampler; return the ranks that could not be ended."""
@@ -202,7 +138,7 @@ class LocalRanks:
     def _start_sampler(self) -> SamplerProcess:
         with open_to_append(self._paths.supervisor_log(self._attempt)) as log:
             return start_sampler(
-                self._paths.system(self._node.system_name),
+                self._paths.system(hostname()),
                 gpu_uuids=self._devices,
                 process_roots=[rank.identity.pid for rank in self.ranks],
                 stderr=log,
@@ -210,15 +146,7 @@ class LocalRanks:
 
 
 class LocalDevices:
-    """The devices of a run on this machine.
-
-    Parameters
-    ----------
-    place
-        Which ones, leased from the pool.
-    submission
-        How the run was launched.
-    """
+    """The devices of a run on this machine, leased from the pool."""
 
     def __init__(self, place: Place, submission: dict[str, Any]) -> None:
         self._place = place
@@ -247,7 +175,6 @@ class LocalDevices:
             run.paths,
             attempt,
             self._submission,
-            Node(hostname()),
-            devices=self._place.gpus,
-            lease_fds=self._place.descriptors,
+            self._place.gpus,
+            self._place.descriptors,
         )

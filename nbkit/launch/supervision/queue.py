@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import DeviceError, NvmlUnavailableError, StoreError
-from nbkit.launch.devices.pool import Claim, Lease, Look, Waiting
+from nbkit.errors import StoreError
+from nbkit.launch.devices.pool import Claim, Lease, Waiting
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import is_gone
-from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState
 
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS = 2.0
@@ -56,9 +55,8 @@ def wait_for_devices(
     """Return the devices of a run, or the request to stop that came before them."""
     claim.call(journal.record["name"])
     strangers = _Strangers(owner) if claim.kind == "cuda" else None
-    look = _replayed(RunPaths(root), claim) if strangers is None else strangers.look
     try:
-        return _wait(root, journal, claim, look, strangers, requests)
+        return _wait(root, journal, claim, strangers, requests)
     finally:
         if strangers is not None:
             strangers.close()
@@ -68,10 +66,10 @@ def _wait(
     root: Path,
     journal: Journal,
     claim: Claim,
-    look: Look | None,
     strangers: _Strangers | None,
     requests: StopRequests,
 ) -> Place | dict[str, Any]:
+    look = None if strangers is None else strangers.look
     position = 1
     while True:
         if standing := requests.look():
@@ -120,56 +118,6 @@ def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) ->
     if taken:
         journal.record["launch"]["in_doubt"] = taken
         journal.event("devices_in_doubt", devices=taken)
-
-
-def _replayed(paths: RunPaths, claim: Claim) -> Look | None:
-    """Return what tells which replayed devices are used; None asks no one.
-
-    The holders of a trace never leave. So they count only if the run names devices:
-    a run that takes any replayed GPUs starts even if a trace shows all as held.
-    """
-    if claim.kind == "replay":
-        config, submission = read_json(paths.config), read_json(paths.submission)
-        source = (submission or {}).get("gpu_source")
-        if source and (config or {}).get("devices") is not None:
-            return _Replayed(source).look
-    return None
-
-
-class _Replayed:
-    """Processes that use GPUs in a trace, which is played again."""
-
-    def __init__(self, source: str) -> None:
-        from nbkit.telemetry.replay import open_replay
-
-        try:
-            self._trace = open_replay(source.partition(":")[2])
-        except NvmlUnavailableError as error:
-            message = f"device='replay': {error}"
-            raise DeviceError(message) from error
-
-    def look(self, names: Sequence[str]) -> dict[str, str]:
-        """Return what to say of each device that one of them uses."""
-        from nbkit.telemetry.occupants import occupants
-
-        samples = self._trace.read()
-        used: dict[str, str] = {}
-        for name, words in occupants(samples, names, ()).items():
-            pids = [
-                process.pid
-                for sample in samples
-                for process in sample.processes or ()
-                if process.pid is not None and name == (process.mig_uuid or sample.uuid)
-            ]
-            used[name] = " and ".join(map(self._told, pids)) or words
-        return used
-
-    def _told(self, pid: int) -> str:
-        # The pid means nothing here: only the trace knows who it was.
-        told = self._trace.told_holders.get(pid, {})
-        what = told.get("path") or told.get("command") or f"process {pid}"
-        user = f" of {told['user']}" if told.get("user") else ""
-        return f"replayed {what}{user}"
 
 
 class _Strangers:

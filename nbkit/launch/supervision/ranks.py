@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.code.command import RankPlan, rank_environment
+from nbkit.launch.code.command import RankPlan, rank_environment, worker_argv
 from nbkit.launch.code.variables import rank_variables
 from nbkit.store.heartbeat import Phase
 from nbkit.store.ownership import make_folder, open_to_append
@@ -84,14 +84,14 @@ class RankProcess:
     identity: ProcessIdentity
     popen: subprocess.Popen[bytes]
     pidfd: int
-    node: str | None = None
-    """Where it runs; None if the run is on one machine."""
     ended_at: float | None = None
     """Unix time when its end was noticed."""
     killed_by_us: bool = field(default=False)
     phase: Phase | None = field(default=None)
     kernel_ran_out_of_memory: bool = field(default=False)
     """Whether the kernel has killed a process out of memory since its start."""
+    node: None = None
+    """None: the run is on one machine."""
 
     @property
     def returncode(self) -> int | None:
@@ -167,11 +167,6 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def signal_number(name: str) -> int:
-    """Return the number of a signal, from what `signal_name` returned."""
-    return int(name) if name.isdecimal() else signal.Signals[name].value
-
-
 def collect_orphans() -> None:
     """Collect every child of this process that has ended, adopted ones included."""
     try:
@@ -182,10 +177,10 @@ def collect_orphans() -> None:
 
 
 def start_ranks(
-    config: ExperimentConfig, paths: RunPaths, plan: RankPlan, argv: Sequence[str]
+    config: ExperimentConfig, paths: RunPaths, plan: RankPlan
 ) -> list[RankProcess]:
     """Start every rank of one attempt on this node."""
-    variables = rank_variables(config, paths)
+    argv, variables = worker_argv(paths.root), rank_variables(config, paths)
     # A rank takes a request to stop once it can answer it: until then the signal
     # waits, instead of ending this rank and leaving the others to wait for it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -206,11 +201,10 @@ def _start_rank(
     local_rank: int,
     variables: Mapping[str, str],
 ) -> RankProcess:
-    rank = plan.node_rank * config.gpus + local_rank
-    files = paths.rank(plan.attempt, rank)
+    files = paths.rank(plan.attempt, local_rank)
     make_folder(files.root)
     inherited = [plan.lifeline_fd, plan.heartbeat_fd, *plan.lease_fds]
-    if rank == 0 and plan.listen_fd is not None:
+    if local_rank == 0:
         inherited.append(plan.listen_fd)
     with open_to_append(files.stdout) as out, open_to_append(files.stderr) as err:
         popen = subprocess.Popen(
@@ -225,4 +219,4 @@ def _start_rank(
         )
     pidfd = os.pidfd_open(popen.pid)
     identity = ProcessIdentity.of(popen.pid)
-    return RankProcess(rank, identity, popen, pidfd, plan.node)
+    return RankProcess(local_rank, identity, popen, pidfd)

@@ -19,17 +19,7 @@ _OWNER_EXIT = "owner exit"
 
 
 class StopRequests:
-    """Looks for requests to stop; from its making on, SIGTERM is one.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    submission
-        Who launched the run, and what their end means to it.
-    stop_grace_seconds
-        Time for a graceful stop that no user asked for.
-    """
+    """Looks for requests to stop; from its making on, SIGTERM is one."""
 
     def __init__(
         self, paths: RunPaths, submission: dict[str, Any], stop_grace_seconds: float
@@ -41,7 +31,7 @@ class StopRequests:
         if submission["on_owner_exit"] == "stop" and owner.is_here:
             self._owner = owner
         self._terminated_by: str | None = None
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGTERM, lambda *_: self.note_sigterm())
 
     def look(self) -> list[dict[str, Any]]:
         """Return the requests that stand now: ``by`` and ``grace_seconds`` of each."""
@@ -59,7 +49,8 @@ class StopRequests:
             found.append({"by": by, "grace_seconds": grace_seconds})
         return found
 
-    def _on_sigterm(self, number: int, frame: object) -> None:
+    def note_sigterm(self) -> None:
+        """Take SIGTERM for a request to stop."""
         self._terminated_by = "a signal to the supervisor (SIGTERM)"
 
 
@@ -76,9 +67,5 @@ def checked_grace(grace_seconds: float) -> float:
 
 def deadline(request: dict[str, Any]) -> datetime.datetime:
     """Return when a request to stop turns to force."""
-    asked = datetime.datetime.fromisoformat(request["time"])
-    try:
-        return asked + datetime.timedelta(seconds=request["grace_seconds"])
-    except (OverflowError, ValueError):
-        # Earlier versions wrote any number: any other request ends the run sooner.
-        return datetime.datetime.max.replace(tzinfo=asked.tzinfo)
+    requested = datetime.datetime.fromisoformat(request["time"])
+    return requested + datetime.timedelta(seconds=request["grace_seconds"])

@@ -102,7 +102,7 @@ def supervise_here(root: Path, claim_fd: int) -> None:
         from nbkit.launch.supervision.local_ranks import LocalDevices
 
         devices = LocalDevices(place, submission)
-        ended = run_attempts(root, journal, submission, devices, requests)
+        ended = run_attempts(root, journal, submission, devices, requests, adopts=True)
         place.leave()
         write_last_word(root, journal, devices, ended)
 

@@ -9,7 +9,6 @@ QUESTION = Question(
     modules={
         "ConcurrentPlan": ".planning",
         "ConcurrentResult": ".page",
-        "by_source": "nbkit.reports.source_tables",
         "plan": ".planning",
         "prepare": ".planning",
         "report": ".page",

@@ -12,7 +12,6 @@ QUESTION = Question(
     modules={
         "PrecisionPlan": ".planning",
         "PrecisionResult": ".page",
-        "by_source": ".page",
         "plan": ".planning",
         "report": ".page",
         "result": ".page",

@@ -9,7 +9,6 @@ QUESTION = Question(
     modules={
         "ScalingResult": ".page",
         "bandwidth": "nbkit.reports.bandwidth",
-        "by_source": "nbkit.reports.source_tables",
         "plan": ".planning",
         "report": ".page",
         "result": ".page",

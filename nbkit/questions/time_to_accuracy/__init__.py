@@ -9,7 +9,6 @@ QUESTION = Question(
     modules={
         "TimeToAccuracyPlan": ".planning",
         "TimeToAccuracyResult": ".page",
-        "by_source": ".page",
         "logs": ".page",
         "plan": ".planning",
         "report": ".page",

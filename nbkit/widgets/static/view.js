@@ -172,14 +172,14 @@ class View {
       this._hasFailed = false;
       this._say('');
     }
-    if (message.to !== this._id) {
-      return;
-    }
-    if (message.kind === 'log') {
+    const isMine = message.to === this._id;
+    // Until the kernel has heard this view, it shows the log that all views get.
+    const isLog = isMine || (message.to === undefined && !this._isHeard);
+    if (isLog && message.kind === 'log') {
       this._log.replace(message);
-    } else if (message.kind === 'more_log') {
+    } else if (isLog && message.kind === 'more_log') {
       this._log.append(message);
-    } else {
+    } else if (isMine) {
       this._isHeard ||= message.kind === 'all';
       this._waiting.get(message.request)?.(message);
     }

@@ -13,7 +13,6 @@ import functools
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,11 +29,8 @@ from nbkit.datasets.manifest import (
     read_manifest,
     write_manifest,
 )
-from nbkit.datasets.passed_over import counted, in_words, most_frequent
-from nbkit.datasets.same_files import in_words as same_in_words
-from nbkit.datasets.same_files import same_files
+from nbkit.datasets.passed_over import in_words, most_frequent
 from nbkit.datasets.samples import Samples
-from nbkit.datasets.when_packed import WhenPacked
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.store.heartbeat import Phase
@@ -110,16 +106,14 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         all others; ``passed_over`` with the ``count`` of files that are not part of the
         data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
         ``count`` of greyscale images of more than 8 bits, of how many few levels are
-        left (``coarse``), and the names of the ``first`` of these; ``same_files`` with
-        the ``count`` of images that are the same file as one before, how many of these
-        have another label (``relabelled``), and the names of the ``first`` two;
+        left (``coarse``), and the names of the ``first`` of these;
         how many are the ``classes_without_training_images``; and ``notes``, lines on
         columns, labels and classes that a person may not expect.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        names = ("unreadable", "classes_without_training_images", "deep", "same_files")
+        names = ("unreadable", "classes_without_training_images", "deep")
         nothing = dict.fromkeys((*names, "passed_over", "notes"))
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
@@ -138,7 +132,6 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         "classes_without_training_images": manifest.classes_without_training_images,
         "notes": list(manifest.notes),
         "deep": asdict(manifest.deep),
-        "same_files": asdict(manifest.same_files),
         "passed_over": {
             "count": sum(manifest.passed_over.values()),
             "kinds": most_frequent(manifest.passed_over),
@@ -162,7 +155,7 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         manifest = read_manifest(rank.paths.manifest)
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
-        return _counted_now(manifest, listing, fingerprint)
+        return _counted_now(manifest, listing)
     known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
         write_manifest(
@@ -174,22 +167,16 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         )
     _place(known, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
-    return _counted_now(read_manifest(rank.paths.manifest), listing, fingerprint)
+    return _counted_now(read_manifest(rank.paths.manifest), listing)
 
 
-def _counted_now(
-    manifest: Manifest, listing: Listing, fingerprint: Fingerprint
-) -> Manifest:
-    """Return a manifest with what comes and goes: links, and files beside the data."""
-    if listing.shards:  # of which links do not; reading them may take minutes
-        same = manifest.same_files + WhenPacked.read(listing.root).same_files
-    else:
-        left_out = {(None, one.name) for one in manifest.unreadable}
-        same = same_files(listing, fingerprint.file_numbers, left_out)
-    notes = (*listing.notes, *alike_classes(manifest.classes))
-    manifest = replace(manifest, same_files=same, notes=notes)
-    counts = Counter(manifest.passed_over) + Counter(listing.beside)
-    return replace(manifest, passed_over=most_frequent(counts))
+def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
+    """Return a manifest with what comes and goes: notes, and files beside the data."""
+    return replace(
+        manifest,
+        notes=(*listing.notes, *alike_classes(manifest.classes)),
+        passed_over=listing.passed_over,
+    )
 
 
 def _place(known: Path, target: Path) -> None:
@@ -266,8 +253,7 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{count:,} unreadable {what} left out: {reasons}"
     if count := sum(manifest.passed_over.values()):
         are = "is" if count == 1 else "are"
-        what = counted(manifest.passed_over)
-        yield f"{what} {are} skipped: {in_words(manifest.passed_over)}"
+        yield f"{plural(count, 'file')} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
         one, many = "class", "classes"
@@ -278,8 +264,6 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
     yield from manifest.notes
     if manifest.deep.count:
         yield _deep(manifest)
-    if manifest.same_files.count:
-        yield same_in_words(asdict(manifest.same_files))
     never = config.task == "train" and config.evaluation_period_epochs is None
     if never and (count := len(manifest.evaluation)):
         what = "image is" if count == 1 else "images are"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.visible import visible
+from nbkit.telemetry.visible_devices import visible_devices
 
 GPUS = [GpuDevice(index=n, uuid=f"GPU-{n}{n}{n}{n}-x") for n in range(3)]
 PARENTS = {"MIG-aaaa-1": "GPU-1111-x", "MIG-aabb-2": "GPU-2222-x"}
@@ -23,4 +23,4 @@ PARENTS = {"MIG-aaaa-1": "GPU-1111-x", "MIG-aabb-2": "GPU-2222-x"}
     ],
 )
 def test_an_instance_leaves_the_gpu_that_contains_it(setting, indices):
-    assert [gpu.index for gpu in visible(GPUS, setting, PARENTS)] == indices
+    assert [gpu.index for gpu in visible_devices(GPUS, setting, PARENTS)] == indices

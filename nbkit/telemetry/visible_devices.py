@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ if TYPE_CHECKING:
 
 
 _HIDING = ("", "-1", "NoDevFiles", "none", "void")
+_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
-def visible(
+def visible_devices(
     gpus: Sequence[GpuDevice],
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
@@ -47,12 +49,15 @@ def unknown_entry(
     -----
     Some entries hide what follows on purpose: an empty one, ``-1``, Slurm's
     ``NoDevFiles``, ``none`` and ``void`` of container runtimes. Any other, such as
-    ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these.
+    ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these. Without a
+    GPU, a number or UUID may be meant for another machine.
     """
     for part in (part.strip() for part in (setting or "").split(",")):
         if part in _HIDING:
             return None
-        if not visible(gpus, part, mig_parents):
+        if not gpus and _NAME.fullmatch(part):
+            continue
+        if not visible_devices(gpus, part, mig_parents):
             return part
     return None
 

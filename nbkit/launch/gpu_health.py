@@ -1,0 +1,147 @@
+"""What `nbkit doctor --gpus` says of free GPUs that work together: an all-reduce.
+
+It is an ordinary run, in a store of its own: leases, the detection of hangs and the
+errors that the driver reports are those of every run. One that fails is tried again
+without peer-to-peer access, which tells what is at fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from nbkit.config import AllReduceConfig, ExperimentConfig
+from nbkit.errors import NbkitError, NvmlUnavailableError
+from nbkit.health import CheckResult, tell
+from nbkit.launch.devices.choice import visible_gpus
+from nbkit.launch.devices.claims import leases
+from nbkit.launch.run import Run
+from nbkit.launch.start import launch
+from nbkit.statistics import allreduce_timing
+from nbkit.telemetry.health import shared_memory
+from nbkit.telemetry.nvml import open_nvml
+from nbkit.telemetry.occupants import occupants
+
+_WHAT = "All-reduce"
+_NO_P2P = "NCCL_P2P_DISABLE"
+_MESSAGE_BYTES = 32 * 2**20
+_SHARED_MEMORY = re.compile(
+    r"shared memory|/dev/shm|No space left|SIGBUS", re.IGNORECASE
+)
+"""What NCCL says of it; a rank that finds less than was promised ends by SIGBUS."""
+
+
+def checks(deadline: float) -> Iterator[CheckResult]:
+    """Yield the results."""
+    try:
+        gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
+        if len(gpus) < 2:
+            setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+            left = (
+                f" that CUDA_VISIBLE_DEVICES={setting!r} leaves"
+                if setting is not None
+                else ""
+            )
+            whole = "one whole GPU" if gpus else "no whole GPU"
+            yield CheckResult(_WHAT, "info", f"{whole}{left}: no pair to check")
+            return
+        yield shared_memory(len(gpus))
+        used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
+        with open_nvml() as nvml:
+            used |= occupants(nvml.read(), [gpu.name for gpu in gpus], ())
+        for gpu in gpus:
+            if gpu.name in used:
+                found = f"not checked: {used[gpu.name]} uses it"
+                yield CheckResult(gpu.label, "info", found)
+        free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
+        if len(free) < 2:
+            found = f"{len(free)} of {len(gpus)} GPUs free: no pair to check"
+            remedy = "run it again when no one trains here: nbkit monitor"
+            yield CheckResult(_WHAT, "info", found, remedy)
+            return
+        yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
+    except (NbkitError, NvmlUnavailableError) as error:
+        yield CheckResult(_WHAT, "failure", str(error), "nbkit doctor says more")
+
+
+def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
+    """Return whether an all-reduce over some devices works; it changes the environment.
+
+    Parameters
+    ----------
+    deadline
+        By `time.monotonic`.
+    **fields
+        Of the configuration, such as its devices.
+    """
+    sizes = AllReduceConfig(
+        bytes_min=_MESSAGE_BYTES,
+        bytes_max=_MESSAGE_BYTES,
+        warmup_iterations=1,
+        iterations=3,
+    )
+    # Two attempts, and their ends, fit into the time.
+    patience = max(1.0, (deadline - time.monotonic()) / 3)
+    usual = {"name": "nbkit doctor", "hang_timeout_seconds": patience}
+    values = {**usual, **fields, "task": "allreduce", "allreduce": sizes}
+    config = ExperimentConfig(**values)
+    os.environ["NBKIT_HOME"] = store = tempfile.mkdtemp(prefix="nbkit-doctor-")
+    os.environ.setdefault("NCCL_DEBUG", "WARN")
+    try:
+        run = _finished(config, deadline)
+    except TimeoutError as error:
+        return CheckResult(_WHAT, "warning", str(error), "allow more time: --limit 300")
+    if run.cause is None:
+        timing = allreduce_timing(run.metrics("allreduce")[0])
+        gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
+        shutil.rmtree(store)
+        found = f"works over {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
+        return CheckResult(_WHAT, "ok", found)
+    cause = run.cause
+    found = f"fails over {config.gpus} GPUs: {cause['message']}"
+    lacks_memory = _SHARED_MEMORY.search(f"{cause['message']} {cause['signal']}")
+    works_without_p2p = False
+    if not lacks_memory and _NO_P2P not in os.environ:
+        os.environ[_NO_P2P] = "1"
+        with suppress(TimeoutError):
+            works_without_p2p = _finished(config, deadline).cause is None
+    if lacks_memory:
+        remedy = "NCCL needs shared memory: docker run --shm-size=8g, or sudo mount -o "
+        remedy += "remount,size=8G /dev/shm"
+    elif works_without_p2p:
+        remedy = (
+            f"it works without peer-to-peer: export {_NO_P2P}=1 trains until it is "
+            "fixed. With NVLink: nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: "
+            "add iommu=pt to the kernel's command line, disable ACS in the BIOS, and "
+            "reboot"
+        )
+    else:
+        log = cause["log"] or store
+        remedy = f"it fails without peer-to-peer too: see {log}, and "
+        remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
+    return CheckResult(_WHAT, "failure", found, remedy)
+
+
+def _finished(config: ExperimentConfig, deadline: float) -> Run:
+    """Return a run that has ended; raise TimeoutError if it has not in time."""
+    run = launch(config, on_owner_exit="stop")
+    left = max(0.0, deadline - time.monotonic())
+    try:
+        return run.wait(left, raise_on_failure=False, on_poll=lambda run: None)
+    except TimeoutError:
+        message = f"no result within {left:.0f} s: the run was {run.state}"
+        run.stop(0.0, wait=False)
+        raise TimeoutError(message) from None
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--deadline", type=float, default=time.monotonic() + 120)
+    tell(checks(parser.parse_args().deadline))

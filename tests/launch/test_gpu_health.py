@@ -1,0 +1,131 @@
+"""What doctor says of GPUs that work together; ranks on CPUs go the same way."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.launch.gpu_health import checks
+from tests.telemetry.conftest import drive, no_setting
+from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
+
+__all__ = ["drive", "no_setting"]
+
+PROGRAM = """
+import time
+from nbkit.health import tell
+from nbkit.launch.gpu_health import check_all_reduce
+
+deadline = time.monotonic() + {seconds}
+ranks = {{"device": "cpu", "gpus": 2, "oversubscribe": True}}
+tell([check_all_reduce(deadline, **ranks, **{fields})])
+"""
+# Python runs it in each process before the program itself.
+FAULT = """
+import os, signal
+if os.environ.get("RANK") == "1" and {condition}:
+    {fault}
+"""
+WITH_P2P = "'NCCL_P2P_DISABLE' not in os.environ"
+
+
+@pytest.fixture
+def all_reduce(tmp_path, monkeypatch):
+    """Return what says what an all-reduce of two ranks did, one of them at fault."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def run(fault="pass", condition=WITH_P2P, seconds=120, **fields):
+        (tmp_path / "sitecustomize.py").write_text(
+            FAULT.format(condition=condition, fault=fault)
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(seconds=seconds, fields=fields)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_an_all_reduce_that_works_leaves_nothing(all_reduce, tmp_path):
+    result = all_reduce()
+
+    assert (result["what"], result["state"]) == ("All-reduce", "ok")
+    assert "works over 2 GPUs" in result["found"]
+    assert list(tmp_path.glob("nbkit-doctor-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "condition", "remedy"),
+    [
+        ("os._exit(7)", WITH_P2P, "it works without peer-to-peer: export NCCL_P2P"),
+        ("os._exit(7)", "True", "it fails without peer-to-peer too: see "),
+        ("os.kill(os.getpid(), signal.SIGBUS)", WITH_P2P, "docker run --shm-size="),
+    ],
+    ids=["with peer-to-peer", "in any case", "without shared memory"],
+)
+def test_a_rank_that_fails_is_told_with_what_is_at_fault(
+    all_reduce, fault, condition, remedy
+):
+    result = all_reduce(fault, condition)
+
+    assert result["state"] == "failure"
+    assert "fails over 2 GPUs: " in result["found"]
+    assert remedy in result["remedy"]
+
+
+def test_ranks_that_hang_are_ended_each_time(all_reduce):
+    result = all_reduce("signal.pause()", "True", hang_timeout_seconds=1.0)
+
+    assert "no rank made progress for 1 s" in result["found"]
+    assert "it fails without peer-to-peer too" in result["remedy"]
+
+
+def test_ranks_that_have_not_begun_in_time_are_no_failure(all_reduce):
+    result = all_reduce(seconds=0)
+
+    assert result["state"] == "warning"
+    assert "--limit 300" in result["remedy"]
+
+
+def test_gpus_that_others_use_are_left_alone(drive, tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    used = FakeGpu("GPU-2", pids=(1,), used_bytes=GIBIBYTE, memory_bytes=2 * GIBIBYTE)
+    drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"), used)
+    request = {"kind": "cuda", "count": 1, "oversubscribe": False}
+    claim = Claim.enter("a-run", {**request, "candidates": [("GPU-1", "GPU 1")]})
+    claim.take_over()
+    lease = claim.attempt()
+    assert isinstance(lease, Lease)
+
+    shared, first, second, none = checks(math.inf)
+
+    assert shared.what == "Shared memory"
+    assert (first.what, first.found) == ("GPU 1", "not checked: a-run uses it")
+    assert second.what == "GPU 2"
+    assert "process 1" in second.found
+    assert none.found == "1 of 3 GPUs free: no pair to check"
+    lease.release()
+    claim.close()
+
+
+def test_a_machine_without_two_gpus_is_told_that_there_is_no_pair(drive, monkeypatch):
+    drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+
+    [one] = checks(math.inf)
+
+    assert "CUDA_VISIBLE_DEVICES='1' leaves: no pair" in one.found
+    drive()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    [none] = checks(math.inf)
+    assert (none.state, none.found) == ("info", "no whole GPU: no pair to check")
