@@ -44,9 +44,5 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _table(table: dict[str, Any]) -> str:
-    return Table(**{**table, "notes": ()}).to_text()
-
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

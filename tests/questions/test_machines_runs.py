@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-import nbkit
-from nbkit.questions.machines.bundles import load
 from nbkit.store.metrics import to_json_line
-from nbkit.store.paths import studies_folder
-from nbkit.store.record import read_json, write_json
+from nbkit.store.record import read_json
 from tests.questions.test_machines import change, compared, here
 
 __all__ = ["here"]
