@@ -25,8 +25,6 @@ from nbkit.reports.auditor import findings_of
 from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.reports.doubts import (
     doubts,
-    every_doubt,
-    instead_of_answer,
     so_far,
     told_first,
     without_runs,
@@ -157,33 +155,19 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     )
     lacking = without_runs(study)
     doubtful = [*lacking, *doubts(made.controls, bound_by)]
-    if again := study.replaced:
-        told = "; ".join(one.words for one in again)
-        count = f"{len(again)} of {len(study.order)} starts"
-        method = [*made.method, f"Disturbed and repeated, {count}: {told}."]
-        if not doubtful and (before := _before_repeats(study)):
-            method.append(f"With the starts that were replaced: {before}")
-        made = replace(
-            made,
-            method=method,
-            result={**made.result, "replaced": [one.to_dict() for one in again]},
+    if not doubtful and (disturbed := bound_by.disturbed_runs):
+        count = f"{len(disturbed)} of {len(study.order)} runs"
+        sentence = (
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians withstand fewer than "
+            "half; to repeat these, remove their folders and call study.resume()."
         )
+        made = replace(made, method=[*made.method, sentence])
     if study.waits:
         made = replace(made, method=[*made.method, *map(str, study.waits)])
     if study.missing:
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
         made = replace(made, next_step=resume)
     return told_first(made, lost, doubtful, "" if lacking else so_far(study))
-
-
-def _before_repeats(study: Study) -> str:
-    """Return what the answer would be if no start had been repeated."""
-    old = study.before_repeats()
-    try:
-        made = report_of_its_kind(old)
-    except NotEnoughDataError:
-        return ""  # a replaced run measured nothing
-    return instead_of_answer(old, every_doubt(old, made.controls), made).answer
 
 
 def _with_origin(made: Report, study: Study) -> Report:

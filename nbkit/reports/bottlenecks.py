@@ -37,6 +37,7 @@ class ArmsBoundBy:
         at_once: Collection[str] = (),
         rounds: Iterable[Sequence[StoredRun]] = (),
     ) -> None:
+        self._runs = runs_by_arm
         self._told = {
             arm: [diagnose(run) for run in runs] for arm, runs in runs_by_arm.items()
         }
@@ -64,19 +65,34 @@ class ArmsBoundBy:
         An arm's number is the median over its runs, which holds as long as more than
         half of them were left alone.
         """
-        found: dict[str, list[list[Cause]]] = {}
-        for arm, told in self._told.items():
-            passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
-            each = (
-                [c for c in run.disturbances if c.code not in passed] + by_others
-                for run, by_others in zip(told, self._by_others[arm], strict=True)
-            )
-            found[arm] = [causes for causes in each if causes]
+        found = {
+            arm: [causes for causes in self._disturbances(arm, without) if causes]
+            for arm in self._told
+        }
         return {
             arm: runs
             for arm, runs in found.items()
             if runs and 2 * len(runs) >= len(self._told[arm])
         }
+
+    @property
+    def disturbed_runs(self) -> list[str]:
+        """The ids of disturbed runs of arms whose median withstands them."""
+        found: list[str] = []
+        for arm, runs in self._runs.items():
+            pairs = zip(runs, self._disturbances(arm), strict=True)
+            disturbed = [run.run_id for run, causes in pairs if causes]
+            found += disturbed if 2 * len(disturbed) < len(runs) else []
+        return found
+
+    def _disturbances(
+        self, arm: str, without: Collection[str] = ()
+    ) -> list[list[Cause]]:
+        passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
+        return [
+            [cause for cause in run.disturbances if cause.code not in passed] + others
+            for run, others in zip(self._told[arm], self._by_others[arm], strict=True)
+        ]
 
     def in_every_arm(self, code: str) -> bool:
         """Return whether a cause disturbed at least half of the runs of each arm."""

@@ -82,12 +82,6 @@ class Progress:
         if sentence and not self._quiet:
             _print(sentence)
 
-    def repeat(self, count: int) -> None:
-        """Say how many of the runs were disturbed and come once more."""
-        self._total += count
-        runs = "run was" if count == 1 else "runs were"
-        self.say(f"{count} {runs} disturbed and repeated:" if count else "")
-
     def close(self) -> None:
         """Say that all is done."""
         seconds = time.monotonic() - self._began

@@ -18,7 +18,6 @@ from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import StudyPaths, the_study_folder
 from nbkit.store.record import damage_told, read_json
-from nbkit.studies.disturbed_starts import Replaced, replaced, to_repeat
 from nbkit.studies.order import Slot
 from nbkit.studies.quiet import Wait
 from nbkit.studies.starts import finished_runs
@@ -35,7 +34,6 @@ class StoredStudy:
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)
-        self._counts_repeated = True
         self._last_content: dict[str, Any] = {}
         if not self._content:
             message = f"{self.paths.study} does not exist; Study.create() makes one."
@@ -140,25 +138,6 @@ class StoredStudy:
         with damage_told(self.paths.root):
             return [Wait(**one) for one in self._content.get("waits") or []]
 
-    @property
-    def disturbed(self) -> list[Slot]:
-        """What other processes disturbed and is worth repeating."""
-        content, left_out = self._content, self.at_once | {*self.once}
-        return to_repeat(self._finished(), content["runs"], left_out)
-
-    @property
-    def replaced(self) -> list[Replaced]:
-        """Disturbed starts, and the runs that count in their place."""
-        finished = self._finished()
-        found, at_once = replaced(finished, self._content["runs"]), self.at_once
-        return [one for one in found if one.slot.arm not in at_once]
-
-    def before_repeats(self) -> Self:
-        """Return the study as if no disturbed start had been made once more."""
-        found = type(self)(self.paths.root)
-        found._counts_repeated = False
-        return found
-
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.
 
@@ -194,7 +173,4 @@ class StoredStudy:
         return is_of_others(self.paths.imported, [self.paths.root, self.paths.study])
 
     def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
-        entries = self._content["runs"]
-        if not self._counts_repeated:
-            entries = [one for one in entries if not one.get("again")]
-        return finished_runs(entries, self.together, diverged=diverged)
+        return finished_runs(self._content["runs"], self.together, diverged=diverged)

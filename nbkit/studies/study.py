@@ -10,13 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import (
-    ConfigError,
-    NotEnoughDataError,
-    RunError,
-    RunFailedError,
-    RunStoppedError,
-)
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
@@ -174,8 +168,6 @@ class Study(StoredStudy):
         """Run what has not finished yet, one after the other, or a group together.
 
         Every run is a separate process start, and is stopped if this process ends.
-        After the last of them, starts that other processes disturbed are repeated, if
-        they are at most a third: the record decides, not the rate.
 
         Parameters
         ----------
@@ -210,16 +202,12 @@ class Study(StoredStudy):
             with variables_set(self.environment):
                 starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
-            repeats = bool(starts) or self._content.get("repeating", False)
-            if wait_for_quiet and repeats:
-                to_come = starts or [[slot] for slot in self.disturbed]
-                self._wait_for_quiet(to_come, wait_for_quiet, shown.say)
+            if wait_for_quiet and starts:
+                self._wait_for_quiet(starts, wait_for_quiet, shown.say)
             for slots in starts:
                 self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
-            if repeats:
-                self._repeat_disturbed(shown, permit)
             shown.close()
         return self
 
@@ -243,12 +231,7 @@ class Study(StoredStudy):
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
     def _run_at_once(
-        self,
-        slots: Sequence[Slot],
-        progress: Progress,
-        permit: Permit,
-        *,
-        again: bool = False,
+        self, slots: Sequence[Slot], progress: Progress, permit: Permit
     ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
@@ -258,7 +241,9 @@ class Study(StoredStudy):
             for slot in slots:
                 runs.append(self._launch(slot, permit))
                 # Only now: a run that cannot be written down is ended, too.
-                self._keep(slot, runs[-1], start, again=again)
+                entry = {"arm": slot.arm, "repeat": slot.repeat, "start": start}
+                entry["run_id"] = runs[-1].run_id
+                self._write(runs=[*self._content["runs"], entry])
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -269,18 +254,6 @@ class Study(StoredStudy):
         finally:
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
-
-    def _repeat_disturbed(self, progress: Progress, permit: Permit) -> None:
-        """Make disturbed starts once more; where that fails, the first ones count."""
-        self._write(repeating=True)  # until the end: an interrupted one is continued
-        again = self.disturbed
-        progress.repeat(len(again))
-        try:
-            for slot in again:
-                self._run_at_once([slot], progress, permit, again=True)
-        except (RunFailedError, RunStoppedError) as error:
-            progress.say(f"The disturbed runs count: {error}")
-        self._write(repeating=False)
 
     def _second_look(self) -> Slot | None:
         """Return the last start of the second repeat, if more repeats are planned.
@@ -322,12 +295,6 @@ class Study(StoredStudy):
                 origins=dict.fromkeys(fields, "given") | content["origins"],
                 tags=tags,
             )
-
-    def _keep(self, slot: Slot, run: Run, start: int, *, again: bool) -> None:
-        """Write down which run is the start of a slot."""
-        entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
-        entry |= {"again": True} if again else {}
-        self._write(runs=[*self._content["runs"], {**entry, "start": start}])
 
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study."""

@@ -47,7 +47,6 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     [trial] = tuning["trials"]
     runs = {run.run_id: run for run in nbkit.runs()}
     assert trial["run_id"] in runs
-    # A start that others have disturbed is repeated once, under the same tags.
     tags = [run.record["tags"] for run in runs.values()]
     assert len({(one.get("arm"), one.get("repeat")) for one in tags}) == 4 + 1
     assert {run.state for run in runs.values()} == {RunState.FINISHED}

@@ -55,7 +55,6 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert "data:image/png;base64," in Path(report["page"]).read_text()
     assert report["answer"] in headline(done.path)
     assert {run.state for run in nbkit.runs()} == {RunState.FINISHED}
-    # A start that others have disturbed is repeated once, under the same tags.
     tags = [run.record["tags"] for run in nbkit.runs()]
     assert len({(one.get("arm"), one.get("repeat")) for one in tags}) == 3
 

@@ -49,7 +49,7 @@ def report(done):
 
 @pytest.fixture
 def runs(done):
-    """Return the runs that count; a start that others have disturbed is repeated."""
+    """Return the runs of the study."""
     [study] = studies_folder().iterdir()
     by_arm = nbkit.Study.open(study.name).runs_by_arm()
     return [run for many in by_arm.values() for run in many]

@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-import nbkit
 from nbkit.questions import machines
-from nbkit.questions.machines.bundles import example_bundles, load
+from nbkit.questions.machines.bundles import example_bundles
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.metrics import to_json_line
-from nbkit.store.paths import RunPaths, runs_folder, studies_folder
-from nbkit.store.record import read_json, write_json
+from nbkit.store.paths import RunPaths, runs_folder
+from nbkit.store.record import read_json
 from tests.questions.test_machines import change, parameters
 
 TWO, ONE = map(str, example_bundles())
@@ -59,29 +58,6 @@ def test_an_arm_that_was_not_finite_on_one_machine_is_not_compared(here):
     assert "loss not finite at step 3" in result.answer.partition(". ")[0]
     assert {one.condition for one in result.left_out} == {"finite"}
     assert "loss not finite at step 3" in str(result.not_alike)
-
-
-def test_a_disturbed_run_and_its_replacement_count_once_also_out_of_a_bundle(
-    here, tmp_path
-):
-    [study] = [nbkit.Study.open(one.name) for one in studies_folder().iterdir()]
-    content = read_json(study.paths.study) or {}
-    *others, last = content["runs"]
-    first = next(one for one in others if one["arm"] == last["arm"])
-    again = {**last, "repeat": first["repeat"], "again": True}
-    write_json(study.paths.study, {**content, "runs": [*others, again]})
-    bundle = nbkit.export(study, tmp_path / "study.zip")
-
-    [by_id], _ = load([study.study_id])
-    [by_bundle], notes = load([str(bundle)])
-
-    ids = {run.run_id for run in by_id.runs}
-    assert {run.run_id for run in by_bundle.runs} == ids
-    assert first["run_id"] not in ids
-    assert notes == [
-        f"Left out: run {first['run_id']} of study.zip, which was disturbed: run "
-        f"{last['run_id']} was made in its place."
-    ]
 
 
 def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(here):

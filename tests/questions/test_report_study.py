@@ -37,7 +37,7 @@ def bundle(tmp_path_factory):
             for size in (2, 4)
         }
         study = nbkit.Study.create("batches", arms, control="batch 2")
-        # A start that other tests have disturbed would be made once more.
+        # Other tests take its CPUs now and then.
         limit = "nbkit.review.cpu_checks._QUEUE_SECONDS"
         patch.setattr(limit, math.inf)
         study.run(progress=False)

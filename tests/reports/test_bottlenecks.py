@@ -7,9 +7,13 @@ from itertools import count
 
 import pytest
 
+import nbkit
+from nbkit.questions.study_report import make
 from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.review.causes import Cause, Diagnosis
 from nbkit.telemetry.sample import GpuProcess
 from tests.review.written_run import gpu, on_cpus, rank, samples, write_run
+from tests.studies.written_study import write_runs
 
 STORES = count()
 
@@ -129,3 +133,24 @@ def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):
 
     assert disturbed(0.0, 0.0) == set()
     assert disturbed(0.4, 0.0) == {"job 0", "job 1"}
+
+
+def test_a_report_names_disturbed_runs_that_a_median_withstands(store, monkeypatch):
+    base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
+    study = nbkit.Study.create("few", {"a": base}, repeats=3)
+    write_runs(study, {"a": 100.0})
+    runs = [run.run_id for run in study.runs_by_arm()["a"]]
+    held = Cause("throttled", 0.4, "Clocks were held down.", "Leave.", None)
+
+    def method_if(disturbed):
+        monkeypatch.setattr(
+            "nbkit.reports.bottlenecks.diagnose",
+            lambda run: Diagnosis("a run", [held] * (run.run_id in disturbed)),
+        )
+        lines = make(study).method
+        return [line for line in lines if line.startswith("Disturbed, ")]
+
+    [line] = method_if(runs[1:2])
+    assert line.startswith(f"Disturbed, 1 of 3 runs: {runs[1]}. ")
+    assert "remove their folders and call study.resume()" in line
+    assert method_if(runs[1:]) == method_if([]) == []

@@ -37,8 +37,8 @@ from nbkit.reproduction.differences import RunFacts
 from nbkit.review.findings import Finding
 from nbkit.statistics import NoiseFloor
 from nbkit.store.bundle_import import unpack_bundle
-from nbkit.store.paths import StudyPaths, is_study, runs_folder, studies_folder
-from nbkit.store.record import RunState, read_json
+from nbkit.store.paths import is_study, runs_folder
+from nbkit.store.record import RunState
 from nbkit.studies.order import twin
 from nbkit.studies.study import Study
 
@@ -229,15 +229,9 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
     path = expanded(entry, "entry")
     if path.suffix == ".zip" or path.is_file() or "/" in entry:
         bundle = unpack_bundle(path, store)
-        runs = {one: Run(runs_folder(store) / one) for one in bundle.run_ids}
         try:
-            instead = _replaced(runs, bundle.study_id, store)
-            for run_id, by in instead.items():
-                what = f"which was disturbed: run {by} was made in its place"
-                reading.notes.append(f"Left out: run {run_id} of {path.name}, {what}.")
-            for run_id, run in runs.items():
-                if run_id not in instead:
-                    reading.add(run, path.name)
+            for run_id in bundle.run_ids:
+                reading.add(Run(runs_folder(store) / run_id), path.name)
         except StoreError as error:
             # It names an unpacked folder that is gone when this is read.
             message = _not_nbkits(path.name, error.__cause__ or error)
@@ -252,28 +246,6 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
             reading.notes.append(f"Study {entry} is incomplete: {count} runs missing.")
         return
     reading.add(attach(entry), "the store")
-
-
-def _replaced(
-    runs: Mapping[str, Run], study_id: str | None, store: Path
-) -> dict[str, str]:
-    """Return which run of an unpacked study counts in the place of which others.
-
-    As `StoredStudy.replaced` does, which looks for runs in the user's store.
-    """
-    if study_id is None:
-        return {}
-    content = read_json(StudyPaths(studies_folder(store) / study_id).study) or {}
-    counted: dict[tuple[str, int], str] = {}
-    found: dict[str, str] = {}
-    for entry in content.get("runs", []):
-        run_id, slot = entry["run_id"], (entry["arm"], entry["repeat"])
-        if run_id not in runs or runs[run_id].state is not RunState.FINISHED:
-            continue
-        if entry.get("again") and slot in counted:
-            found[counted[slot]] = run_id
-        counted[slot] = run_id
-    return found
 
 
 def _why_not(run: Run) -> str | None:
