@@ -1,61 +1,63 @@
-"""Becoming the one process that executes a study, on hosts that share its store.
+"""Becoming the one process that executes a study.
 
-Each execution has a number, which is in the study's file, and which a process holds by
-a folder of that name until the file has it too. A number whose holder has not written
-it in time is skipped.
+On one host a lock of the study's folder decides, and ends with its process. Of another
+host only what it has written into the study's file is known.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.launch.run import attach
 from nbkit.store.metrics import store_error
-from nbkit.store.network import age_seconds
-from nbkit.store.ownership import FOLDER_MODE
-from nbkit.store.record import RunState
+from nbkit.store.paths import StudyPaths
+from nbkit.store.record import RunState, read_json
 from nbkit.store.signs import SILENT_SECONDS
-
-_WRITTEN_WITHIN_SECONDS = 60.0
 
 
 @contextmanager
-def held_number(study: Path, last: int) -> Iterator[int]:
-    """Hold the number of a study's next execution."""
-    number = last + 1
+def locked(study: StudyPaths) -> Iterator[None]:
+    """Hold a study's lock; refuse if another executor of this host has it."""
     try:
-        while not _is_made(study / f"executing-{number}"):
-            number += 1
+        descriptor = os.open(study.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise store_error(study, error) from error
+        raise store_error(study.root, error) from error
     try:
-        yield number
+        if not _is_free(descriptor):
+            executor = (read_json(study.study) or {}).get("executor")
+            raise RunError(executed_by(study, executor))
+        yield
     finally:
-        for old in study.glob("executing-*"):
-            if int(old.name.rpartition("-")[2]) <= number:
-                with suppress(OSError):
-                    old.rmdir()
+        # A process that was forked meanwhile has the folder open, too.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
-def _is_made(claim: Path) -> bool:
-    """Make a folder, unless one is there that was made too long ago to count."""
-    with suppress(FileExistsError):
-        claim.mkdir(FOLDER_MODE)
-        return True
+def _is_free(descriptor: int) -> bool:
     try:
-        if age_seconds(claim) >= _WRITTEN_WITHIN_SECONDS:
-            return False
-    except FileNotFoundError:
-        pass  # its holder has written its number meanwhile
-    message = (
-        f"another process is beginning to execute study {claim.parent.name}; if it "
-        f"does not, try again in {_WRITTEN_WITHIN_SECONDS:.0f} s."
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # NFS locks no folder: the study's file alone decides
+    return True
+
+
+def executed_by(study: StudyPaths, executor: Mapping[str, Any] | None) -> str:
+    """Return who executes a study, and what to do."""
+    who = "another process"
+    if executor is not None:
+        who = f"process {executor['pid']} on {executor['host']}"
+    return (
+        f"study {study.root.name} is being executed by {who}; wait for it or interrupt "
+        "it."
     )
-    raise RunError(message)
 
 
 def wait_for_the_last_runs(

@@ -21,7 +21,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.studies.executor import held_number, wait_for_the_last_runs
+from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import before_start, repeats_needed
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
@@ -151,7 +151,6 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
-            "executions": 0,
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -178,8 +177,8 @@ class Study(StoredStudy):
             write; what it executes is printed first.
         force
             Also execute a study whose process is not visible from here, on a host or in
-            a container that is gone. Of several callers, one executes it. If the
-            process still exists, it ends with its next run.
+            a container that is gone. If the process still exists, it ends with its next
+            run.
         wait_for_quiet
             Seconds to wait at most, before the first run, for CPUs, and as many GPUs as
             its rounds need, that are less than a tenth busy. The time and what was
@@ -315,44 +314,27 @@ class Study(StoredStudy):
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        before = self._content
-        if before["executor"] is not None:
-            executor = ProcessIdentity.from_dict(before["executor"])
-            self._refuse_while_alive(executor, force=force)
-            entries = self._content["runs"]
-            wait_for_the_last_runs(self.study_id, entries, force=force)
-        self._begin(before)
-        try:
-            yield
-        finally:
-            # It may have been taken over.
-            with suppress(RunError):
-                self._write(executor=None)
-
-    def _begin(self, before: dict[str, Any]) -> None:
-        """Write down that this process executes the study, unless another does."""
-        said = "executor", "executions"
-        with held_number(self.paths.root, before.get("executions", 0)) as number:
-            now = self._content
-            if any(now.get(name) != before.get(name) for name in said):
-                message = (
-                    f"another process has begun to execute study {self.study_id}; wait "
-                    "for it or interrupt it."
-                )
-                raise RunError(message)
+        with locked(self.paths):
+            if self._content["executor"] is not None:
+                self._refuse_while_alive(force=force)
+                entries = self._content["runs"]
+                wait_for_the_last_runs(self.study_id, entries, force=force)
             me = ProcessIdentity.of().to_dict()
-            write_json(self.paths.study, {**now, "executor": me, "executions": number})
+            write_json(self.paths.study, {**self._content, "executor": me})
+            try:
+                yield
+            finally:
+                # It may have been taken over.
+                with suppress(RunError):
+                    self._write(executor=None)
 
-    def _refuse_while_alive(self, executor: ProcessIdentity, *, force: bool) -> None:
+    def _refuse_while_alive(self, *, force: bool) -> None:
+        executor = ProcessIdentity.from_dict(self._content["executor"])
         is_alive = executor.is_alive()
-        if executor == ProcessIdentity.of() or is_alive is False:
+        may_go_on = is_alive is False or (force and is_alive is None)
+        if may_go_on or executor == ProcessIdentity.of():
             return
-        if force and is_alive is None:
-            return
-        message = (
-            f"study {self.study_id} is being executed by process {executor.pid} on "
-            f"{executor.host}; wait for it or interrupt it."
-        )
+        message = executed_by(self.paths, executor.to_dict())
         if is_alive is None:
             message += " If that host or container is gone: resume(force=True)."
         raise RunError(message)

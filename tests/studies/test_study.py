@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -285,8 +284,7 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
         said = sorted(process.stdout.read() for process in (one, two))
 
     assert said[0] == ""
-    # By when the second looked.
-    assert re.search("execute study|being executed|beginning to execute", said[1])
+    assert "being executed by " in said[1]
     assert study.missing == []
     assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
     assert [path.name for path in study.paths.root.iterdir()] == ["study.json"]
@@ -310,7 +308,6 @@ def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
 
     (again,) = study.runs_by_arm()["a"]
     assert again.run_id != run.run_id
-    assert json.loads(study.paths.study.read_text())["executions"] == 2
 
 
 def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
