@@ -180,9 +180,9 @@ class Study(StoredStudy):
             a container that is gone. If the process still exists, it ends with its next
             run.
         wait_for_quiet
-            Seconds to wait at most, before the first run, for CPUs, and as many GPUs as
-            its rounds need, that are less than a tenth busy. The time and what was
-            still busy are recorded.
+            Seconds to wait at most, before the first run, until CPUs and all visible
+            GPUs are less than a tenth busy. The time and what was still busy are
+            recorded.
 
         Raises
         ------
@@ -223,8 +223,8 @@ class Study(StoredStudy):
         say: Callable[[str], None],
     ) -> None:
         arms = self.arms
-        rounds = dict.fromkeys(tuple(slot.arm for slot in slots) for slots in starts)
-        configs = [[arms[name] for name in names] for names in rounds]
+        names = dict.fromkeys(slot.arm for slots in starts for slot in slots)
+        configs = [arms[name] for name in names]
         with variables_set(self.environment):
             wait = wait_for(configs, patience_seconds, say)
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])

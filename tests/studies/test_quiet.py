@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.questions.machines.planning import measure
@@ -18,8 +19,7 @@ from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
 
 def looks(*found):
-    answers = chain(found, repeat(found[-1]))
-    return lambda: next(answers)
+    return chain(found, repeat(found[-1]))
 
 
 @pytest.fixture
@@ -29,16 +29,12 @@ def still(monkeypatch):
 
 
 def test_a_machine_is_quiet_when_it_was_for_three_looks_in_a_row(still):
-    told, seen = [], []
-    answers = looks({"CPUs": 0.97}, {}, {}, {"GPU 0": 0.5}, {})
+    told = []
+    seen = iter([{"CPUs": 0.97}, {}, {}, {"GPU 0": 0.5}, {}, {}, {}, {"GPU 1": 0.5}])
 
-    def busy():
-        seen.append(answers())
-        return seen[-1]
+    wait = wait_until_quiet(600, told.append, seen)
 
-    wait = wait_until_quiet(600, told.append, busy)
-
-    assert seen == [{"CPUs": 0.97}, {}, {}, {"GPU 0": 0.5}, {}, {}, {}]
+    assert [*seen] == [{"GPU 1": 0.5}]
     assert told == ["Waiting for a quiet machine, 600 s at most: CPUs 97 %."]
     assert (wait.busy, wait.is_quiet) == ({}, True)
     assert str(wait) == "Waited 0 s until the machine was quiet."
@@ -73,37 +69,20 @@ def gpus(drive, monkeypatch):
     drive(*(FakeGpu(f"GPU-{letter}") for letter in "abcd"))
 
 
-def busy_for(*rounds):
-    """Return what keeps rounds of runs waiting; of each run, its fields."""
-    configs = [
-        [ExperimentConfig(**{"device": "cuda", **fields}) for fields in runs]
-        for runs in rounds
-    ]
-    return wait_for(configs, 0.01, print).busy
-
-
 @pytest.mark.usefixtures("gpus")
-def test_the_runs_of_a_round_need_idle_gpus_for_all_of_them():
-    assert busy_for([{"gpus": 3}], [{"gpus": 2}]) == {}
-    assert busy_for([{"gpus": 1}], [{"gpus": 2}, {"gpus": 1}]) == {}
-    assert busy_for([{"gpus": 1}], [{"gpus": 2}, {"gpus": 2}]) == {"GPU 0": 0.97}
-    assert busy_for([{"gpus": 8, "oversubscribe": True}]) == {"GPU 0": 0.97}
-    assert busy_for([{"gpus": 4, "device": "cpu", "oversubscribe": True}]) == {}
+@pytest.mark.parametrize(
+    ("device", "visible", "busy"),
+    [
+        ("cuda", "0,1,2,3", {"GPU 0": 0.97}),
+        ("cuda", "2,3", {}),
+        ("cpu", "0,1,2,3", {}),
+    ],
+)
+def test_wait_for_visible_gpus(device, visible, busy, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    configs = [ExperimentConfig(device="cpu"), ExperimentConfig(device=device)]
 
-
-@pytest.mark.usefixtures("gpus")
-def test_gpus_that_a_run_names_or_may_not_see_count_as_such(monkeypatch):
-    first = {"devices": (0,)}
-    others = {"gpus": 2, "devices": (1, "GPU-c")}
-
-    assert busy_for([first]) == {"GPU 0": 0.97}
-    assert busy_for([others, {"gpus": 1}]) == {}
-    assert busy_for([others, first]) == {"GPU 0": 0.97}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert busy_for([{"gpus": 1}]) == {}
-    assert busy_for([{"gpus": 2}]) == {"GPU 0": 0.97}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert busy_for([{"gpus": 2}]) == {}
+    assert wait_for(configs, 0.01, print).busy == busy
 
 
 def utilization(driver, handle):
@@ -112,7 +91,7 @@ def utilization(driver, handle):
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
     with pytest.raises(ConfigError, match="'manual' runs elsewhere; omit it"):
-        wait_for([[small(), small(engine="manual")]], 600, print)
+        wait_for([small(), small(engine="manual")], 600, print)
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
@@ -171,3 +150,13 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     measure(plan, wait_for_quiet=600.0)
 
     assert asked == {"wait_for_quiet": 600.0}
+
+
+def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
+    monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
+    study = nbkit.Study.create("quiet", {"a": small(steps=3)})
+
+    study.run(progress=False, wait_for_quiet=0.01)
+
+    [wait] = study.waits
+    assert str(wait) in nbkit.report(study).report.method
