@@ -138,7 +138,7 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
     found = findings_of(study)  # a report begins with its doubts anyway
-    notes = audit_notes(found)
+    notes = found.in_brief
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
     made = replace(
         made,

@@ -93,14 +93,21 @@ def audit(
 
 def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
     """Return what is suspicious about a study's runs, without its doubts."""
-    diverged = _diverged(study)
+    by_arm = study.runs_by_arm(diverged=True)
+    diverged = [run for runs in by_arm.values() for run in runs if has_diverged(run)]
     try:
         arms = finished_arms(study)
     except NotEnoughDataError:
         if not diverged:
             raise
         arms = {}
-    findings = [*_of_arms(arms, storage_bytes_per_second)]
+    findings = [
+        one
+        for runs in arms.values()
+        for run in runs
+        for one in run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
+    ]
+    findings += arm_findings(arms)
     for run in diverged:
         # It ended early: what else it lacks follows from that.
         findings += [one for one in run_findings(run) if one.code == "loss"]
@@ -195,20 +202,3 @@ def _of_runs(
             yield from found
             whole.append(run)
     yield from arm_findings(_arms(whole))
-
-
-def _diverged(study: Study) -> list[Run]:
-    """Return the runs that were ended because they were not finite."""
-    by_arm = study.runs_by_arm(diverged=True)
-    return [run for runs in by_arm.values() for run in runs if has_diverged(run)]
-
-
-def _of_arms(
-    arms: dict[str, list[Any]], storage_bytes_per_second: float | None
-) -> Iterator[Finding]:
-    for runs in arms.values():
-        for run in runs:
-            yield from run_findings(
-                run, storage_bytes_per_second=storage_bytes_per_second
-            )
-    yield from arm_findings(arms)

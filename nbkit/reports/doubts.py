@@ -16,7 +16,7 @@ from nbkit.plural import plural
 from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.renderer import Report
-from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD, Cause
+from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD
 from nbkit.review.cpu_checks import NO_CPU_SHARE
 from nbkit.review.findings import codes
 from nbkit.review.usable_arms import no_verdict_sentence
@@ -204,7 +204,10 @@ def _of_disturbances(
         }
         if not found:
             continue
-        worst = {arm: max(causes, key=_weight) for arm, causes in found.items()}
+        worst = {
+            arm: max(causes, key=lambda one: one.weight)
+            for arm, causes in found.items()
+        }
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(found) - 1
         others = f" and {plural(more, 'more arm')}" if more else ""
@@ -227,10 +230,6 @@ def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
 def _doubt(code: str, reason: str) -> Doubt:
     """Return a doubt with the action that an audit names, too."""
     return Doubt(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
-
-
-def _weight(cause: Cause) -> float:
-    return cause.weight
 
 
 def _clause(sentence: str) -> str:

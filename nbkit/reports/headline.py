@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.reports.renderer import Table, read_report
@@ -19,7 +18,11 @@ def headline(notebook: Path) -> str:
     is_doubtful = bool(report["result"].get("doubts"))
     blocks = [
         report["title"],
-        *(_table(table) for table in report["tables"][:1] if not is_doubtful),
+        *(
+            Table(**table).to_text()
+            for table in report["tables"][:1]
+            if not is_doubtful
+        ),
         report["answer"],
         "\n".join([*report["notes"], *report.get("method", [])]),
         f"Report:    {report['page']}\nNotebook:  {notebook}",
@@ -39,10 +42,6 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def _table(table: dict[str, Any]) -> str:
-    return Table(**table).to_text()
 
 
 if __name__ == "__main__":

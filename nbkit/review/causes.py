@@ -8,17 +8,13 @@ are named as such.
 
 from __future__ import annotations
 
-import functools
-import html
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any, Literal
+from typing import Any, ClassVar
 
+from nbkit.review.findings import Coded, Findings, Line
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 from nbkit.statistics.wording import interval_in_words
-from nbkit.visible import visible
 
 WORTH_A_WORD = INPUT_BOUND_SHARE
 """Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
@@ -34,27 +30,6 @@ _OPERATORS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Code:
-    """What one kind of cause means."""
-
-    name: str
-    kind: Literal["problem", "limit"]
-    title: str
-    why: str
-    """Why it costs time."""
-    source: str | None
-    """Address of what says so; None for plain arithmetic."""
-
-
-@functools.cache
-def codes() -> dict[str, Code]:
-    """Return every kind of cause by its name."""
-    file = resources.files("nbkit.review") / "diagnose_codes.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    return {name: Code(name=name, **values) for name, values in content.items()}
-
-
-@dataclass(frozen=True)
 class Gain:
     """What a change would bring, as a factor of the rate."""
 
@@ -66,10 +41,9 @@ class Gain:
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"at most {self.high:.2f} times the rate"
-        return (
-            f"{interval_in_words(self.low, self.high, '{:.2f}'.format)} times the rate"
-        )
+            return f"at most {self.high:.2f} times the rate ({self.how})"
+        ends = interval_in_words(self.low, self.high, "{:.2f}".format)
+        return f"{ends} times the rate ({self.how})"
 
 
 def at_most(share: float, how: str) -> Gain:
@@ -78,11 +52,11 @@ def at_most(share: float, how: str) -> Gain:
 
 
 @dataclass(frozen=True)
-class Cause:
+class Cause(Coded):
     """One thing that bounds a run."""
 
-    code: str
-    """Short, stable name; `codes` has them all."""
+    codes_file: ClassVar[str] = "diagnose_codes.json"
+
     share: float | None
     """Part of the measured time that it explains, 0 to 1; None where the run
     does not show it."""
@@ -92,18 +66,13 @@ class Cause:
     """The one thing to try first."""
     gain: Gain | None
     """What that is predicted to bring; None where the run does not tell."""
-    by_conditions: bool = True
-    """Whether recorded conditions show it, and not what the run has measured."""
-
-    @property
-    def kind(self) -> Code:
-        """What the code means."""
-        return codes()[self.code]
 
     @property
     def title(self) -> str:
-        """What it is called."""
-        return self.kind.title
+        """What it is called, with its part of the time."""
+        if self.share is None:
+            return self.kind.title
+        return f"{self.kind.title}, {self.share * 100:.0f} % of the time"
 
     @property
     def weight(self) -> float:
@@ -115,16 +84,24 @@ class Cause:
     @property
     def sentence(self) -> str:
         """Evidence, change and gain."""
-        gain = f" Predicted: {self.gain} ({self.gain.how})." if self.gain else ""
+        gain = f" Predicted: {self.gain}." if self.gain else ""
         return f"{self.evidence} Try first: {self.change}{gain}"
+
+    def lines(self) -> list[Line]:
+        """Return evidence, change and gain."""
+        return [
+            ("Evidence", self.evidence, None),
+            ("Try first", self.change, None),
+            ("Predicted", str(self.gain or "how much is unknown"), None),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         gain = self.gain
         return {
             "code": self.code,
-            "kind": self.kind.kind,
-            "title": self.title,
+            "kind": self.kind.severity,
+            "title": self.kind.title,
             "share": self.share,
             "evidence": self.evidence,
             "change": self.change,
@@ -136,14 +113,14 @@ class Cause:
         }
 
 
-class Diagnosis(Sequence[Cause]):
+class Diagnosis(Findings[Cause]):
     """What bounds a run: problems first, what explains most time first.
 
     Parameters
     ----------
     subject
         The run, in a few words.
-    causes
+    findings
         In any order.
     unknown
         Sentences: what the files do not tell.
@@ -154,36 +131,13 @@ class Diagnosis(Sequence[Cause]):
     def __init__(
         self,
         subject: str,
-        causes: Iterable[Cause],
+        findings: Iterable[Cause],
         unknown: Sequence[str] = (),
         profile: Mapping[str, Any] | None = None,
     ) -> None:
-        self.subject = subject
+        super().__init__(subject, findings)
         self.unknown = tuple(unknown)
         self.profile = dict(profile or {})
-        self._causes = sorted(
-            causes, key=lambda one: (one.kind.kind != "problem", -one.weight)
-        )
-
-    def __len__(self) -> int:
-        return len(self._causes)
-
-    def __getitem__(self, place: Any) -> Any:
-        """Return a cause, or a slice of them."""
-        return self._causes[place]
-
-    def __iter__(self) -> Iterator[Cause]:
-        return iter(self._causes)
-
-    @property
-    def problems(self) -> list[Cause]:
-        """What costs time that a change would win back."""
-        return [cause for cause in self if cause.kind.kind == "problem"]
-
-    @property
-    def limits(self) -> list[Cause]:
-        """What bounds a run in which nothing is wrong."""
-        return [cause for cause in self if cause.kind.kind == "limit"]
 
     @property
     def disturbances(self) -> list[Cause]:
@@ -203,26 +157,27 @@ class Diagnosis(Sequence[Cause]):
     @property
     def is_healthy(self) -> bool:
         """Whether no problem was found."""
-        return not self.problems
+        return not self.of("problem")
 
     @property
     def bound_by(self) -> str | None:
         """The first cause in a few words, such as ``input (63% of the time)``."""
-        if not self._causes:
+        if not self:
             return None
-        first = self._causes[0]
+        first = self[0]
         if first.share is None:
-            return first.title
-        return f"{first.title} ({first.share * 100:.0f} % of the time)"
+            return first.kind.title
+        return f"{first.kind.title} ({first.share * 100:.0f} % of the time)"
 
     @property
     def sentence(self) -> str:
         """The outcome in words."""
-        if not self._causes:
+        if not self:
             unknown = f" Not known: {self.unknown[0]}" if self.unknown else ""
             return f"{self.subject}: nothing stands out.{unknown}"
-        first, *others = self._causes
-        more = f" Also: {', '.join(one.title for one in others)}." if others else ""
+        first, *others = self
+        titles = ", ".join(one.kind.title for one in others)
+        more = f" Also: {titles}." if others else ""
         healthy = "nothing stands out; " if self.is_healthy else ""
         return (
             f"{self.subject}: {healthy}bound by {self.bound_by}. {first.sentence}{more}"
@@ -239,68 +194,26 @@ class Diagnosis(Sequence[Cause]):
             "profile": self.profile or None,
         }
 
-    def __str__(self) -> str:
-        blocks = [self.sentence]
-        for cause in self:
-            reference = f" ({cause.kind.source})" if cause.kind.source else ""
-            lines = [
-                _heading(cause),
-                f"  Evidence: {cause.evidence}",
-                f"  Try first: {cause.change}",
-                f"  Predicted: {_predicted(cause)}",
-                f"  Why: {cause.kind.why}{reference}",
-            ]
-            blocks.append("\n".join(lines))
+    def _blocks(self) -> Iterator[tuple[str, list[Line]]]:
+        yield from super()._blocks()
         if self.unknown:
-            blocks.append("\n".join(f"Not known: {text}" for text in self.unknown))
-        if self.profile:
-            blocks.append("\n".join(self._operators()))
-        return visible("\n\n".join(blocks), lines=True)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        parts = [f"<p><strong>{html.escape(self.sentence)}</strong></p>"]
-        for cause in self:
-            items = "".join(
-                f"<li>{html.escape(text)}</li>"
-                for text in (
-                    cause.evidence,
-                    f"Try first: {cause.change}",
-                    f"Predicted: {_predicted(cause)}",
-                    cause.kind.why,
-                )
-            )
-            heading = html.escape(_heading(cause))
-            parts.append(f"<p><strong>{heading}</strong></p><ul>{items}</ul>")
-        if self.unknown:
-            texts = "".join(f"<li>{html.escape(text)}</li>" for text in self.unknown)
-            parts.append(f"<p>Not known:</p><ul>{texts}</ul>")
-        if self.profile:
-            table = html.escape("\n".join(self._operators()))
-            parts.append(f"<pre>{table}</pre>")
-        return "".join(parts)
-
-    def _operators(self) -> list[str]:
-        """Return what took longest in the profile, as lines."""
+            yield "Not known:", [("", text, None) for text in self.unknown]
         if problem := self.profile.get("problem"):
-            return [f"Profile of rank 0: {problem}."]
+            yield f"Profile of rank 0: {problem}.", []
+        elif self.profile:
+            yield from self._profile_block()
+
+    def _profile_block(self) -> Iterator[tuple[str, list[Line]]]:
+        """Yield what took longest in the profile."""
         whole = self.profile["self_seconds"] or 1.0
         where = "on the GPU" if self.profile["device_type"] == "cuda" else "on CPUs"
-        lines = [f"Profile of {self.profile['steps']} steps of rank 0, time {where}:"]
+        lines: list[Line] = []
         for one in self.profile["operators"][:_OPERATORS_SHOWN]:
             share = f"{one['self_seconds'] / whole * 100:.0f} %"
-            lines.append(f"  {share:>5}  {one['name']} ({one['calls']} calls)")
-        return lines
-
-
-def _heading(cause: Cause) -> str:
-    share = "" if cause.share is None else f", {cause.share * 100:.0f} % of the time"
-    return f"{cause.kind.kind} [{cause.code}]: {cause.title}{share}"
-
-
-def _predicted(cause: Cause) -> str:
-    if cause.gain is None:
-        return "how much is unknown"
-    return f"{cause.gain} ({cause.gain.how})"
+            lines.append(
+                ("", f"{share:>5}  {one['name']} ({one['calls']} calls)", None)
+            )
+        yield (
+            f"Profile of {self.profile['steps']} steps of rank 0, time {where}:",
+            lines,
+        )

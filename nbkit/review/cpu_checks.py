@@ -103,7 +103,6 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
             None,
             "the others' CPU time in addition",
         ),
-        by_conditions=not facts.on_gpus or _has_no_cpu(facts),
     )
 
 
@@ -190,10 +189,6 @@ def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
         )
 
 
-def _has_no_cpu(facts: Facts) -> bool:
-    return (facts.queue_share or 0.0) >= NO_CPU_SHARE
-
-
 def _lost_to_cpus(facts: Facts, waits: float) -> float | None:
     """Return the part of a run's time that it waits where it lacks CPUs; None: none.
 
@@ -201,7 +196,8 @@ def _lost_to_cpus(facts: Facts, waits: float) -> float | None:
     """
     if waits >= WORTH_A_WORD:
         return waits
-    return facts.queue_share if _has_no_cpu(facts) else None
+    queued = facts.queue_share or 0.0
+    return queued if queued >= NO_CPU_SHARE else None
 
 
 def _has_waited(ranks: Sequence[RankTimes]) -> bool:

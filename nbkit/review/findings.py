@@ -3,7 +3,8 @@
 A finding is of one of three severities: an ``error`` is arithmetic that cannot be, a
 ``warning`` is a number that misleads, a ``note`` is what a reader should know. What a
 code means, why it matters and what to do about it is in the data file beside this
-module, so that each has the same words everywhere.
+module, so that each has the same words everywhere. What bounds a run, in
+`nbkit.review.causes`, has the same form.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from nbkit.visible import visible
 
-Severity: TypeAlias = Literal["error", "warning", "note"]
+Severity = Literal["error", "warning", "problem", "note", "limit"]
 
-_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 _SUBJECTS_SHOWN = 3
 """Of one code; the findings themselves have all."""
+
+Line = tuple[str, str, str | None]
+"""What a line of a finding is about, its text, and an address or None."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,51 @@ class Code:
     """Why it matters."""
     source: str | None
     """Address of what says so; None for plain arithmetic."""
-    action: str
-    """What to do about it."""
+    action: str = ""
+    """What to do about it; empty where that depends on the run."""
 
 
 @functools.cache
-def codes() -> dict[str, Code]:
+def codes(file_name: str = "audit_codes.json") -> dict[str, Code]:
     """Return every kind of finding by its name."""
-    file = resources.files("nbkit.review") / "audit_codes.json"
+    file = resources.files("nbkit.review") / file_name
     content = json.loads(file.read_text(encoding="utf-8"))
     return {name: Code(name=name, **values) for name, values in content.items()}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing that is suspicious."""
+class Coded:
+    """What is found, by its code."""
+
+    codes_file: ClassVar[str] = "audit_codes.json"
 
     code: str
     """Short, stable name; `codes` has them all."""
+
+    @property
+    def kind(self) -> Code:
+        """What the code means."""
+        return codes(self.codes_file)[self.code]
+
+    @property
+    def title(self) -> str:
+        """What it is called in a heading."""
+        return self.kind.title
+
+    @property
+    def weight(self) -> float:
+        """How much it matters among those of its severity, for the order."""
+        return 0.0
+
+    def lines(self) -> list[Line]:
+        """Return what is said of it, in the order of a text."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Finding(Coded):
+    """One thing that is suspicious."""
+
     subject: str
     """The result, series, run or publication it is about."""
     claim: str
@@ -64,65 +94,46 @@ class Finding:
     url: str | None = None
     """Where the claim is printed; None for a run of one's own."""
 
-    @property
-    def kind(self) -> Code:
-        """What the code means."""
-        return codes()[self.code]
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is: ``error``, ``warning`` or ``note``."""
-        return self.kind.severity
-
-    @property
-    def why(self) -> str:
-        """Why it matters."""
-        return self.kind.why
-
-    @property
-    def source(self) -> str | None:
-        """Address of what says that it matters."""
-        return self.kind.source
-
-    @property
-    def action(self) -> str:
-        """What to do about it."""
-        return self.kind.action
+    def lines(self) -> list[Line]:
+        """Return the evidence."""
+        return [(self.subject, self.evidence, self.url)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
             "code": self.code,
-            "severity": self.severity,
+            "severity": self.kind.severity,
             "title": self.kind.title,
             "subject": self.subject,
             "claim": self.claim,
             "evidence": self.evidence,
             "url": self.url,
-            "why": self.why,
-            "source": self.source,
-            "action": self.action,
+            "why": self.kind.why,
+            "source": self.kind.source,
+            "action": self.kind.action,
         }
 
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.kind.title}: {self.subject}: {self.evidence}"
+
+F = TypeVar("F", bound=Coded)
 
 
-class Audit(Sequence[Finding]):
-    """The findings about one or several results, the worst first.
+class Findings(Sequence[F], Generic[F]):
+    """Findings, the worst first, and of one severity those that weigh most.
 
     Parameters
     ----------
     subject
-        What was audited, in a few words.
+        What was looked at, in a few words.
     findings
         In any order.
     """
 
-    def __init__(self, subject: str, findings: Iterable[Finding]) -> None:
+    def __init__(self, subject: str, findings: Iterable[F]) -> None:
         self.subject = subject
+        order = get_args(Severity)
         self._findings = sorted(
-            dict.fromkeys(findings), key=lambda one: _SEVERITIES.index(one.severity)
+            dict.fromkeys(findings),
+            key=lambda one: (order.index(one.kind.severity), -one.weight),
         )
 
     def __len__(self) -> int:
@@ -132,23 +143,73 @@ class Audit(Sequence[Finding]):
         """Return a finding, or a slice of them."""
         return self._findings[place]
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[F]:
         return iter(self._findings)
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        raise NotImplementedError
+
+    def of(self, severity: Severity) -> list[F]:
+        """Return those of a severity."""
+        return [one for one in self if one.kind.severity == severity]
+
+    def by_code(self) -> list[tuple[Code, list[F]]]:
+        """Return the findings by what kind they are of, the worst first."""
+        groups: dict[str, list[F]] = {}
+        for one in self:
+            groups.setdefault(one.code, []).append(one)
+        return [(many[0].kind, many) for many in groups.values()]
+
+    def _blocks(self) -> Iterator[tuple[str, list[Line]]]:
+        """Yield a heading and lines for each kind; text and page show the same."""
+        for code, many in self.by_code():
+            lines = [line for one in many[:_SUBJECTS_SHOWN] for line in one.lines()]
+            if (more := len(many) - _SUBJECTS_SHOWN) > 0:
+                lines.append(("", f"and {more} more", None))
+            reference = f" ({code.source})" if code.source else ""
+            lines.append(("Why", f"{code.why}{reference}", None))
+            lines += [("Do", code.action, None)] if code.action else []
+            times = f", {len(many)} times" if len(many) > 1 else ""
+            yield f"{code.severity} [{code.name}]: {many[0].title}{times}", lines
+
+    def __str__(self) -> str:
+        blocks = [self.sentence]
+        for heading, lines in self._blocks():
+            texts = [f"  {about}{': ' * bool(about)}{text}" for about, text, _ in lines]
+            blocks.append("\n".join([heading, *texts]))
+        return visible("\n\n".join(blocks), lines=True)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><strong>{html.escape(self.sentence)}</strong></p>"]
+        for heading, lines in self._blocks():
+            items = "".join(f"<li>{_linked(*line)}</li>" for line in lines)
+            heading = html.escape(heading)
+            parts.append(f"<p><strong>{heading}</strong></p><ul>{items}</ul>")
+        return "".join(parts)
+
+
+class Audit(Findings[Finding]):
+    """The findings about one or several results, the worst first."""
 
     @property
     def errors(self) -> list[Finding]:
         """Arithmetic that cannot be."""
-        return self._of("error")
+        return self.of("error")
 
     @property
     def warnings(self) -> list[Finding]:
         """What misleads."""
-        return self._of("warning")
+        return self.of("warning")
 
     @property
     def notes(self) -> list[Finding]:
         """What a reader should know."""
-        return self._of("note")
+        return self.of("note")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -163,72 +224,42 @@ class Audit(Sequence[Finding]):
     @property
     def sentence(self) -> str:
         """The outcome in words."""
-        numbers = [
-            f"{count} {name}{'s' if count > 1 else ''}"
-            for name in _SEVERITIES
-            if (count := len(self._of(name)))
-        ]
+        counts = Counter(one.kind.severity for one in self)
+        numbers = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items()]
         return f"{self.subject}: {', '.join(numbers) or 'nothing suspicious'}."
+
+    @property
+    def in_brief(self) -> list[str]:
+        """A sentence a kind of finding, one for all notes."""
+        if not self:
+            return [f"Audit of {self.sentence}"]
+        kinds = self.by_code()
+        sentences = []
+        for code, many in kinds:
+            if code.severity != "note":
+                times = f", {len(many)} times" if len(many) > 1 else ""
+                subject, evidence = many[0].subject, many[0].evidence
+                about = "" if subject in self.subject else f"{subject}: "
+                sentences.append(
+                    f"Audit of {self.subject}, {code.severity}{times}: {code.title}. "
+                    f"{about}{evidence}. {code.action}"
+                )
+        mild = [
+            code.title if len(many) == 1 else f"{code.title} ({len(many)} times)"
+            for code, many in kinds
+            if code.severity == "note"
+        ]
+        if mild:
+            sentences.append(f"Audit of {self.subject}, notes: {'; '.join(mild)}.")
+        return sentences
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return every finding as JSON values."""
         return [finding.to_dict() for finding in self]
 
-    def __str__(self) -> str:
-        blocks = [self.sentence]
-        for code, findings in self.by_code():
-            lines = [_heading(code, findings)]
-            lines += [f"  {one.subject}: {one.evidence}" for one in _shown(findings)]
-            lines += [f"  {line}" for line in _rest(findings)]
-            reference = f" ({code.source})" if code.source else ""
-            lines.append(f"  Why: {code.why}{reference}")
-            lines.append(f"  Do: {code.action}")
-            blocks.append("\n".join(lines))
-        return visible("\n\n".join(blocks), lines=True)
 
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        parts = [f"<p><strong>{html.escape(self.sentence)}</strong></p>"]
-        for code, findings in self.by_code():
-            texts = [_linked(one) for one in _shown(findings)]
-            texts += [html.escape(line) for line in _rest(findings)]
-            items = "".join(f"<li>{text}</li>" for text in texts)
-            why = html.escape(f"{code.why} {code.action}")
-            parts.append(
-                f"<p><strong>{html.escape(_heading(code, findings))}</strong><br>{why}"
-                f"</p><ul>{items}</ul>"
-            )
-        return "".join(parts)
-
-    def _of(self, severity: str) -> list[Finding]:
-        return [finding for finding in self if finding.severity == severity]
-
-    def by_code(self) -> list[tuple[Code, list[Finding]]]:
-        """Return the findings by what kind they are of, the worst first."""
-        groups: dict[str, list[Finding]] = {}
-        for finding in self:
-            groups.setdefault(finding.code, []).append(finding)
-        return [(codes()[name], findings) for name, findings in groups.items()]
-
-
-def _heading(code: Code, findings: Sequence[Finding]) -> str:
-    times = f", {len(findings)} times" if len(findings) > 1 else ""
-    return f"{code.severity} [{code.name}]: {code.title}{times}"
-
-
-def _shown(findings: Sequence[Finding]) -> Sequence[Finding]:
-    return findings[:_SUBJECTS_SHOWN]
-
-
-def _rest(findings: Sequence[Finding]) -> list[str]:
-    more = len(findings) - _SUBJECTS_SHOWN
-    return [f"and {more} more"] if more > 0 else []
-
-
-def _linked(finding: Finding) -> str:
-    subject = html.escape(finding.subject)
-    if finding.url is not None:
-        subject = f'<a href="{html.escape(finding.url)}">{subject}</a>'
-    return f"{subject}: {html.escape(finding.evidence)}"
+def _linked(about: str, text: str, url: str | None) -> str:
+    about, text = html.escape(about), html.escape(text)
+    if url is not None:
+        about = f'<a href="{html.escape(url)}">{about}</a>'
+    return f"{about}: {text}" if about else text

@@ -10,12 +10,10 @@ import datetime
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, permutations
 from statistics import fmean
 from typing import Any
 
-from nbkit.config import ExperimentConfig
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.review.claim_checks import cache_evidence, demand_finding
 from nbkit.review.findings import Finding
@@ -34,7 +32,6 @@ from nbkit.statistics import (
 )
 from nbkit.store.record import RunState, damage_told
 from nbkit.store.stored_runs import StoredRun
-from nbkit.store.summary import RunSummary
 
 _FEW_STEPS = 50
 """One step of twice the length among them moves their mean by the practical margin."""
@@ -59,27 +56,18 @@ _SOFTWARE = ("torch", "cuda", "cudnn", "nccl")
 Line = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
 class _Facts:
     """What the checks look at, read once."""
 
-    subject: str
-    claim: str
-    state: RunState
-    config: ExperimentConfig
-    summary: RunSummary
-    steps: Sequence[Line]
-    record: Line
-    worker: Line
-
-    @property
-    def on_gpus(self) -> bool:
-        return self.summary.device_type == "cuda"
-
-    @property
-    def fingerprint(self) -> Line:
-        """Of the images: ``files`` and ``bytes``, None where there are none."""
-        return (self.worker.get("data") or {}).get("fingerprint") or {}
+    def __init__(self, run: StoredRun) -> None:
+        self.record, self.worker, self.summary = run.record, run.worker, run.summary
+        self.state, self.config, self.steps = run.state, run.config, run.metrics()
+        name, rate = self.record.get("name"), self.summary.images_per_second
+        self.subject = f"run {run.run_id}" + (f" ({name})" if name else "")
+        self.claim = "no rate" if rate is None else f"{rate:,.6g} images/s"
+        self.on_gpus = self.summary.device_type == "cuda"
+        data = self.worker.get("data") or {}
+        self.fingerprint: Line = data.get("fingerprint") or {}
 
 
 def run_findings(
@@ -87,7 +75,7 @@ def run_findings(
 ) -> Iterator[Finding]:
     """Yield what is suspicious about a run."""
     with damage_told(run.paths.root):
-        facts = _facts(run)
+        facts = _Facts(run)
         for check in _CHECKS:
             for code, evidence in check(facts):
                 yield Finding(code, facts.subject, facts.claim, evidence)
@@ -98,7 +86,7 @@ def run_findings(
 
 def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
     """Yield what is suspicious about a comparison of arms."""
-    known = {arm: [_facts(run) for run in runs] for arm, runs in arms.items() if runs}
+    known = {arm: [_Facts(run) for run in runs] for arm, runs in arms.items() if runs}
     if not known:
         return
     subject = ", ".join(known)
@@ -111,22 +99,6 @@ def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
 
 Outcome = tuple[str, str]
 """Code and evidence."""
-
-
-def _facts(run: StoredRun) -> _Facts:
-    record, summary = run.record, run.summary
-    name = record.get("name")
-    rate = summary.images_per_second
-    return _Facts(
-        subject=f"run {run.run_id}" + (f" ({name})" if name else ""),
-        claim="no rate" if rate is None else f"{rate:,.6g} images/s",
-        state=run.state,
-        config=run.config,
-        summary=summary,
-        steps=run.metrics(),
-        record=record,
-        worker=run.worker,
-    )
 
 
 def _unfinished(facts: _Facts) -> Iterator[Outcome]:

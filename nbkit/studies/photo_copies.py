@@ -101,15 +101,11 @@ def _remove_abandoned(home: Path) -> None:
 def _pack(files: Path, folder: Path, form: Format) -> None:
     """Pack photographs, unless another process is first."""
     try:
-        pack(files, folder, form, on_progress=_say_nothing)
+        pack(files, folder, form, on_progress=lambda *_: None)
     except (ConfigError, StoreError):
         # It refuses a folder that holds something, before or after its own work.
         if not folder.is_dir():
             raise
-
-
-def _say_nothing(done: int, total: int) -> None:
-    """Hear how far packing is."""
 
 
 def _copy(photos: Sequence[Path], folder: Path, copies: int) -> None:

@@ -77,14 +77,14 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     assert by_code["control-differs"].evidence == (
         "the same configuration twice differed by 50.0 %; limit: 10 %, or its interval"
     )
-    assert cpus.action == "Measure again when nothing else runs on this machine."
+    assert cpus.kind.action == "Measure again when nothing else runs on this machine."
     assert f"limit: {NO_CPU_SHARE * 100:g} % of" in by_code["no-cpu"].evidence
     # The report begins with the same reasons, and what to do is the same.
     doubts = make(study).result["doubts"]
     assert len(doubts) == 1 + len(DISTURBANCES)
     for doubt in doubts:
         [same] = [one for one in audit if one.evidence.startswith(doubt["reason"])]
-        assert same.action == doubt["action"] == codes()[same.code].action
+        assert same.kind.action == doubt["action"] == codes()[same.code].action
 
 
 def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
@@ -99,7 +99,7 @@ def test_an_arm_without_a_run_is_a_finding_of_a_study(store):
     [finding] = [one for one in nbkit.audit(study) if one.code == "missing-runs"]
 
     assert finding.evidence.startswith("1 of 2 planned runs have finished, and none of")
-    assert finding.action == "Resume the study."
+    assert finding.kind.action == "Resume the study."
 
 
 def test_a_row_brings_its_series_and_the_claims_of_its_report():

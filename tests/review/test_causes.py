@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
-from nbkit.review.causes import Cause, Diagnosis, Gain, codes
+from nbkit.review.causes import Cause, Diagnosis, Gain
+from nbkit.review.findings import codes
 from tests.review.written_run import diagnosed
 
 __all__ = ["diagnosed"]
 
+CODES = codes(Cause.codes_file)
 INPUT = Cause(
     "input",
     0.6,
@@ -27,8 +29,8 @@ PROFILE = {
 
 
 def test_every_kind_says_why_it_costs_time():
-    for code in codes().values():
-        assert code.kind in ("problem", "limit"), code
+    for code in CODES.values():
+        assert code.severity in ("problem", "limit"), code
         assert code.why[0].isupper(), code
         assert code.why.endswith("."), code
         assert code.source is None or code.source.startswith("https://"), code
@@ -45,8 +47,8 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     assert "problem [input]: input, 60 % of the time\n  Evidence: It waited" in text
     assert "  Predicted: 1.40 to 1.50 times the rate (published)" in text
     assert "  Predicted: how much is unknown" in text
-    assert f"  Why: {codes()['layout'].why} ({codes()['layout'].source})" in text
-    assert "Not known: the weather." in text
+    assert f"  Why: {CODES['layout'].why} ({CODES['layout'].source})" in text
+    assert "Not known:\n  the weather." in text
     assert "   75 %  aten::addmm (6 calls)" in text
 
 

@@ -262,7 +262,7 @@ def test_what_explains_most_comes_first_and_limits_come_last(diagnosed):
 
     codes = [cause.code for cause in found]
     assert codes == ["communication", "batch", "input", "power-limit"]
-    assert [cause.code for cause in found.limits] == ["power-limit"]
+    assert [cause.code for cause in found.of("limit")] == ["power-limit"]
     assert "Also: a batch too small, input, the power limit." in found.sentence
 
 

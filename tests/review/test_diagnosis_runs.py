@@ -39,7 +39,7 @@ def test_what_was_planted_is_named_first(plant, code, small, tmp_path):
         return
     assert named_first(found, code), str(found)
     [cause] = [one for one in found if one.code == code]
-    assert cause.kind.kind == "limit" or cause.gain.high > 1
+    assert cause.kind.severity == "limit" or cause.gain.high > 1
 
 
 def test_nothing_is_named_where_nothing_was_planted(small, tmp_path):

@@ -82,3 +82,16 @@ def test_a_finding_is_plain_values_for_programs():
 def test_an_unknown_kind_is_no_finding():
     with pytest.raises(KeyError):
         Audit("x", [finding("nonsense")])
+
+
+def test_an_audit_in_brief_has_a_sentence_for_each_kind():
+    layout = finding("layout", "run 1", "fp16 in channels_first on V100")
+    few, again = finding("few-runs", "run 1"), finding("layout", "run 2")
+
+    first, mild = Audit("study x", [few, layout, again]).in_brief
+
+    assert Audit("study x", []).in_brief == ["Audit of study x: nothing suspicious."]
+    assert first.startswith("Audit of study x, warning, 2 times: ")
+    assert "run 1: fp16 in channels_first on V100. " in first
+    assert first.endswith(layout.kind.action)
+    assert mild == f"Audit of study x, notes: {few.kind.title}."

@@ -244,7 +244,7 @@ class MachinesResult:
     @property
     def audit(self) -> Note:
         """What is suspicious about each machine's runs, and about what is published."""
-        return Note([note for one in self._audits for note in audit_notes(one)])
+        return Note([note for one in self._audits for note in one.in_brief])
 
     def report(self) -> Report:
         """Return everything in one report."""
