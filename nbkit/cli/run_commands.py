@@ -179,13 +179,6 @@ def _stop(arguments: argparse.Namespace) -> int:
     return REFUSED if refused else 0
 
 
-def _end_words(run: Run) -> str:
-    why = (run.cause or {}).get("message") or ""
-    # "stopped: stopped by user" says it twice.
-    is_said = why.startswith(str(run.state))
-    return why if is_said else ": ".join(filter(None, (str(run.state), why)))
-
-
 def _may_go_on(run: Run) -> bool:
     try:
         return not run.state.is_final
@@ -195,6 +188,8 @@ def _may_go_on(run: Run) -> bool:
 
 def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, NbkitError]:
     """Stop runs and wait for them; return why some were not, by their ids."""
+    from nbkit.store.progress import end_words
+
     refused: dict[str, NbkitError] = {}
 
     @contextmanager
@@ -219,7 +214,7 @@ def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, Nbki
             say(f"{run.run_id}: stopping at its next step")
         with each(run):
             run.stop(grace_seconds, wait=True)
-            write_lines([f"{run.run_id} {_end_words(run)}"])
+            write_lines([f"{run.run_id} {end_words(run.state, run.cause or {})}"])
     return refused
 
 

@@ -14,7 +14,7 @@ from nbkit.launch.run_rows import run_row
 from nbkit.launch.supervision.requests import checked_grace, deadline
 from nbkit.store.paths import runs_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.progress import rank_words
+from nbkit.store.progress import end_words
 from nbkit.store.record import (
     RunState,
     read_json,
@@ -299,8 +299,7 @@ class Run(StoredRun):
         if state is RunState.FINISHED:
             return
         cause = self.cause or {}
-        what = f"{state}{rank_words(cause)}: {cause.get('message')}"
-        message = f"run {self.run_id} {what}"
+        message = f"run {self.run_id} {end_words(state, cause)}"
         if state is RunState.STOPPED:
             raise RunStoppedError(message)
         # A wrong value takes one line; where it was noticed does not help.

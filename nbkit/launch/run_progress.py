@@ -17,7 +17,7 @@ from typing import Any
 from nbkit import statistics
 from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import JsonLinesReader
-from nbkit.store.progress import queue_words, rank_words, total_steps
+from nbkit.store.progress import end_words, queue_words, total_steps
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
@@ -149,8 +149,7 @@ def result(run: StoredRun) -> str:
     """Return how a run has ended, in words."""
     state = run.state
     if state is not RunState.FINISHED:
-        cause = run.cause or {}
-        return f"{state}{rank_words(cause)}: {cause.get('message')}"
+        return end_words(state, run.cause or {})
     timings = map(statistics.allreduce_timing, run.metrics("allreduce"))
     best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
     if best is not None:

@@ -20,8 +20,8 @@ from nbkit.review.facts import put_together
 from nbkit.store.progress import (
     RATE_STEPS,
     WITH_STEPS,
+    end_words,
     progress,
-    rank_words,
     total_steps,
 )
 from nbkit.store.record import RunState, damage_told, read_json
@@ -180,7 +180,7 @@ class LiveRun:
             "queue": self.run.queue if state is RunState.QUEUED else None,
             "nonfinite": self._nonfinite(),
             "imported_from": self.run.imported_from,
-            "cause": _cause(cause),
+            "cause": _cause(state, cause),
             "ran_seconds": ran.ended_seconds,
             # A page compares it with its own time.
             "runs_since": ran.since and ran.since + self._clock_was_set_by(),
@@ -308,7 +308,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _cause(cause: Values | None) -> Values | None:
+def _cause(state: str, cause: Values | None) -> Values | None:
     if cause is None:
         return None
     trace = None if _is_refusal(cause) else cause.get("traceback")
@@ -316,10 +316,12 @@ def _cause(cause: Values | None) -> Values | None:
         # The exception itself is at the end.
         trace = f"…{trace[-_MOST_TRACEBACK_CHARACTERS:]}"
     stacks = cause.get("stacks") or {}
+    message = str(cause.get("message") or "")
     return {
         "rank": cause.get("rank"),
-        "where": rank_words(cause),
-        "message": cause.get("message"),
+        # What a page prints in bold before the message.
+        "begin": end_words(state, cause).removesuffix(message),
+        "message": message,
         "traceback": trace,
         "log": cause.get("log"),
         "stacks": {

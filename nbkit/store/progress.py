@@ -46,12 +46,15 @@ def progress(metrics: Path) -> dict[str, Any]:
     return found
 
 
-def rank_words(cause: Mapping[str, Any]) -> str:
-    """Return where a run failed, as `` on rank 3 (n2)``; empty if on no single rank."""
-    if cause.get("rank") is None:
-        return ""
+def end_words(state: str, cause: Mapping[str, Any]) -> str:
+    """Return how a run ended, and why: ``failed on rank 3 (n2): out of memory``."""
+    why = str(cause.get("message") or "")
+    # "stopped: stopped by user" says it twice.
+    if why.startswith(state):
+        return why
     node = f" ({cause['node']})" if cause.get("node") else ""
-    return f" on rank {cause['rank']}{node}"
+    where = "" if cause.get("rank") is None else f" on rank {cause['rank']}{node}"
+    return ": ".join(filter(None, (f"{state}{where}", why)))
 
 
 def queue_words(queue: Mapping[str, Any]) -> str:

@@ -152,11 +152,7 @@ def _cause_lines(head: Bundle) -> list[str]:
     cause = head["cause"]
     if not cause:
         return []
-    message = cause["message"]
-    # "stopped: stopped by user" says it twice.
-    if not message.startswith(head["state"]):
-        message = f"{head['state']}{cause['where']}: {message}"
-    lines = [message]
+    lines = [f"{cause['begin']}{cause['message']}"]
     if cause["traceback"]:
         lines += ["", cause["traceback"].rstrip(), ""]
     return [*lines, f"log: {cause['log'] or head['log']}"]

@@ -119,4 +119,4 @@ def test_a_failing_rank_is_named_with_its_node_wherever_it_is_told(tmp_path):
     said = "failed on rank 3 (n2): no luck"
     assert said in picture(live)["text/plain"]
     assert result(written.run) == said
-    assert live.snapshot()["head"]["cause"]["where"] == " on rank 3 (n2)"
+    assert live.snapshot()["head"]["cause"]["begin"] == "failed on rank 3 (n2): "

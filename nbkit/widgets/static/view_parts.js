@@ -217,11 +217,9 @@ function causeParts(head, onRank) {
   if (!cause) {
     return [];
   }
-  const message = cause.message ?? '';
-  // "stopped: stopped by user" says it twice.
-  const begin = message.startsWith(head.state) ? '' : `${head.state}${cause.where}: `;
-  const strong = make('strong', { 'data-state': head.state }, begin);
-  const parts = [make('p', { class: 'nbkv-cause-words' }, strong, message)];
+  const strong = make('strong', { 'data-state': head.state }, cause.begin);
+  const words = [strong, cause.message ?? ''];
+  const parts = [make('p', { class: 'nbkv-cause-words' }, ...words)];
   if (cause.traceback) {
     parts.push(folded('Traceback', cause.traceback, true));
   }
