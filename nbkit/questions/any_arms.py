@@ -21,7 +21,6 @@ from nbkit.reports.conditions import (
     where_and_when,
 )
 from nbkit.reports.renderer import Figure, Report, Table
-from nbkit.reports.source_tables import by_source, with_statistics
 from nbkit.reproduction.comparison import run_facts
 from nbkit.reproduction.differences import differences, shortened
 from nbkit.statistics import quantities as wording
@@ -50,7 +49,7 @@ def report(study: Study) -> Report:
         tables += [arms.certainty, _differences(arms, by_arm)]
     if exchange.rows:
         tables.append(exchange.table)
-    made = Report(
+    return Report(
         title=f"{study.name}: {_question(arms)}",
         answer=arms.sentence,
         notes=exchange.note.sentences if study.once else [],
@@ -66,7 +65,6 @@ def report(study: Study) -> Report:
         next_step=_next_step(arms),
         controls=arms.controls,
     )
-    return with_statistics(made, by_source(study))
 
 
 def _common(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:

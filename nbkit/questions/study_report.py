@@ -31,7 +31,6 @@ from nbkit.reports.doubts import (
 )
 from nbkit.reports.finite_arms import not_finite, without_a_verdict
 from nbkit.reports.renderer import Report, SavedReport
-from nbkit.reports.source_tables import audit_notes
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
@@ -47,7 +46,7 @@ def report(
     """Make the report of a study and save it, over an earlier one in that folder.
 
     A study of a notebook gets that notebook's report, any other study a report of its
-    arms; all have the audit, what bounds each arm, and other sources' statistics.
+    arms; all have the audit and what bounds each arm.
 
     Parameters
     ----------

@@ -7,142 +7,119 @@ The wording of each definition is that of the source's program or text.
 
 from __future__ import annotations
 
-import datetime
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.review.milestones import started_at
+from nbkit.reports.renderer import Source, Table
 from nbkit.statistics import (
     images_per_second,
     measured_steps,
-    olympic_mean,
+    quantities,
     step_images_per_second,
 )
-from nbkit.store.record import RunState
 from nbkit.store.stored_runs import StoredRun
 
 _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10
 """It has 99 of them; of one or two a mean would say nothing."""
-_OLYMPIC_RUNS = 3
-"""That reached the target; a run that did not may be the slowest that is left out."""
 
 Line = Mapping[str, Any]
 Steps = Sequence[Line]
 
 
 @dataclass(frozen=True)
-class SourceStatistic:
-    """One quantity of the same runs."""
+class Definition:
+    """One source's definition of images/s."""
 
     label: str
     """The statistic, in a few words."""
     source: str
-    """Who prints it; ``nbkit`` for the first two rows."""
-    url: str | None
-    """Where it is defined or printed; None where that has no known address."""
-    value: float | None
-    """Over all runs; None where the runs do not say, as without GPUs."""
-    unit: Literal["images/s", "%", "minutes"]
-    against_ours: float | None
-    """Value over nbkit's; None for other units."""
+    """Who prints it; ``nbkit`` for the first two."""
     difference: str
     """How it differs from nbkit's statistic."""
-    n_runs: int
-    """Runs of the value."""
+    of_run: Callable[[Steps], float | None]
+    """From all steps of a run."""
+    over_runs: Callable[[Sequence[float]], float] = statistics.median
+    is_of_epochs: bool = False
+    """Whether only steps of whole epochs count."""
 
 
 @dataclass(frozen=True)
-class _Definition:
-    label: str
-    source: str
-    url: str | None
-    difference: str
-    of_run: Callable[[Steps], float | None]
-    """From all steps of a run, images/s."""
-    over_runs: Callable[[Sequence[float]], float] = statistics.median
-    without_wait: bool = False
-    """Whether the wait for data is left out."""
+class SourceStatistic:
+    """What one definition makes of some runs."""
+
+    definition: Definition
+    n_runs: int
+    """Runs of the value."""
+    images_per_second: float | None
+    """Over all runs; None where the runs do not say."""
+    against_ours: float | None = None
+    """Over nbkit's."""
 
 
-_DELL_GUIDE = (
-    "https://manualshelf.com/manual/dell/high-performance-computing-solution-resources/"
-    "reference-guide-english/page-16.html"
+SOURCES = (
+    Source(
+        "Dell EMC deep learning guide, 2018",
+        "https://manualshelf.com/manual/dell/high-performance-computing-solution-"
+        "resources/reference-guide-english/page-16.html",
+    ),
+    Source(
+        "torchvision references",
+        "https://github.com/pytorch/vision/blob/main/references/classification/"
+        "train.py",
+    ),
+    Source(
+        "NVIDIA DeepLearningExamples, PyTorch",
+        "https://github.com/NVIDIA/DeepLearningExamples/blob/master/PyTorch/"
+        "Classification/ConvNets/image_classification/training.py",
+    ),
+    Source(
+        "PaddlePaddle Perf, NGC PyTorch, 2023",
+        "https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/OtherReports/"
+        "PyTorch/README.md",
+    ),
+    Source(
+        "NetApp with Lenovo SR670 V2, 2023",
+        "https://github.com/NetAppDocs/netapp-solutions/blob/main/ai/"
+        "a400-thinksystem-test-procedure-and-detailed-results.adoc",
+    ),
+    Source(
+        "MLPerf Training",
+        "https://github.com/mlcommons/training_policies/blob/master/"
+        "training_rules.adoc",
+    ),
 )
-_NETAPP = (
-    "https://github.com/NetAppDocs/netapp-solutions/blob/main/ai/"
-    "a400-thinksystem-test-procedure-and-detailed-results.adoc"
-)
-_PADDLE = (
-    "https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/OtherReports/"
-    "PyTorch/README.md"
-)
-_NVIDIA = (
-    "https://github.com/NVIDIA/DeepLearningExamples/blob/master/PyTorch/Classification/"
-    "ConvNets/image_classification/training.py"
-)
-_TORCHVISION = (
-    "https://github.com/pytorch/vision/blob/main/references/classification/train.py"
-)
-_MLPERF = (
-    "https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc"
-)
-
-
-SOURCES = {
-    "Dell EMC deep learning guide, 2018": _DELL_GUIDE,
-    "torchvision references": _TORCHVISION,
-    "NVIDIA DeepLearningExamples, PyTorch": _NVIDIA,
-    "PaddlePaddle Perf, NGC PyTorch, 2023": _PADDLE,
-    "NetApp with Lenovo SR670 V2, 2023": _NETAPP,
-    "MLPerf Training": _MLPERF,
-}
 """Where the statistics are defined, by who prints them."""
 
 
 def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
     """Return what each source would print for these runs."""
     measured = [run for run in runs if measured_steps(run.metrics("step"))]
-    steps = [run.metrics("step") for run in measured]
-    if not steps:
+    if not measured:
         message = (
             f"runs: 0 of {len(runs)} have measured steps, at least 1 is needed; pass "
             "finished training runs."
         )
         raise NotEnoughDataError(message)
-    # A run that only reads has nothing but the wait.
-    reads = all(run.config.task == "load" for run in measured)
-    rows = [
-        _row(one, [] if reads and one.without_wait else steps) for one in _DEFINITIONS
-    ]
+    steps = [run.metrics("step") for run in measured]
     whole = [_whole_epochs(run) for run in measured]
-    rows.append(_row(_EPOCHS, [epochs for epochs in whole if epochs]))
-    ours = rows[0].value
-    rows = [_against(row, ours) for row in rows]
-    return [*rows, _utilization(runs), _time_to_train(runs)]
-
-
-def _row(definition: _Definition, steps: Sequence[Steps]) -> SourceStatistic:
-    values = [value for one in steps if (value := definition.of_run(one)) is not None]
-    return SourceStatistic(
-        label=definition.label,
-        source=definition.source,
-        url=definition.url,
-        value=definition.over_runs(values) if values else None,
-        unit="images/s",
-        against_ours=None,
-        difference=definition.difference,
-        n_runs=len(values),
-    )
-
-
-def _against(row: SourceStatistic, ours: float | None) -> SourceStatistic:
-    ratio = None if row.value is None or not ours else row.value / ours
-    return replace(row, against_ours=ratio)
+    found: list[SourceStatistic] = []
+    for one in _DEFINITIONS:
+        each = whole if one.is_of_epochs else steps
+        rates = [rate for steps_of_run in each if (rate := one.of_run(steps_of_run))]
+        rate = one.over_runs(rates) if rates else None
+        found.append(SourceStatistic(one, len(rates), rate))
+    ours = found[0].images_per_second
+    return [
+        replace(one, against_ours=one.images_per_second / ours)
+        if ours and one.images_per_second is not None
+        else one
+        for one in found
+    ]
 
 
 def _ours(steps: Steps) -> float | None:
@@ -189,6 +166,13 @@ def _last_compute_rate(steps: Steps) -> float | None:
     return rates[-1] if rates else None
 
 
+def _whole_epochs(run: StoredRun) -> list[Line]:
+    """Return the steps of the epochs that the run has finished."""
+    steps, per_epoch = run.metrics("step"), run.worker.get("steps_per_epoch")
+    counts = Counter(step.get("epoch") or 0 for step in steps)
+    return [step for step in steps if counts[step.get("epoch") or 0] == per_epoch]
+
+
 def _epoch_rate(steps: Steps) -> float | None:
     """Return the median over epochs; the first is left out where there are more."""
     epochs: dict[int, list[Line]] = {}
@@ -204,164 +188,124 @@ def _epoch_rate(steps: Steps) -> float | None:
 
 
 _DEFINITIONS = (
-    _Definition(
+    Definition(
         "images / time",
         "nbkit",
-        None,
         "data wait included, warm-up left out, a stall counts with its length; median "
         "over runs",
         _ours,
     ),
-    _Definition(
+    Definition(
         "median step",
         "nbkit",
-        None,
         "images / step time of the same steps; median over steps, then over runs: no "
         "rate of a run whose steps come in bursts",
         _median_step,
     ),
-    _Definition(
+    Definition(
         "images / whole time",
         "Dell EMC deep learning guide, 2018",
-        _DELL_GUIDE,
         "as nbkit's, and the warm-up counts",
         images_per_second,
     ),
-    _Definition(
+    Definition(
         "torchvision img/s",
         "torchvision references",
-        _TORCHVISION,
         "the clock starts when the batch is there: data wait excluded; the rate of the "
         "last step, of all ranks together (it prints that of one)",
         _last_compute_rate,
-        without_wait=True,
     ),
-    _Definition(
+    Definition(
         "compute_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
-        _NVIDIA,
         "data wait excluded; mean of step rates, warm-up included",
         _compute_rate,
-        without_wait=True,
     ),
-    _Definition(
+    Definition(
         "total_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
-        _NVIDIA,
         "mean of step rates, warm-up included",
         _mean_rate,
     ),
-    _Definition(
+    Definition(
         "mean of runs",
         "Dell on VMware vSphere, 2022",
-        None,
         "as nbkit's of each run (tf_cnn_benchmarks); mean over runs, 3 there",
         _ours,
         statistics.fmean,
     ),
-    _Definition(
+    Definition(
         "mean of jobs",
         "NetApp with Lenovo SR670 V2, 2023",
-        _NETAPP,
         "as nbkit's, and the warm-up counts; mean over runs",
         images_per_second,
         statistics.fmean,
     ),
-    _Definition(
+    Definition(
         "mean of step rates",
         "PaddlePaddle Perf, NGC PyTorch on 1 GPU, 2023",
-        _PADDLE,
         "first 9 steps and the last, drained one left out; a mean of rates is never "
         "below images / time",
         _paddle_without_last,
     ),
-    _Definition(
+    Definition(
         "mean of step rates, last step in",
         "PaddlePaddle Perf, NGC PyTorch on 8 GPUs, 2023",
-        _PADDLE,
         "first 9 steps left out; the last step, in which the input runs dry, counts",
         _paddle_with_last,
+    ),
+    Definition(
+        "epoch throughput",
+        "MLPerf Training",
+        "as nbkit's of each whole epoch; median over epochs, the first left out where "
+        "there are more",
+        _epoch_rate,
+        is_of_epochs=True,
     ),
 )
 
 
-_EPOCHS = _Definition(
-    "epoch throughput",
-    "MLPerf Training",
-    _MLPERF,
-    "as nbkit's of each whole epoch; median over epochs, the first left out where "
-    "there are more",
-    _epoch_rate,
-)
-
-
-def _whole_epochs(run: StoredRun) -> list[Line]:
-    """Return the steps of the epochs that the run has finished."""
-    steps, per_epoch = run.metrics("step"), run.worker.get("steps_per_epoch")
-    counts = Counter(step.get("epoch") or 0 for step in steps)
-    return [step for step in steps if counts[step.get("epoch") or 0] == per_epoch]
-
-
-def _utilization(runs: Sequence[StoredRun]) -> SourceStatistic:
-    """Return the mean of all samples of all GPUs, evaluation included."""
-    totals: list[tuple[float, int]] = []
-    for run in runs:
-        gpus = ((run.record.get("system") or {}).get("gpus") or {}).values()
-        samples = sum(gpu["gpu_utilization_samples"] for gpu in gpus)
-        if samples:
-            total = sum(gpu["gpu_utilization_percent_sum"] or 0 for gpu in gpus)
-            totals.append((total, samples))
-    value = None
-    if totals:
-        value = sum(total for total, _ in totals) / sum(count for _, count in totals)
-    return SourceStatistic(
-        label="mean GPU utilization",
-        source="NetApp with Lenovo SR670 V2, 2023",
-        url=_NETAPP,
-        value=value,
-        unit="%",
-        against_ours=None,
-        difference="of the whole run, evaluation and start included; the share of time "
-        "with a kernel running, not how much of the GPU it used",
-        n_runs=len(totals),
+def statistics_table(
+    a: Sequence[SourceStatistic],
+    b: Sequence[SourceStatistic],
+    names: tuple[str, str],
+    about: str,
+) -> Table:
+    """Return what each source would print of two columns of runs, and the ratio."""
+    pairs = list(zip(a, b, strict=True))
+    rows = [pair for pair in pairs if any(one.images_per_second for one in pair)]
+    absent = [one.definition.label for one, other in pairs if (one, other) not in rows]
+    notes = [
+        '"Images per second" has several meanings. Each line is what that source would '
+        "have printed for these runs.",
+        *(f"{one.definition.label}: {one.definition.difference}." for one, _ in rows),
+        *([f"Unknown for these runs: {'; '.join(absent)}."] if absent else []),
+        f"Ratio: {names[0]} over {names[1]}, by each statistic. Only nbkit's own can "
+        "have an interval, in the first table.",
+    ]
+    columns = [column for name in names for column in (name, "times nbkit's", "runs")]
+    values = {
+        f"value of {name}": [pair[place].images_per_second for pair in rows]
+        for place, name in enumerate(names)
+    }
+    return Table(
+        f"{about}: the same runs by the statistics of others",
+        ["statistic", "source", *columns, "ratio"],
+        [_cells(*pair) for pair in rows],
+        notes,
+        values,
     )
 
 
-def _time_to_train(runs: Sequence[StoredRun]) -> SourceStatistic:
-    """Return the olympic mean of the runs' times."""
-    times: list[float] = []
-    missed = 0
-    for run in runs:
-        target = run.config.target_accuracy
-        if run.state is not RunState.FINISHED or target is None:
-            continue
-        if (run.summary.top1_accuracy or 0) < target:
-            missed += 1
-        elif (minutes := _minutes(run)) is not None:
-            times.append(minutes)
-    enough = len(times) >= _OLYMPIC_RUNS
-    return SourceStatistic(
-        label="olympic mean of the time",
-        source="MLPerf Training",
-        url=_MLPERF,
-        value=olympic_mean(times, missed) if enough else None,
-        unit="minutes",
-        against_ours=None,
-        difference="whole runs to the target accuracy, evaluation included; the "
-        "fastest and the slowest left out (it asks for 5 runs)",
-        n_runs=len(times) + missed,
-    )
+def _cells(a: SourceStatistic, b: SourceStatistic) -> list[str | None]:
+    cells: list[str | None] = [a.definition.label, a.definition.source]
+    rates = [one.images_per_second for one in (a, b)]
+    for one, rate in zip((a, b), rates, strict=True):
+        cells.append(None if rate is None else quantities.rate(rate))
+        cells += [_factor(one.against_ours), f"{one.n_runs}"]
+    first, second = rates
+    return [*cells, _factor(first / second if first and second else None)]
 
 
-def _minutes(run: StoredRun) -> float | None:
-    """Return how long a run's ranks ran, with what a resumed one stood still."""
-    times = run.record.get("time") or {}
-    if not times.get("running") or not times.get("ended"):
-        return None
-    start, end = (
-        datetime.datetime.fromisoformat(times[name]) for name in ("running", "ended")
-    )
-    if run.attempt:  # the record has the start of the newest one
-        first = started_at(run.metrics(None))
-        start = datetime.datetime.fromtimestamp(first, datetime.UTC)
-    return (end - start).total_seconds() / 60
+def _factor(factor: float | None) -> str | None:
+    return None if factor is None else f"{factor:.3f}"

@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.reports.source_statistics import source_statistics
-from tests.review.trained_run import trained_run
+from nbkit.reports.source_statistics import source_statistics, statistics_table
 from tests.widgets.stored_run import WrittenRun, step
 
 STORES = count()
@@ -24,19 +23,10 @@ def written(tmp_path):
         *,
         warmup=2,
         waits=0.0,
-        ended="10:00",
         epochs=None,
-        system=None,
         per_epoch=None,
-        accuracy=None,
-        task="train",
     ):
-        targets = {"target_accuracy": 0.75, "evaluation_period_epochs": 1}
-        run = WrittenRun(
-            tmp_path / str(next(STORES)),
-            **(targets if accuracy is not None else {}),
-            task=task,
-        )
+        run = WrittenRun(tmp_path / str(next(STORES)))
         run.append(
             *(
                 step(
@@ -49,11 +39,7 @@ def written(tmp_path):
                 for number, time in enumerate(seconds, 1)
             )
         )
-        times = {"running": "2020-01-01T00:00:00Z", "ended": f"2020-01-01T00:{ended}Z"}
-        run.record("finished", time=times, system=system)
-        if accuracy is not None:
-            line = {"kind": "evaluation", "attempt": 0, "step": len(seconds)}
-            run.append(line | {"top1_accuracy": accuracy})
+        run.record("finished")
         facts = {"device_type": "cuda", "steps_per_epoch": per_epoch or len(seconds)}
         run.run.paths.worker.write_text(json.dumps(facts))
         return run.run
@@ -65,15 +51,10 @@ def written(tmp_path):
 SECONDS = [4.0, 3.0, *[1.0] * 17, 0.5, 2.0]
 
 
-def by_label(runs):
-    return {
-        (row.label, row.source.split(",")[0]): row for row in source_statistics(runs)
-    }
-
-
 def value(runs, label):
-    [row] = [row for row in source_statistics(runs) if row.label == label]
-    return row.value
+    rows = source_statistics(runs)
+    [row] = [row for row in rows if row.definition.label == label]
+    return row.images_per_second
 
 
 def test_each_statistic_is_what_its_source_would_have_printed(written):
@@ -105,13 +86,9 @@ def test_data_wait_is_left_out_where_the_source_leaves_it_out(written):
 
 def test_what_says_nothing_of_such_runs_is_left_out(written):
     few = written(SECONDS[:12])
-    only_reads = written([1.0] * 24, waits=0.9, task="load")
 
     assert value([few], "mean of step rates") is None
     assert value([few], "total_ips") is not None
-    assert value([only_reads], "compute_ips") is None
-    assert value([only_reads], "torchvision img/s") is None
-    assert value([only_reads], "total_ips") == 100
 
 
 def test_epochs_are_rated_apart_and_the_first_is_left_out(written):
@@ -136,62 +113,52 @@ def test_several_runs_are_summed_up_as_the_source_does(written):
     assert value(runs, "images / whole time") == 100
 
 
-def test_every_row_stands_against_ours_and_says_how_it_differs(written):
+def test_every_statistic_stands_against_ours(written):
     rows = source_statistics([written(SECONDS)])
 
-    assert (rows[0].source, rows[0].against_ours) == ("nbkit", 1.0)
+    assert (rows[0].definition.source, rows[0].against_ours) == ("nbkit", 1.0)
     for row in rows[1:]:
-        assert row.difference
-        assert row.url is None or row.url.startswith("https://")
-        if row.unit == "images/s":
-            assert row.against_ours == pytest.approx(row.value / rows[0].value)
-            assert row.n_runs == 1
-        else:
-            assert row.against_ours is None
-    assert len({(row.label, row.source) for row in rows}) == len(rows)
+        ratio = row.images_per_second / rows[0].images_per_second
+        assert (row.against_ours, row.n_runs) == (pytest.approx(ratio), 1)
+    names = [(row.definition.label, row.definition.source) for row in rows]
+    assert len({*names}) == len(names)
 
 
-def test_utilization_is_the_mean_of_all_samples_of_all_gpus(written):
-    gpus = {
-        "GPU-1": {"gpu_utilization_percent_sum": 900, "gpu_utilization_samples": 10},
-        "GPU-2": {"gpu_utilization_percent_sum": 500, "gpu_utilization_samples": 10},
-    }
-    run = written(SECONDS, system={"gpus": gpus})
+def test_statistics_table_of_two_machines(written):
+    short = [written([seconds] * 9) for seconds in (0.5, 1.0, 1.0)]
+    long = [written([2.0] * 9)]
+    a, b = source_statistics(short), source_statistics(long)
 
-    assert value([run], "mean GPU utilization") == 70
-    assert value([written(SECONDS)], "mean GPU utilization") is None
+    table = statistics_table(a, b, ("new", "old"), "fp16")
 
-
-def test_an_olympic_mean_leaves_out_the_fastest_and_the_slowest(written):
-    minutes = ("01", "02", "09")
-    runs = [written(SECONDS, ended=f"{one}:00", accuracy=0.8) for one in minutes]
-    missed = written(SECONDS, ended="01:00", accuracy=0.7)
-    without_target = written(SECONDS, ended="01:00")
-
-    assert value(runs, "olympic mean of the time") == 2
-    assert value(runs[:2], "olympic mean of the time") is None
-    mixed = [*runs[:2], missed, without_target]
-    assert value(mixed, "olympic mean of the time") is None
-    # A run that missed the target is the slowest; two of them leave no mean.
-    assert value([*runs, missed], "olympic mean of the time") == 5.5
-    assert value([*runs, missed, missed], "olympic mean of the time") is None
-
-
-def test_the_time_of_a_resumed_run_begins_with_its_first_step(tmp_path):
-    times = {
-        "started": "2020-01-01T00:50:00Z",
-        "running": "2020-01-01T00:50:00Z",
-        "ended": "2020-01-01T01:00:30Z",
-    }
-    runs = [
-        trained_run(
-            tmp_path / str(number), {1: 0.8}, record={"time": times, "attempt": 1}
-        )
-        for number in range(3)
+    assert table.caption == "fp16: the same runs by the statistics of others"
+    assert table.columns == [
+        *("statistic", "source"),
+        *("new", "times nbkit's", "runs", "old", "times nbkit's", "runs", "ratio"),
     ]
-
-    # The first image was asked for half a minute past midnight.
-    assert value(runs, "olympic mean of the time") == pytest.approx(60)
+    rows = {row[0]: row[2:] for row in table.rows}
+    assert rows["images / time"] == [
+        "100.0",
+        "1.000",
+        "3",
+        "50.0",
+        "1.000",
+        "1",
+        "2.000",
+    ]
+    assert rows["mean of runs"] == [
+        "133.3",
+        "1.333",
+        "3",
+        "50.0",
+        "1.000",
+        "1",
+        "2.667",
+    ]
+    assert table.values["value of old"][0] == 50
+    unknown = "mean of step rates; mean of step rates, last step in."
+    assert f"Unknown for these runs: {unknown}" in table.notes
+    assert "new over old" in table.notes[-1]
 
 
 def test_runs_without_steps_have_no_statistics(written):

@@ -7,7 +7,6 @@ __getattr__, __dir__ = attributes(
     {
         "ConcurrentPlan": "nbkit.questions.concurrent_jobs.planning",
         "ConcurrentResult": "nbkit.questions.concurrent_jobs.page",
-        "by_source": "nbkit.reports.source_tables",
         "plan": "nbkit.questions.concurrent_jobs.planning",
         "report": "nbkit.questions.concurrent_jobs.page",
         "result": "nbkit.questions.concurrent_jobs.page",

@@ -33,8 +33,7 @@ from nbkit.reports.bandwidth import NCCL_TESTS
 from nbkit.reports.conditions import WELCH
 from nbkit.reports.doubts import Doubt, doubts, told_first
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
-from nbkit.reports.source_statistics import SourceStatistic
-from nbkit.reports.source_tables import audit_notes, statistics_table, with_statistics
+from nbkit.reports.source_statistics import SOURCES, statistics_table
 from nbkit.review.findings import Audit
 from nbkit.review.usable_arms import no_verdict_sentence
 from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
@@ -171,19 +170,13 @@ class MachinesResult:
         return tables.differences_table(self.matched, self.a, self.b)
 
     @property
-    def _by_source(self) -> dict[str, Sequence[SourceStatistic]]:
-        """Return the first arm that both machines have, by machine."""
-        if not self.matched:
-            return {}
-        key = self.matched[0].conditions
-        return {one.name: one.statistics[key] for one in (self.a, self.b)}
-
-    @property
     def by_source(self) -> Table | Note:
-        """What the sources' own statistics make of the same runs."""
+        """What the sources' own statistics make of the first arm of both machines."""
         if not self.matched:
             return Note(["By the statistics of others: no arm is on both machines."])
-        return statistics_table(self._by_source, self.matched[0].name)
+        first = self.matched[0]
+        a, b = (one.statistics[first.conditions] for one in (self.a, self.b))
+        return statistics_table(a, b, (self.a.name, self.b.name), first.name)
 
     @property
     def published(self) -> Table | Note:
@@ -251,12 +244,14 @@ class MachinesResult:
         parts = (
             *(self.table, self.costs, self.bandwidth, self.not_alike),
             *(self.side_by_side, self.differences),
-            *(self.published, self.published_not_alike),
+            *(self.published, self.published_not_alike, self.by_source),
         )
         # What there is no table of; the first and the answer say the same.
         said = [part for part in parts[1:] if isinstance(part, Note)]
         sentences = [sentence for note in said for sentence in note.sentences]
         exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
+        sources = [WELCH, *exchange, *_sources(self.pairs)]
+        sources += SOURCES if self.matched else ()
         names = self.a.name, self.b.name
         left_out = [*self.left_out, *self._published[1]]
         made = Report(
@@ -269,7 +264,7 @@ class MachinesResult:
                 f"Images per second: {RATE_STATISTIC}.",
                 f"Intervals: {RATE_INTERVAL}.",
             ],
-            sources=[WELCH, *exchange, *_sources(self.pairs)],
+            sources=list(dict.fromkeys(sources)),
             result={
                 **result_document(self.matched, left_out, self.pairs, *names),
                 "machines": {one.name: one.facts for one in (self.a, self.b)},
@@ -278,7 +273,6 @@ class MachinesResult:
             },
             next_step=_next_step(self.plan),
         )
-        made = with_statistics(made, self.by_source)
         if not self._doubts:
             return made
         told = self._told_first(made)

@@ -7,7 +7,6 @@ __getattr__, __dir__ = attributes(
     {
         "PrecisionPlan": "nbkit.questions.precision.planning",
         "PrecisionResult": "nbkit.questions.precision.page",
-        "by_source": "nbkit.questions.precision.page",
         "plan": "nbkit.questions.precision.planning",
         "report": "nbkit.questions.precision.page",
         "result": "nbkit.questions.precision.page",

@@ -28,7 +28,6 @@ from nbkit.questions.precision.layouts import (
 from nbkit.questions.precision.sentence import (
     MeasuredArm,
     computed_sentence,
-    fastest_sound,
 )
 from nbkit.questions.precision.tables import (
     answers_table,
@@ -40,7 +39,6 @@ from nbkit.questions.precision.tables import (
     pairs_table,
 )
 from nbkit.references.rows import PublishedRow, published_pairs
-from nbkit.reports import source_tables
 from nbkit.reports.arm_tables import held_together
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
@@ -53,7 +51,6 @@ from nbkit.reports.conditions import (
 )
 from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.reports.source_tables import with_statistics
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.store.summary import RunSummary
 from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
@@ -370,24 +367,9 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
 
 
-def by_source(study: Study) -> Table | Note:
-    """Return the fastest arm with a sound answer by the statistics of others.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If the baseline has no finished run, or a run no measured step.
-    """
-    found = result(study)
-    if isinstance(found, BaselineLost):
-        return found.table
-    best = fastest_sound(found.measured)
-    return source_tables.by_source(study, best.arm if best else found.arms.baseline)
-
-
 def report(study: Study) -> Report:
     """Return the report of a precision study; it raises what `result` does."""
-    return with_statistics(result(study).report(), by_source(study))
+    return result(study).report()
 
 
 def _perturbed(study: Study) -> dict[str, RunSummary | None]:

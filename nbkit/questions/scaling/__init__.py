@@ -7,7 +7,6 @@ __getattr__, __dir__ = attributes(
     {
         "ScalingResult": "nbkit.questions.scaling.page",
         "bandwidth": "nbkit.reports.bandwidth",
-        "by_source": "nbkit.reports.source_tables",
         "plan": "nbkit.questions.scaling.planning",
         "report": "nbkit.questions.scaling.page",
         "result": "nbkit.questions.scaling.page",

@@ -44,7 +44,6 @@ from nbkit.reports.conditions import (
 from nbkit.reports.page import Evidence, lead
 from nbkit.reports.parts import Lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.reports.source_tables import by_source, with_statistics
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import device_label
 from nbkit.store.nonfinite import NonFinite
@@ -288,8 +287,7 @@ def report(study: Study) -> Report:
     NotEnoughDataError
         If no run has finished, or one has no measured step.
     """
-    made = result(study).report(bandwidth(study))
-    return with_statistics(made, by_source(study))
+    return result(study).report(bandwidth(study))
 
 
 def _measured(run: Run) -> MeasuredRun:

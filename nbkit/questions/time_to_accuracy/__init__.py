@@ -7,7 +7,6 @@ __getattr__, __dir__ = attributes(
     {
         "TimeToAccuracyPlan": "nbkit.questions.time_to_accuracy.planning",
         "TimeToAccuracyResult": "nbkit.questions.time_to_accuracy.page",
-        "by_source": "nbkit.questions.time_to_accuracy.page",
         "logs": "nbkit.questions.time_to_accuracy.page",
         "plan": "nbkit.questions.time_to_accuracy.planning",
         "report": "nbkit.questions.time_to_accuracy.page",

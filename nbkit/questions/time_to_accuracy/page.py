@@ -21,13 +21,11 @@ from nbkit.questions.time_to_accuracy.tables import (
     unlike,
 )
 from nbkit.recipes.training import training_recipe
-from nbkit.reports import source_tables
 from nbkit.reports.conditions import WELCH, describe_images, where_and_when
 from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
 from nbkit.reports.page import Evidence, lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.reports.source_tables import with_statistics
 from nbkit.review.milestones import (
     RecipeTimes,
     compare_recipes,
@@ -352,18 +350,6 @@ def logs(study: Study) -> Table | Note:
     )
 
 
-def by_source(study: Study) -> Table | Note:
-    """Return the rates of the fastest recipe and the first by statistics of others.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no training has finished.
-    """
-    found = baseline_lost(study)
-    return source_tables.by_source(study) if found is None else found.table
-
-
 def report(study: Study) -> Report:
     """Return the report of such a study; `nbkit.report` calls and saves it.
 
@@ -372,7 +358,7 @@ def report(study: Study) -> Report:
     NotEnoughDataError
         If no training has finished.
     """
-    return with_statistics(result(study).report(), by_source(study))
+    return result(study).report()
 
 
 def _facts(one: RecipeTimes) -> dict[str, Any]:
