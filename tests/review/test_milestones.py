@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from nbkit.errors import ConfigError, NotEnoughDataError
@@ -106,51 +104,37 @@ def test_without_an_evaluation_nothing_is_known(tmp_path):
         time_to_target(trained_run(tmp_path, {}, epochs=1))
 
 
-def test_energy_is_that_of_all_gpus_from_the_first_image_to_the_target(tmp_path):
-    run = trained_run(tmp_path, {1: 0.3, 2: 0.8, 3: 0.9})
-    path = run.paths.system("node1")
-    path.parent.mkdir()
-    lines = [{"kind": "header"}]
-    for second in range(-10, 60):
-        gpus = [{"uuid": f"GPU-{n}", "energy_joules": 250.0 * second} for n in (0, 1)]
-        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": gpus})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    assert time_to_target(run).joules == pytest.approx(2 * 250.0 * 28)
-
-
-def test_energy_leaves_out_what_others_used_between_two_attempts(tmp_path):
-    run = trained_run(tmp_path, {1: 0.3, 2: 0.8, 3: 0.9})
-    path = run.paths.system("node1")
-    path.parent.mkdir()
-    lines = [{"kind": "header"}]
-    for second in range(-10, 60):
-        if second == 10:  # after a night in which another job used the GPU
-            lines.append({"kind": "header"})
-        joules = 250.0 * second + (1e7 if second >= 10 else 0)
-        gpus = [{"uuid": "GPU-0", "energy_joules": joules}]
-        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": gpus})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    assert time_to_target(run).joules == pytest.approx(250.0 * 27)
-
-
-def test_energy_holds_where_a_reboot_between_two_attempts_sets_the_counter_to_zero(
-    tmp_path,
+@pytest.mark.parametrize(
+    ("joules", "restarts", "gpus", "used"),
+    [
+        (lambda second: 250.0 * second, False, 2, 2 * 250.0 * 28),
+        (lambda second: 250.0 * second + 1e7 * (second >= 10), True, 1, 250.0 * 27),
+        (
+            lambda second: 250.0 * (second - 10 if second >= 10 else second + 10),
+            True,
+            1,
+            250.0 * 27,
+        ),
+    ],
+    ids=["two GPUs", "a night between attempts", "a reboot between attempts"],
+)
+def test_joules_from_the_first_image_to_the_target(
+    tmp_path, joules, restarts, gpus, used
 ):
     run = trained_run(tmp_path, {1: 0.3, 2: 0.8, 3: 0.9})
     path = run.paths.system("node1")
     path.parent.mkdir()
     lines = [{"kind": "header"}]
     for second in range(-10, 60):
-        if second == 10:
+        if restarts and second == 10:
             lines.append({"kind": "header"})
-        joules = 250.0 * (second - 10 if second >= 10 else second + 10)
-        gpus = [{"uuid": "GPU-0", "energy_joules": joules}]
-        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": gpus})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        each = [
+            {"uuid": f"GPU-{n}", "energy_joules": joules(second)} for n in range(gpus)
+        ]
+        lines.append({"kind": "sample", "t": BEGIN + second, "gpus": each})
+    path.write_text("".join(map(to_json_line, lines)))
 
-    assert time_to_target(run).joules == pytest.approx(250.0 * 27)
+    assert time_to_target(run).joules == pytest.approx(used)
 
 
 def test_cost_is_price_times_hours_and_unknown_without_one_of_them():
