@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from nbkit.visible import visible
 
@@ -117,7 +117,7 @@ class Finding(Coded):
 F = TypeVar("F", bound=Coded)
 
 
-class Findings(Sequence[F], Generic[F]):
+class Findings(Sequence[F]):
     """Findings, the worst first, and of one severity those that weigh most.
 
     Parameters

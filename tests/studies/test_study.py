@@ -23,6 +23,7 @@ from nbkit.errors import (
 from nbkit.launch.start import start_run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
+from nbkit.studies.executor import locked
 from nbkit.studies.parameters import Parameters
 from tests.launch.test_namespaces import forget
 from tests.training import train_here
@@ -249,6 +250,15 @@ def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small)
     assert viewer.missing == []
     assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
     assert "1 of 1 runs finished" in repr(viewer)
+
+
+def test_study_is_executed_once_at_a_time(small):
+    study = nbkit.Study.create("demo", {"a": small()})
+
+    with locked(study.paths), pytest.raises(RunError, match="by another process; wait"):
+        study.run(progress=False)
+
+    assert list(nbkit.runs()) == []
 
 
 RESUME = """
