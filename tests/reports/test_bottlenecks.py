@@ -153,4 +153,6 @@ def test_a_report_names_disturbed_runs_that_a_median_withstands(store, monkeypat
     [line] = method_if(runs[1:2])
     assert line.startswith(f"Disturbed, 1 of 3 runs: {runs[1]}. ")
     assert "remove their folders and call study.resume()" in line
-    assert method_if(runs[1:]) == method_if([]) == []
+    assert method_if(runs[1:]) == []
+    assert ArmsBoundBy(study.runs_by_arm()).disturbed_runs == []
+    assert method_if([]) == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nbkit.store.progress import progress, total_steps
+from nbkit.store.progress import end_words, progress, total_steps
 
 
 def write(path, lines):
@@ -108,3 +108,16 @@ def test_what_has_logged_nothing_has_no_progress(tmp_path):
 def test_only_a_training_knows_its_steps():
     assert total_steps({"task": "train", "steps": 100}) == 100
     assert total_steps({"task": "function", "steps": 100}) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "words"),
+    [
+        ("failed", {"rank": 0, "message": "no luck"}, "failed on rank 0: no luck"),
+        ("failed", {"rank": 3, "node": "n2", "message": ""}, "failed on rank 3 (n2)"),
+        ("stopped", {"message": "stopped by user"}, "stopped by user"),
+        ("lost", {}, "lost"),
+    ],
+)
+def test_end_words_has_state_rank_and_message(state, cause, words):
+    assert end_words(state, cause) == words
