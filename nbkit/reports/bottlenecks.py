@@ -78,12 +78,12 @@ class ArmsBoundBy:
     @property
     def disturbed_runs(self) -> list[str]:
         """The ids of disturbed runs of arms whose median withstands them."""
-        found: list[str] = []
+        run_ids: list[str] = []
         for arm, runs in self._runs.items():
             pairs = zip(runs, self._disturbances(arm), strict=True)
             disturbed = [run.run_id for run, causes in pairs if causes]
-            found += disturbed if 2 * len(disturbed) < len(runs) else []
-        return found
+            run_ids += disturbed if 2 * len(disturbed) < len(runs) else []
+        return run_ids
 
     def _disturbances(
         self, arm: str, without: Collection[str] = ()

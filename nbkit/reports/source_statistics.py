@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nbkit.errors import NotEnoughDataError
@@ -57,7 +57,7 @@ class SourceStatistic:
     """Runs of the value."""
     images_per_second: float | None
     """Over all runs; None where the runs do not say."""
-    against_ours: float | None = None
+    against_ours: float | None
     """Over nbkit's."""
 
 
@@ -107,19 +107,16 @@ def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
         raise NotEnoughDataError(message)
     steps = [run.metrics("step") for run in measured]
     whole = [_whole_epochs(run) for run in measured]
-    found: list[SourceStatistic] = []
-    for one in _DEFINITIONS:
-        each = whole if one.is_of_epochs else steps
-        rates = [rate for steps_of_run in each if (rate := one.of_run(steps_of_run))]
-        rate = one.over_runs(rates) if rates else None
-        found.append(SourceStatistic(one, len(rates), rate))
-    ours = found[0].images_per_second
-    return [
-        replace(one, against_ours=one.images_per_second / ours)
-        if ours and one.images_per_second is not None
-        else one
-        for one in found
-    ]
+    ours: float | None = None
+    rows: list[SourceStatistic] = []
+    for definition in _DEFINITIONS:
+        each = whole if definition.is_of_epochs else steps
+        known = [rate for lines in each if (rate := definition.of_run(lines))]
+        rate = definition.over_runs(known) if known else None
+        ours = ours or rate  # nbkit's comes first
+        ratio = rate / ours if rate and ours else None
+        rows.append(SourceStatistic(definition, len(known), rate, ratio))
+    return rows
 
 
 def _ours(steps: Steps) -> float | None:

@@ -133,7 +133,7 @@ class Findings(Sequence[F]):
         order = get_args(Severity)
         self._findings = sorted(
             dict.fromkeys(findings),
-            key=lambda one: (order.index(one.kind.severity), -one.weight),
+            key=lambda finding: (order.index(finding.kind.severity), -finding.weight),
         )
 
     def __len__(self) -> int:
@@ -153,19 +153,21 @@ class Findings(Sequence[F]):
 
     def of(self, severity: Severity) -> list[F]:
         """Return those of a severity."""
-        return [one for one in self if one.kind.severity == severity]
+        return [finding for finding in self if finding.kind.severity == severity]
 
     def by_code(self) -> list[tuple[Code, list[F]]]:
         """Return the findings by what kind they are of, the worst first."""
         groups: dict[str, list[F]] = {}
-        for one in self:
-            groups.setdefault(one.code, []).append(one)
+        for finding in self:
+            groups.setdefault(finding.code, []).append(finding)
         return [(many[0].kind, many) for many in groups.values()]
 
     def _blocks(self) -> Iterator[tuple[str, list[Line]]]:
         """Yield a heading and lines for each kind; text and page show the same."""
         for code, many in self.by_code():
-            lines = [line for one in many[:_SUBJECTS_SHOWN] for line in one.lines()]
+            lines = [
+                line for finding in many[:_SUBJECTS_SHOWN] for line in finding.lines()
+            ]
             if (more := len(many) - _SUBJECTS_SHOWN) > 0:
                 lines.append(("", f"and {more} more", None))
             reference = f" ({code.source})" if code.source else ""
@@ -224,7 +226,7 @@ class Audit(Findings[Finding]):
     @property
     def sentence(self) -> str:
         """The outcome in words."""
-        counts = Counter(one.kind.severity for one in self)
+        counts = Counter(finding.kind.severity for finding in self)
         numbers = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items()]
         return f"{self.subject}: {', '.join(numbers) or 'nothing suspicious'}."
 
