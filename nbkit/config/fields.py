@@ -20,8 +20,15 @@ class Field:
     """Such as ``loader_config.num_workers``."""
     default: Any
     """As JSON has it."""
-    meaning: str
-    """The first sentence of its docstring."""
+    schema: Mapping[str, Any]
+    """Of its values; its description is the field's docstring."""
+
+    @property
+    def meaning(self) -> str:
+        """The first sentence of its docstring."""
+        words = " ".join(self.schema["description"].split())
+        match = re.match(r".+?\.(?= [A-Z`]|$)", words)
+        return match[0] if match else words
 
 
 def described_fields() -> list[Field]:
@@ -67,13 +74,7 @@ def _described(
             at = (default or {}).get(name, each.get("default"))
             yield from _described(group, f"{path}.{name}", each, at, definitions)
         return
-    yield Field(group, path, default, _first_sentence(field["description"]))
-
-
-def _first_sentence(text: str) -> str:
-    words = " ".join(text.split())
-    match = re.match(r".+?\.(?= [A-Z`]|$)", words)
-    return match[0] if match else words
+    yield Field(group, path, default, field)
 
 
 SIXTEEN_BIT = ("fp16", "bf16")

@@ -7,12 +7,13 @@ a value of its field stays as it is; `ExperimentConfig` reports the error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
+from nbkit.config.fields import Field, described_fields
 from nbkit.datasets.cache import NAMED
 
 Entered: TypeAlias = "dict[str, str | bool]"
@@ -96,13 +97,9 @@ class Section:
 
 def sections() -> list[Section]:
     """Return the controls of every field of `ExperimentConfig`, under its headings."""
-    schema = ExperimentConfig.model_json_schema()
     found: dict[str, list[Control]] = {}
-    title = ""
-    for name, field in schema["properties"].items():
-        title = schema["groups"].get(name, title)
-        controls = _controls(name, field, field.get("default"), schema["$defs"])
-        found.setdefault(title, []).extend(controls)
+    for field in described_fields():
+        found.setdefault(field.group, []).append(_control(field))
     # Controls with their own heading come last below a heading.
     return [
         Section(
@@ -143,30 +140,22 @@ def fields_of(entered: Entered, controls: Mapping[str, Control]) -> dict[str, An
     return fields
 
 
-def _controls(
-    path: str, field: Mapping[str, Any], default: Any, definitions: Mapping[str, Any]
-) -> Iterator[Control]:
-    """Yield the control of a field, or those of the configuration that it holds."""
-    if "$ref" in field:
-        inside = definitions[field["$ref"].rpartition("/")[2]]
-        for name, each in inside["properties"].items():
-            at = (default or {}).get(name, each.get("default"))
-            yield from _controls(f"{path}.{name}", each, at, definitions)
-        return
-    members = field.get("anyOf", [field])
+def _control(field: Field) -> Control:
+    schema, path = field.schema, field.path
+    members = schema.get("anyOf", [schema])
     kinds = [it for it in members if it.get("type") != "null"]
     optional = len(kinds) < len(members)
     control = Control(
         path,
         _kind(path, kinds, optional=optional),
-        " ".join(field["description"].split()),
+        " ".join(schema["description"].split()),
         default="",
         optional=optional,
         choices=_choices(kinds, optional=optional),
         suggestions=_suggestions(path, kinds),
         limits=_limits(kinds),
     )
-    yield replace(control, default=control.entered(default))
+    return replace(control, default=control.entered(field.default))
 
 
 def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Kind:
