@@ -56,7 +56,7 @@ def planned():
         repeats=1,
         accuracy_margin=0.01,
         notes=("first",),
-        chosen={},
+        parameters=Parameters({}, {}),
     )
 
 

@@ -34,7 +34,6 @@ def measured(
     """
     plan = ScalingPlan(
         arms={},
-        allreduce=None,
         devices=devices,
         asked=asked,
         measured=max(sizes),
@@ -42,7 +41,7 @@ def measured(
         repeats=3,
         environment={},
         notes=("said first",),
-        chosen=chosen or {},
+        parameters=Parameters(chosen or {}, dict.fromkeys(chosen or (), "papermill")),
     )
     runs = [
         MeasuredRun(

@@ -117,25 +117,27 @@ class WaitedError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
+    "module",
     [
-        ("storage.reads", "read"),
-        ("input_pipeline.tuner", "tune_plan"),
-        ("inference.start", "prepare"),
-        ("chexnet.baseline", "baseline"),
+        "storage.reads",
+        "input_pipeline.tuner",
+        "inference.start",
+        "chexnet.baseline",
     ],
 )
-def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module, name):
+def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module):
     found = importlib.import_module(f"nbkit.questions.{module}")
     config = ExperimentConfig(device="cpu")
-    plan = SimpleNamespace(arms={"a": config}, tuned=config, training=config)
+    plan = SimpleNamespace(
+        arms={"a": config}, tuned=config, training=config, wait_for_quiet=600.0
+    )
 
     def wait(configs, patience_seconds):
         raise WaitedError([*configs], patience_seconds)
 
     monkeypatch.setattr(found, "wait_before", wait)
     with pytest.raises(WaitedError) as raised:
-        getattr(found, name)(plan, wait_for_quiet=600.0)
+        found.prepare(plan)
 
     assert raised.value.args == ([config], 600.0)
 
@@ -145,9 +147,11 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     study = SimpleNamespace(run=lambda **given: asked.update(given))
     create = SimpleNamespace(create=lambda *_, **__: study)
     monkeypatch.setattr("nbkit.questions.machines.planning.Study", create)
-    plan = SimpleNamespace(arms={"a": None}, repeats=1, parameters=None, once={})
+    plan = SimpleNamespace(
+        arms={"a": None}, repeats=1, parameters=None, once={}, wait_for_quiet=600.0
+    )
 
-    measure(plan, wait_for_quiet=600.0)
+    measure(plan)
 
     assert asked == {"wait_for_quiet": 600.0}
 
