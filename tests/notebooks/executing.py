@@ -69,6 +69,13 @@ class Executed:
         """Everything a reader of the plain text sees."""
         return "\n".join(map(_text, self.outputs))
 
+    def assert_complete(self) -> None:
+        """Check that it came to its end, without a warning and without a widget."""
+        assert self.returncode == 0, f"{self.terminal}\n{self.text}"
+        assert not [one for one in self.outputs if one.get("name") == "stderr"]
+        kinds = {kind for output in self.outputs for kind in output.get("data", {})}
+        assert "application/vnd.jupyter.widget-view+json" not in kinds
+
     @property
     def reported(self) -> str:
         """Everything that its report says, as one text."""

@@ -19,10 +19,7 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
         *("-p", "arms", "naive,tuned", "-p", "trials", "1"),
     )
 
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert "Emulated: device=cpu was asked for" in done.text
     assert "Not measured: the steps between the two pipelines" in done.text
     assert "new, 10 steps" in done.reported

@@ -13,10 +13,7 @@ from tests.notebooks.executing import execute
 def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path):
     done = execute("machines", tmp_path / "out.ipynb")
 
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert "No bundle was named" in done.text
     assert "two-cpu-vm over one-cpu-vm" in done.text
     assert "virtualization" in done.reported

@@ -19,10 +19,7 @@ def test_a_faster_wrong_answer_is_shown_and_is_not_the_headline(tmp_path):
         *("-p", "control", "false"),
     )
 
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert "CPU, functional: device=cpu was asked for" in done.text
     assert "[2/2]" in done.text
     assert "No precision was measured in both layouts" in done.reported

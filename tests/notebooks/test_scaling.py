@@ -29,18 +29,10 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
         "scaling",
         tmp_path / "out.ipynb",
         *QUICK,
-        "-p",
-        "gpus",
-        "2",
-        "-p",
-        "model",
-        "tiny",
+        *("-p", "gpus", "2", "-p", "model", "tiny"),
     )
 
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert "CPU, functional: device=cpu was asked for" in done.text
     assert "[3/3] fp32, 2 processes, repeat 1: finished" in done.text
     assert "Nothing is projected from CPUs." in done.reported

@@ -26,10 +26,7 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
         *("-p", "stages", "emulate,train", "-p", "model", "tiny"),
     )
 
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert "CPU, functional: device=cpu was asked for" in done.text
     assert "Cache test, here:" in done.text
     assert "by own reader" in done.reported

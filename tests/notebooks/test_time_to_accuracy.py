@@ -61,10 +61,7 @@ def store(shared_store):
 
 
 def test_it_comes_to_its_end_with_a_chart_and_an_answer(done, report):
-    assert done.returncode == 0, done.terminal
-    kinds = {kind for output in done.outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" not in kinds
-    assert not [o for o in done.outputs if o.get("name") == "stderr"]
+    done.assert_complete()
     assert_answer(report, "CPU, functional: To 90 % top-1: sgd took ")
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
