@@ -93,4 +93,4 @@ def notebook_parameters(question, **given):
     given = {"device": "cpu", **given}
     lines = [f"{name} = {value!r}" for name, value in given.items()]
     injected = "\n".join(["# Parameters", *lines])
-    return check_parameters(["".join(cell["source"]), injected], given)
+    return check_parameters(["".join(cell["source"]), injected], given, question)

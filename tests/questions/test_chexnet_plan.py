@@ -9,32 +9,8 @@ import pytest
 from nbkit.errors import ConfigError
 from nbkit.questions.chexnet.baseline import baseline
 from nbkit.questions.chexnet.planning import plan
-from nbkit.studies.parameters import Parameters
 from tests.datasets.images import write_folder, write_table
-
-DEFAULTS = {
-    "data": "made-labels",
-    "model": None,
-    "weights": "random",
-    "image_size": None,
-    "global_batch_size": None,
-    "gpus": None,
-    "epochs": None,
-    "repeats": None,
-    "learning_rate": 0.001,
-    "label_weighting": "balanced",
-    "precision": "fp32",
-    "crop_area_min": 0.8,
-    "auroc_margin": 0.02,
-    "loader": "torch",
-    "unreadable_images": "stop",
-    "missing_labels": "refuse",
-    "uncertain_labels": "refuse",
-    "seed": 0,
-    "tensorboard": True,
-    "device": "cpu",
-    "engine": "local",
-}
+from tests.questions.conftest import notebook_parameters
 
 
 @pytest.fixture
@@ -42,10 +18,7 @@ def planned(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def make(**changes):
-        origins = {
-            name: "papermill" if name in changes else "default" for name in DEFAULTS
-        }
-        return plan(Parameters({**DEFAULTS, **changes}, origins))
+        return plan(notebook_parameters("chexnet", **changes))
 
     return make
 

@@ -16,7 +16,7 @@ from nbkit.errors import ConfigError, DeviceError, StoreError
 from nbkit.launch.devices.choice import Candidate
 from nbkit.questions.concurrent_jobs.copies import copy_data
 from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
-from nbkit.questions.concurrent_jobs.planning import plan
+from nbkit.questions.concurrent_jobs.planning import plan, prepare
 from nbkit.store.processes import ProcessIdentity
 from nbkit.telemetry.topology import read_cpus
 from tests.datasets.images import CLASSES, write_folder
@@ -130,11 +130,11 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     )
 
     assert not copies.exists()
-    said = found.copy_data().sentences
+    said = prepare(found).notes[len(found.notes) :]
     first, second = copies / "images-job-1", copies / "images-job-2"
     assert list_image_folder(second).classes == [*CLASSES]
     assert "remove it when you are done" in said[0]
-    assert "already exists with the same data" in found.copy_data().sentences[0]
+    assert "already exists with the same data" in prepare(found).notes[-2]
     arms = found.arms
     assert arms["1,1 job 1"].data == arms["1,1 job 2"].data == str(data)
     assert arms["1,1 job 1 (separate)"].data == str(first)
@@ -177,7 +177,7 @@ def test_other_data_under_the_name_of_a_copy_is_refused_and_stays(cpus, tmp_path
     found = plan(parameters(**chosen, copies=[str(other.parent)], one_job=False))
 
     with pytest.raises(ConfigError, match=r"\d+ files differ"):
-        found.copy_data()
+        prepare(found)
 
     assert (other / "1.txt").read_text() == "something else"
 

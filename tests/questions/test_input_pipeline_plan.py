@@ -12,7 +12,12 @@ from nbkit.datasets.find import find
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.questions.input_pipeline import packs as input_pipeline_data
 from nbkit.questions.input_pipeline import planning as input_pipeline_plan
-from nbkit.questions.input_pipeline.planning import LADDER, plan, with_setting
+from nbkit.questions.input_pipeline.planning import (
+    LADDER,
+    plan,
+    with_setting,
+    with_tuning,
+)
 from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
 from nbkit.studies import photo_copies
 from tests.datasets.images import jpeg
@@ -119,14 +124,15 @@ def test_what_the_tuner_chose_becomes_an_arm(parameters):
     planned = plan(parameters(gpus=1, steps=96))
     tuning = tune(planned.grid, planned.start, lambda s, _: Trial(s, 10.0 * s.workers))
 
-    tuned = planned.arms_with(tuning)["tuned, 1 rank"]
+    with_tuned = with_tuning(planned, tuning, planned.tuned)
+    tuned = with_tuned.arms["tuned, 1 rank"]
 
     assert tuned.loader_config.num_workers == tuning.chosen.workers > 1
     assert tuned.replace(loader="naive", loader_config={}) == planned.arms[
         "naive, 1 rank"
     ].replace(name=tuned.name, loader_config={})
-    assert planned.facts(tuning)["tuning"]["chosen"]["loader"] == tuning.chosen.loader
-    assert planned.arms_with(None) == planned.arms
+    chosen = with_tuned.facts["tuning"]["chosen"]
+    assert chosen["loader"] == tuning.chosen.loader
 
 
 def test_a_rule_that_gives_the_tuned_setting_is_not_measured_twice(parameters):
@@ -134,12 +140,13 @@ def test_a_rule_that_gives_the_tuned_setting_is_not_measured_twice(parameters):
     tuning = tune(planned.grid, planned.start, lambda s, _: Trial(s, 100.0, 0.0))
     assert tuning.chosen == planned.rule
 
-    arms = planned.arms_with(tuning)
+    with_tuned = with_tuning(planned, tuning, planned.tuned)
+    arms = with_tuned.arms
 
     assert "rule, 1 rank" in planned.arms
     assert "rule, 1 rank" not in arms
     assert arms["tuned, 1 rank"] == planned.arms["rule, 1 rank"]
-    assert "not measured twice" in planned.facts(tuning)["notes"][-1]
+    assert "not measured twice" in with_tuned.facts["notes"][-1]
 
 
 def test_a_setting_means_what_each_loader_calls_so(parameters):
@@ -196,7 +203,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
         plan(parameters(**queued))
 
     planned = plan(parameters(**queued, arms=["naive"], device="auto"))
-    assert planned.facts(None)["cores"] is None
+    assert planned.facts["cores"] is None
     assert "64" not in " ".join(planned.notes)
     assert planned.notes[0].startswith("Emulated: there is no GPU on these nodes, so")
 

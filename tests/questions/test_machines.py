@@ -17,18 +17,9 @@ from nbkit.reports.renderer import Note
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, reports_folder, runs_folder, studies_folder
 from nbkit.store.record import read_json, write_json
-from nbkit.studies.parameters import Parameters
+from nbkit.studies.notebooks import parameters_of
+from nbkit.studies.parameters import check_parameters
 
-OPEN = {
-    "bundles": None,
-    "a": None,
-    "b": None,
-    "model": None,
-    "precision": None,
-    "published": None,
-    "measure": False,
-    "repeats": 5,
-}
 TWO, ONE = map(str, example_bundles())
 GPU = {
     "name": "NVIDIA A100-SXM4-80GB",
@@ -46,8 +37,8 @@ GPU = {
 
 def parameters(**values):
     """Return parameters as the notebook would."""
-    merged = {**OPEN, **values}
-    return Parameters(merged, dict.fromkeys(merged, "default"))
+    cell = "\n".join(parameters_of(nbkit.notebook("machines")))
+    return check_parameters([cell], values)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from nbkit.reports.chart_style import PUBLISHED_COLOURS
 from nbkit.reports.renderer import Note, Table
 from nbkit.statistics import quantities as wording
 from nbkit.studies.devices import Devices
+from nbkit.studies.parameters import Parameters
 
 A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")

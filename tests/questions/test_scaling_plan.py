@@ -121,9 +121,9 @@ def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
     last = planned.arms["fp16, 4 x 8 GPUs"]
     assert (last.engine, last.nnodes, last.gpus, last.device) == ("slurm", 4, 8, "cuda")
     assert last.slurm.slurm_partition == "big"
-    assert planned.allreduce is not None
-    assert planned.allreduce.world_size == 32
-    assert planned.allreduce.slurm.slurm_partition == "big"
+    [allreduce] = planned.once.values()
+    assert allreduce.world_size == 32
+    assert allreduce.slurm.slurm_partition == "big"
     assert planned.notes[0] == (
         "Sizes: 1, 2, 4, 8, 2 x 8, 4 x 8 GPUs (nodes x processes of each) of a queue."
     )

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from nbkit.questions import chexnet
-from nbkit.studies.parameters import Parameters
-from nbkit.studies.study import Study
 from tests.launch.conftest import plugins, store
-from tests.questions.test_chexnet_plan import DEFAULTS
+from tests.questions.conftest import notebook_parameters
 
 __all__ = ["plugins", "store"]
 
@@ -39,18 +37,7 @@ def test_the_network_is_no_better_than_twelve_global_statistics(
         "tensorboard": False,
         "device": "auto",
     }
-    origins = dict.fromkeys(DEFAULTS, "default") | dict.fromkeys(changes, "notebook")
-    plan = chexnet.plan(Parameters({**DEFAULTS, **changes}, origins))
-    baseline = chexnet.baseline(plan)
-    study = Study.create(
-        "chexnet",
-        plan.arms,
-        repeats=plan.repeats,
-        kind="chexnet",
-        plan={**plan.facts, **baseline.facts},
-    )
-
-    study.run(progress=False)
+    study = chexnet.run(chexnet.plan(notebook_parameters("chexnet", **changes)))
 
     result = chexnet.result(study)
     with capsys.disabled():

@@ -325,7 +325,9 @@ def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
 def _next_step(plan: ScalingPlan) -> str:
     of_cpus = SIZES_OF_A_CPU if plan.devices.is_cpu else ()
     left_out = {"gpus", "precision", "device", *of_cpus}
-    kept = {n: value for n, value in plan.parameters.chosen.items() if n not in left_out}
+    kept = {
+        n: value for n, value in plan.parameters.chosen.items() if n not in left_out
+    }
     command = papermill_command("scaling", kept)
     if plan.devices.is_cpu:
         where = "nodes" if plan.nnodes > 1 else "a machine"
