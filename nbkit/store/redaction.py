@@ -89,9 +89,9 @@ def redacted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _redacted_named(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        if all(isinstance(item, str) for item in value):
-            return redacted_argv(value)  # it may be a command
-        return [redacted(item) for item in value]
+        is_command = all(isinstance(item, str) for item in value)
+        shown = redacted_argv(value) if is_command else [*map(redacted, value)]
+        return tuple(shown) if isinstance(value, tuple) else shown
     return value
 
 
@@ -135,7 +135,7 @@ def refuse_secrets(values: Mapping[str, Any], place: str = "") -> None:
             refuse_secrets(value, f"{place}{name}.")
             continue
         shown = _redacted_named(name, value)
-        if shown != (list(value) if isinstance(value, tuple) else value):
+        if shown != value:
             message = (
                 f"{place}{name}={shown!r} looks like a secret, and it would be written "
                 "where others may read it; set an environment variable before the "

@@ -72,6 +72,7 @@ def test_precision_arrives_at_its_report_without_a_finite_baseline(store, arms):
     again = "fp32, channels_last again"
     rates[again] = 100.0
     lost = [*arms, again]
+    rates |= dict.fromkeys(planned.once, 100.0)
     study = written("precision", planned, rates, dict.fromkeys(lost, LOST), lost)
     names = ("table", "answer_table", "layout", "published_layouts", "bounds")
 
