@@ -137,7 +137,7 @@ def _notebook(arguments: argparse.Namespace) -> int:
         path = notebook(arguments.name)
         write_lines(parameters_of(path) if arguments.parameters else [str(path)])
         return 0
-    from nbkit.questions.sources import notebooks_of_questions
+    from nbkit.questions.question import notebooks_of_questions
 
     rows = [("NOTEBOOK", "QUESTION")]
     rows += [(one.name, one.text) for one in notebooks_of_questions()]

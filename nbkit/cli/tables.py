@@ -15,7 +15,7 @@ from typing import Any
 from nbkit.cli.main import add_commands
 from nbkit.config.fields import described_fields
 from nbkit.errors import StoreError
-from nbkit.questions.sources import notebooks_of_questions
+from nbkit.questions.question import notebooks_of_questions
 
 _ROOT = Path(__file__).parents[2]
 

@@ -1,62 +1,26 @@
-"""`Question` and `Plan`: what every question of a notebook declares, once.
+"""`Question`: what every question of a notebook declares, once.
 
 Launcher tiles, command line, documentation, studies and tests read the questions that
-are registered; a package adds one as nbkit does.
+are registered; a package adds one as nbkit does. Every Jupyter server lists them: what
+plans and runs need is imported where it is used.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbkit import registry
-from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.reports.parts import Note
-from nbkit.studies.parameters import Parameters, papermill_command
-from nbkit.studies.study import Study
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What will be measured; a notebook shows its notes."""
-
-    arms: Mapping[str, ExperimentConfig]
-    """Configuration by the name of its arm."""
-    repeats: int
-    """Process starts of every arm."""
-    notes: tuple[str, ...]
-    """What a reader has to know first."""
-    parameters: Parameters
-    control: str | None = None
-    """The arm that is measured a second time (A/A control), or none."""
-    once: Mapping[str, ExperimentConfig] = field(default_factory=dict)
-    """What is measured a single time, before the arms."""
-    together: Sequence[Sequence[str]] = ()
-    """Arms that are started together, group by group."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that every run gets."""
-    prepared: Mapping[str, Any] = field(default_factory=dict)
-    """What was measured before the study, as JSON values."""
-
-    @property
-    def wait_for_quiet(self) -> float:
-        """Seconds to wait at most until this machine is quiet."""
-        return self.parameters.get("wait_for_quiet", 0.0)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report must know of the plan beside the arms, as JSON values."""
-        notes = {"notes": list(self.notes), "chosen": self.parameters.chosen}
-        return {**notes, **self.prepared}
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
-        return {"text/html": note.to_html(), "text/plain": note.to_text()}
+if TYPE_CHECKING:
+    from nbkit.questions.study_plan import Plan
+    from nbkit.studies.parameters import Parameters
+    from nbkit.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -118,6 +82,8 @@ class Question:
     @property
     def command(self) -> str:
         """The command that runs it as the reports would."""
+        from nbkit.studies.parameters import papermill_command
+
         return papermill_command(self.name, self.parameters)
 
     def plan(self, parameters: Parameters) -> Any:
@@ -136,6 +102,8 @@ class Question:
             return self._part("run")(plan)
         if "prepare" in self.modules:
             plan = self._part("prepare")(plan)
+        from nbkit.studies.study import Study
+
         study = Study.create(
             self.name,
             plan.arms,
@@ -189,3 +157,17 @@ def questions() -> list[Question]:
         with suppress(ConfigError):
             every.append(registry.resolve("questions", name))
     return sorted(every, key=lambda question: (question.rank, question.name))
+
+
+TOUR = Question(
+    "nbkit.questions.interactive",
+    label="Interactive tour",
+    text="how does one configure, launch, watch, stop, resume and compare?",
+    reports=("Dell guide",),
+)
+"""The notebook that asks nothing: it leaves runs and no study."""
+
+
+def notebooks_of_questions() -> list[Question]:
+    """Return what the notebooks answer, in the order of their tiles."""
+    return [TOUR, *questions()]

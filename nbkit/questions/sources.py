@@ -15,7 +15,7 @@ from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.launch.devices.choice import visible_gpus
-from nbkit.questions.question import Question, questions
+from nbkit.questions.question import TOUR, Question, notebooks_of_questions
 from nbkit.reports.parts import Table
 from nbkit.store.paths import reports_folder, studies_folder
 from nbkit.store.record import read_json
@@ -32,19 +32,6 @@ REPORTS = {
     "vSphere": "Dell: multi-node training with VMware vSphere on R750xa, A100 (2022)",
 }
 """Titles of the reports that nbkit makes reproducible, by their short names."""
-
-TOUR = Question(
-    "nbkit.questions.interactive",
-    label="Interactive tour",
-    text="how does one configure, launch, watch, stop, resume and compare?",
-    reports=("Dell guide",),
-)
-"""The notebook that asks nothing: it leaves runs and no study."""
-
-
-def notebooks_of_questions() -> list[Question]:
-    """Return what the notebooks answer, in the order of their tiles."""
-    return [TOUR, *questions()]
 
 
 def sources_table() -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from nbkit.questions.sources import notebooks_of_questions
+from nbkit.questions.question import notebooks_of_questions
 from nbkit.studies.notebooks import notebooks
 
 

@@ -14,7 +14,7 @@ import pytest
 import nbkit
 from nbkit.cli.main import main
 from nbkit.live.run import LiveRun
-from nbkit.questions.sources import notebooks_of_questions
+from nbkit.questions.question import notebooks_of_questions
 from nbkit.store.record import RunState
 from nbkit.widgets.picture import picture
 from tests.cli.conftest import COMMAND

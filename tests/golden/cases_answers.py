@@ -11,7 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.find import find
 from nbkit.questions.chexnet import planning as chexnet_plan
 from nbkit.questions.inference import planning as inference_plan
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.predictions import ClassPredictions, LabelPredictions

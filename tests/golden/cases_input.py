@@ -10,9 +10,9 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.questions.input_pipeline import planning as input_pipeline_plan
 from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
-from nbkit.questions.question import Plan
 from nbkit.questions.storage import planning as storage_plan
 from nbkit.questions.storage.reads import Reads
+from nbkit.questions.study_plan import Plan
 from nbkit.readspeed.cache import Coldness
 from nbkit.readspeed.measuring import Reading, ReadSpeed
 from nbkit.readspeed.meter import Interval

@@ -10,8 +10,8 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.questions.concurrent_jobs import planning as concurrent_plan
 from nbkit.questions.precision import planning as precision_plan
-from nbkit.questions.question import Plan
 from nbkit.questions.scaling import planning as scaling_plan
+from nbkit.questions.study_plan import Plan
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.parameters import Parameters
 from tests.golden.hosts import A100_NODE, CPU_HOST, H100_NODE, Host

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.store.bundle import MANIFEST, BundledFile, Manifest
 from nbkit.studies.order import of_repeat
 from nbkit.studies.parameters import Parameters

@@ -28,7 +28,7 @@ def install(folder, monkeypatch, name, version):
 
 
 def packages():
-    first = itertools.takewhile(lambda one: one.what != "CPUs", health.findings())
+    first = itertools.takewhile(lambda one: one.what != "CPUs", health.checks())
     return [one for one in first if one.what == "Packages"]
 
 

@@ -83,7 +83,7 @@ def test_a_folder_of_images_is_trained_on(tmp_path):
     )
 
     assert done.returncode == 0, done.terminal
-    assert "there is only one device" in done.text
+    assert "there is only one device" in done.reported
     [run] = nbkit.runs()
     assert run.config.data == data
     assert run.record["origins"]["data"] == "papermill"

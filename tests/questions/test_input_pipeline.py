@@ -133,6 +133,8 @@ def test_next_step_sizes_of_a_cpu(golden, chosen, end):
     def choose(plan):
         plan["chosen"] = chosen
 
-    step = input_pipeline.QUESTION.report(golden("input_pipeline/cpu", choose)).next_step
+    step = input_pipeline.QUESTION.report(
+        golden("input_pipeline/cpu", choose)
+    ).next_step
 
-    assert step.endswith(end)
+    assert made.next_step.endswith(end)

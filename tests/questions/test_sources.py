@@ -10,10 +10,10 @@ import nbformat
 import pytest
 
 import nbkit
+from nbkit.questions.question import notebooks_of_questions
 from nbkit.questions.sources import (
     REPORTS,
     main,
-    notebooks_of_questions,
     sources_table,
     state,
 )

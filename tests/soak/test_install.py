@@ -22,8 +22,7 @@ from nbkit.packages import (
     packages_of,
     pip_install,
 )
-from nbkit.questions.question import Question
-from nbkit.questions.sources import notebooks_of_questions
+from nbkit.questions.question import Question, notebooks_of_questions
 from tests.distributions import ROOT, build, checksums
 from tests.house.test_installs import EXTRAS
 from tests.house.test_repository import files

@@ -15,7 +15,7 @@ from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.reports.parts import Note, Table
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters

@@ -18,7 +18,7 @@ from nbkit.launch.submit import existing_data
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters

@@ -12,7 +12,7 @@ from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed

@@ -30,7 +30,7 @@ from nbkit.questions.input_pipeline.trials import (
     Tuning,
     guide_rule_workers,
 )
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.registry import suggest
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus

@@ -18,7 +18,7 @@ from nbkit.questions.machines.bundles import (
     load,
     machine_of,
 )
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study

@@ -16,7 +16,7 @@ from nbkit.estimates.memory import estimate_memory
 from nbkit.launch.submit import existing_data
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.studies.devices import (
     Devices,
     described_gpus,

@@ -12,9 +12,9 @@ from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
-from nbkit.questions.question import Plan
 from nbkit.questions.scaling.notes import arm_name, notes
 from nbkit.questions.scaling.slurm import slurm_fields
+from nbkit.questions.study_plan import Plan
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study

@@ -11,7 +11,6 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.errors import NotEnoughDataError, ParameterError
-from nbkit.questions.question import Plan
 from nbkit.questions.storage.places import (
     Place,
     Wanted,
@@ -19,6 +18,7 @@ from nbkit.questions.storage.places import (
     find_wanted,
     name_and_path,
 )
+from nbkit.questions.study_plan import Plan
 from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence

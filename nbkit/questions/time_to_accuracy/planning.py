@@ -14,7 +14,7 @@ from nbkit.errors import ConfigError
 from nbkit.estimates.forecast import GPUS, elsewhere, workload
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.question import Plan
+from nbkit.questions.study_plan import Plan
 from nbkit.recipes.training import TrainingRecipe, training_recipe
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters

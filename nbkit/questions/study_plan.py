@@ -1,0 +1,49 @@
+"""`Plan`: what a question measures, decided before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.reports.parts import Note
+from nbkit.studies.parameters import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be measured; a notebook shows its notes."""
+
+    arms: Mapping[str, ExperimentConfig]
+    """Configuration by the name of its arm."""
+    repeats: int
+    """Process starts of every arm."""
+    notes: tuple[str, ...]
+    """What a reader has to know first."""
+    parameters: Parameters
+    control: str | None = None
+    """The arm that is measured a second time (A/A control), or none."""
+    once: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    """What is measured a single time, before the arms."""
+    together: Sequence[Sequence[str]] = ()
+    """Arms that are started together, group by group."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that every run gets."""
+    prepared: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured before the study, as JSON values."""
+
+    @property
+    def wait_for_quiet(self) -> float:
+        """Seconds to wait at most until this machine is quiet."""
+        return self.parameters.get("wait_for_quiet", 0.0)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report must know of the plan beside the arms, as JSON values."""
+        notes = {"notes": list(self.notes), "chosen": self.parameters.chosen}
+        return {**notes, **self.prepared}
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        note = Note(self.notes)
+        return {"text/html": note.to_html(), "text/plain": note.to_text()}
