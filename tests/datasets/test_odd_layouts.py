@@ -20,7 +20,8 @@ def check(root, right):
     """See that a folder is read as is right, or refused with what is right."""
     if isinstance(right, str):
         with pytest.raises(ConfigError, match=right):
-            find(str(root)).fingerprint(), find(str(root)).read()
+            find(str(root)).fingerprint()
+            find(str(root)).read()
         return
     listing = find(str(root))
     listing.fingerprint()

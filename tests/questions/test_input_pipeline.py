@@ -133,8 +133,6 @@ def test_next_step_sizes_of_a_cpu(golden, chosen, end):
     def choose(plan):
         plan["chosen"] = chosen
 
-    step = input_pipeline.QUESTION.report(
-        golden("input_pipeline/cpu", choose)
-    ).next_step
+    made = input_pipeline.QUESTION.report(golden("input_pipeline/cpu", choose))
 
     assert made.next_step.endswith(end)
