@@ -16,12 +16,17 @@ from tests.datasets.odd_packs import PACKS
 from tests.hostile.strangers import as_stranger, needs_root
 
 
+def read(root):
+    """Read a folder as a run does."""
+    find(str(root)).fingerprint()
+    find(str(root)).read()
+
+
 def check(root, right):
     """See that a folder is read as is right, or refused with what is right."""
     if isinstance(right, str):
         with pytest.raises(ConfigError, match=right):
-            find(str(root)).fingerprint()
-            find(str(root)).read()
+            read(root)
         return
     listing = find(str(root))
     listing.fingerprint()
