@@ -20,7 +20,7 @@ from nbkit.launch.code.trust import permit_run
 from nbkit.launch.submit import chosen_owner_exit, submit
 from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
-from nbkit.store.network import see_anew
+from nbkit.store.network import age_seconds, see_anew
 from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -93,8 +93,10 @@ def _refuse_if_held(paths: RunPaths, number: int, *, force: bool) -> None:
         process = None if holder is None else ProcessIdentity.from_dict(holder)
     except (StoreError, LookupError, TypeError, ValueError):
         holder = process = None
-    is_gone = process is not None and process.is_alive() is False
-    if submitted < number and (is_gone or force):
+    is_alive = None if process is None else process.is_alive()
+    # Its maker writes who it is right after the folder.
+    may_live = is_alive or (process is None and age_seconds(paths.attempt(number)) < 10)
+    if submitted < number and (is_alive is False or (force and not may_live)):
         return
     who = "an unknown process"
     if holder is not None and process is not None:
