@@ -106,6 +106,8 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
     """Raise if something cannot be called as nbkit does, before it is."""
     lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
     why = f"it is a {type(loaded).__name__} without {', '.join(lacking)}"
+    if kind == "questions" and not lacking and loaded.name != entry.name:
+        lacking, why = ["name"], f"its name is {loaded.name!r}, that of its module"
     call = ", ".join(_METHODS.get(kind, ()))
     if kind in _CALLS and not lacking:
         positional, named = _CALLS[kind]

@@ -39,8 +39,9 @@ def resume(
         # Another process may have resumed it just before.
         _check_resumable(run, force=force)
         registry.resolve("engines", run.config.engine)().reap(run.paths)
-        run.paths.stop.unlink(missing_ok=True)
         old = run.submission
+        _refuse_if_passed_over(run.paths, attempt)
+        run.paths.stop.unlink(missing_ok=True)
         submit(
             run.config,
             run.paths,
@@ -74,6 +75,18 @@ def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
     except BaseException:
         shutil.rmtree(paths.attempt(number), ignore_errors=True)
         raise
+
+
+def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
+    """Raise if another host has forced its own resume while this one took its time."""
+    see_anew(paths.logs)
+    numbers = [int(one.name) for one in paths.logs.iterdir() if one.name.isdecimal()]
+    if max(numbers) > number:
+        message = (
+            f"run {paths.run_id} is being resumed by another process as attempt "
+            f"{max(numbers)}; wait() for it."
+        )
+        raise RunError(message)
 
 
 def _is_made(folder: Path) -> bool:

@@ -66,7 +66,7 @@ def conditions_line(runs: Sequence[Run]) -> str:
     configs = [run.config for run in runs]
     largest = max(runs, key=lambda run: run.config.world_size)
     worker = largest.worker
-    device = runs[0].summary.device_name
+    device = runs[0].summary.device_name or "unknown device"
     if (most := max(config.world_size for config in configs)) > 1:
         device = f"{device}, up to {most} ranks"
     versions = {
@@ -84,6 +84,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
     common = {name: each.pop() for name, each in values.items() if len(each) == 1}
+    if {config.task for config in configs} == {"load"}:
+        common.pop("model", None)  # nothing computes
     arms: dict[str, int] = {}
     for run in runs:
         arm = (run.record.get("tags") or {}).get("arm", "")

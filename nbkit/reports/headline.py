@@ -18,7 +18,7 @@ def headline(notebook: Path) -> str:
     is_doubtful = bool(report["result"].get("doubts"))
     blocks = [
         report["title"],
-        f"{report['answer']}\n{report['conditions']}".strip(),
+        f"{report['answer']}\n{report.get('conditions', '')}".strip(),
         *(
             Table(**{**table, "notes": ()}).to_text()
             for table in report["tables"][:1]

@@ -149,7 +149,9 @@ def ask_shared(
 def _last_answer(cache: Cache, key: str) -> Answer | None:
     """Return the last answer of this boot of the host: its monotonic clock restarts."""
     stamp, text = cache.read(key).get("answer", (None, ""))
-    return Answer(**json.loads(text)) if stamp == boot_id() else None
+    with suppress(TypeError, ValueError):  # of another version of nbkit
+        return Answer(**json.loads(text)) if stamp == boot_id() else None
+    return None
 
 
 def _asked(ask: Callable[[], str], error: type[NbkitError]) -> Answer:

@@ -85,6 +85,18 @@ def _both_mains_by_value() -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(main)
 
 
+def _has_slots_of_main(kind: type) -> bool:
+    """Return whether objects of a class of ``__main__`` have slots, and no own way."""
+    return (
+        not issubclass(kind, type)
+        and kind.__module__ in MAIN
+        and "__slots__" in vars(kind)
+        and kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__reduce__ is object.__reduce__
+        and not hasattr(kind, "__setstate__")
+    )
+
+
 def _names(pickled: bytes) -> Iterator[tuple[str, str]]:
     """Yield module and name of what a pickle refers to by name; executes nothing."""
     pushed: deque[str | None] = deque([None, None], maxlen=2)
@@ -144,6 +156,12 @@ class _CodePickler(cloudpickle.Pickler):
             self.modules.add(obj.__name__)
         if issubclass(type(obj), type | FunctionType):
             return self._reduce_definition(obj)
+        if _has_slots_of_main(type(obj)):
+            # Where its class came from there are slots; here cloudpickle made a dict.
+            made, args, state, *rest = obj.__reduce_ex__(4)
+            parts: Any = state if isinstance(state, tuple) else (state,)
+            slots = {name: one for part in parts if part for name, one in part.items()}
+            return made, args, (None, slots), *rest
         if isinstance(obj, functools.cached_property):
             # Its lock is made anew.
             state = {name: part for name, part in vars(obj).items() if name != "lock"}

@@ -28,12 +28,9 @@ _NAME = re.compile(
 )
 
 # As a word's end in free text, where `key=len` and `KeyError: 'x'` are not secrets.
-_PASSWORD = (
-    r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|credentials?"
-    r"|(?<=[a-z]_)(?:pass|pwd)|pgpass)"
-)
+_PASSWORD = r"(?:[a-z0-9]*passw(?:or)?d|passphrase|secret|credentials?|pgpass)"
 _TOKEN = (
-    r"(?:token|cookie|jwt|dsn|sig|signature|auth|(?<=[a-z]_)pat"
+    r"(?:token|cookie|jwt|dsn|(?<=[a-z]_)pat"
     r"|(?-i:(?<=[A-Z0-9]_)KEY)|(?:api|access|secret|private|account)[_-]?key)"
 )
 # People choose short passwords; what a machine makes is long: `token=gpt2` is none, nor
@@ -50,17 +47,21 @@ _VALUE = (
     r"(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s\"'&;,)\]}]+)"
 )
 _ASSIGNED = re.compile(
-    rf"({_BEFORE}(?:{_PASSWORD}[\"']?\s*[=:]\s*|{_TOKEN}[\"']?\s*[=:]\s*(?={_LONG}))"
+    rf"({_BEFORE}(?:{_PASSWORD}[\"']?\s*[=:]\s*|{_TOKEN}[\"']?\s*[=:]\s*(?={_LONG})"
+    # `forward_pass: 12 ms` and `signature: expected 3` are none.
+    rf"|(?<=[a-z]_)(?:pass|pwd)[\"']?\s*=\s*"
+    rf"|(?:sig|signature|auth)[\"']?\s*=\s*(?={_LONG}))"
     rf"|(?<!\S)--?(?:[a-z0-9]+[_-]){{0,8}}(?:{_PASSWORD}|{_TOKEN})\s+)({_VALUE})",
     re.IGNORECASE,
 )
 # In code a name without quotes is a name: only what looks like no word counts.
 _LITERAL = re.compile(r"[\"']|(?=\S*\d)[\w+/=-]{8,}$")
 _BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!\*\*\*)[\w.~+/=-]{8,}", re.IGNORECASE)
-# Hugging Face, GitHub, AWS, NVIDIA, and those that have taken OpenAI's form.
+# Hugging Face, GitHub, GitLab, AWS, Google, Slack, NVIDIA, JWT, OpenAI's form.
 _FORM = re.compile(
     r"(?<![a-z0-9])(?:hf_[a-z0-9]{16,}|(?:gh[pousr]|github_pat)_\w{16,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|nvapi-[\w-]{20,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|nvapi-[\w-]{20,}|xox[abeprs]-[\w-]{10,}"
+    r"|AIza[\w-]{35}|glpat-[\w-]{16,}|eyJ[\w-]{8,512}\.[\w-]{8,}(?:\.[\w-]*)?"
     r"|sk-(?:(?:proj|ant|or|svcacct|admin)-[\w-]{16,}|[a-z0-9]{20,}))",
     re.IGNORECASE,
 )

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from nbkit.errors import RunStoppedError
 from nbkit.studies.kinds import headline_so_far
+from nbkit.studies.starts import ways_on
 from nbkit.studies.stored_study import StoredStudy
 from nbkit.visible import visible
 
@@ -21,9 +22,10 @@ def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, RunStoppedError):
-        # What is raised says how to continue, and matters more than a fault here.
+        # What is raised says how to continue, too, but papermill shows no notes of it.
         with suppress(Exception):
             if shown and (said := headline_so_far(study)):
-                sys.stdout.write(f"\n{visible(said, lines=True)}\n")
+                text = f"{said}\n{ways_on(study.study_id)}"
+                sys.stdout.write(f"\n{visible(text, lines=True)}\n")
                 sys.stdout.flush()
         raise

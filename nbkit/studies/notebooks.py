@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from nbkit import registry
@@ -49,7 +50,8 @@ def notebooks() -> dict[str, Path]:
         for path in sorted(folder.glob("*.ipynb"))
     }
     for name in registry.names("questions"):
-        if name not in paths:  # a package's own
+        # A package's own; one that cannot be imported hides no other notebook.
+        with suppress(ConfigError):
             own = registry.resolve("questions", name).folder / f"{name}.ipynb"
             paths |= {name: own} if own.exists() else {}
     return paths

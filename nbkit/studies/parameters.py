@@ -106,7 +106,9 @@ def params(question: str | None = None) -> Parameters:
         message = "params() reads the cells of a notebook; call it in one."
         raise ParameterError(message)
     checked = check_parameters(shell.user_ns["In"], shell.user_ns, question)
-    shell.user_ns.update(checked)
+    # What only the question declares stays out: another notebook's study may run here.
+    shown = shell.user_ns.keys() & checked.keys()
+    shell.user_ns.update({name: checked[name] for name in shown})
     return checked
 
 
@@ -115,9 +117,11 @@ def check_parameters(
 ) -> Parameters:
     """Return the parameters of cells and question, with the namespace's values."""
     position, declared = _declared(cells)
-    if question is not None:
-        declared = {**declared, **further_parameters(question), **declared}
     injected = injected_names(cells[position + 1 :])
+    further = {} if question is None else further_parameters(question)
+    unset = further.keys() - declared.keys() - set(injected)
+    namespace = {name: one for name, one in namespace.items() if name not in unset}
+    declared = {**declared, **further, **declared}
     errors = [
         f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
         f"of {', '.join(declared)}.{suggest(name, list(declared))}"

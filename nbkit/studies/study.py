@@ -15,6 +15,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
 from nbkit.store.metrics import store_error
+from nbkit.store.network import see_anew
 from nbkit.store.ownership import FOLDER_MODE
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.private import make_store
@@ -321,6 +322,9 @@ class Study(StoredStudy):
                 wait_for_the_last_runs(self.study_id, entries, force=force)
             me = ProcessIdentity.of().to_dict()
             write_json(self.paths.study, {**self._content, "executor": me})
+            see_anew(self.paths.root)
+            if (executor := self._content["executor"]) != me:
+                raise RunError(executed_by(self.paths, executor))
             try:
                 yield
             finally:

@@ -82,7 +82,9 @@ class _ShownRuns:
         while True:
             time.sleep(_POLL_SECONDS)
             for shown in self._everything():
-                shown.look()
+                # A fault in one picture must not end the thread of all others.
+                with suppress(Exception):
+                    shown.look()
 
     def _after_cell(self, _result: object) -> None:
         for shown in self._everything():

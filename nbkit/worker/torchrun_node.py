@@ -192,7 +192,7 @@ class NodeLogs(LogsSpecs):
 
 def _refuse(why: str) -> NoReturn:
     """End torchrun, with what to do instead of a traceback."""
-    message = f"nbkit: {why}"
+    message = f"nbkit refuses: {why}"
     raise SystemExit(message)
 
 

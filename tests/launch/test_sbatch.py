@@ -68,7 +68,7 @@ LARGE = """\
 trap '' USR2
 export NBKIT_JOB="$SLURM_JOB_ID"
 _nbkit_ended() {
-  echo "nbkit: status $? of this setup line: $_nbkit_line; \
+  echo "nbkit refuses: status $? of this setup line: $_nbkit_line; \
 correct it in slurm.setup" >&2
   exit 1
 }
@@ -261,7 +261,10 @@ def test_a_setup_line_that_fails_is_named(small, stub, tmp_path, line, status):
     ran = _run(_step(config, tmp_path, stub), tmp_path)
 
     assert ran.returncode == 1
-    assert f"nbkit: status {status} of this setup line: {line}; correct" in ran.stderr
+    assert (
+        f"nbkit refuses: status {status} of this setup line: {line}; correct"
+        in ran.stderr
+    )
     assert "too late" not in ran.stderr
 
 

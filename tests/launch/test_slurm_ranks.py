@@ -139,7 +139,10 @@ def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(play):
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (["0: Loading", "1: nbkit: the disk is full"], "^node n2: the disk is full$"),
+        (
+            ["0: Loading", "1: nbkit refuses: the disk is full"],
+            "^node n2: the disk is full$",
+        ),
         (
             [
                 *("1: Traceback", "0: bye", "1: ImportError: no torch"),

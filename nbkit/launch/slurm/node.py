@@ -120,7 +120,7 @@ def main() -> None:
         argv, environment = node_command(RunPaths(Path(root)), int(attempt), port)
         os.execvpe(argv[0], argv, environment)
     except (NbkitError, OSError) as error:
-        sys.exit(f"nbkit: {error}")
+        sys.exit(f"nbkit refuses: {error}")
 
 
 if __name__ == "__main__":

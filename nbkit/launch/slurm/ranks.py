@@ -150,7 +150,9 @@ class SlurmRanks(ManualRanks):
 
     def _refusal(self) -> tuple[str, str] | None:
         """Return which node says that it cannot take part, and why."""
-        said = re.search(r"^ *(\d+): nbkit: (.+)", self._printed(), re.MULTILINE)
+        said = re.search(
+            r"^ *(\d+): nbkit refuses: (.+)", self._printed(), re.MULTILINE
+        )
         return said and (self._names[int(said[1])], said[2])
 
     def _failure(self) -> tuple[str, str] | None:

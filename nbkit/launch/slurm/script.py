@@ -223,7 +223,7 @@ def _body(config: ExperimentConfig, command: Sequence[str]) -> list[str]:
         return body
     return [
         "_nbkit_ended() {",
-        '  echo "nbkit: status $? of this setup line: $_nbkit_line;'
+        '  echo "nbkit refuses: status $? of this setup line: $_nbkit_line;'
         ' correct it in slurm.setup" >&2',
         "  exit 1",
         "}",
