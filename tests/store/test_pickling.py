@@ -373,3 +373,32 @@ def test_the_same_tensors_have_the_same_hash():
 
     assert pickle_sha256(one) == pickle_sha256(other)
     assert pickle_sha256(one) != pickle_sha256(one + 1)
+
+
+SLOTS = """
+import subprocess, sys
+from dataclasses import dataclass
+from nbkit.store.pickles import load_with_names
+from nbkit.store.pickling import dumps
+@dataclass(slots=True)
+class Slotted:
+    loss: float
+def call():
+    return Slotted(0.5)
+there = '''
+import sys
+from nbkit.store.pickles import load_with_names
+from nbkit.store.pickling import dumps
+call, names = load_with_names(sys.stdin.buffer.read())
+vars(sys.modules["__main__"]).update(names)
+sys.stdout.buffer.write(dumps(call()).data)
+'''
+argv = [sys.executable, "-c", there]
+made = subprocess.run(argv, input=dumps(call).data, stdout=-1, check=True).stdout
+returned, _ = load_with_names(made)
+assert isinstance(returned, Slotted) and returned == Slotted(0.5), returned
+"""
+
+
+def test_slotted_object_of_main_comes_back():
+    subprocess.run([sys.executable, "-c", SLOTS], check=True)
