@@ -80,14 +80,14 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     ids = {run.run_id for runs in measured.runs_by_arm().values() for run in runs}
     assert {row[-1] for row in starts.rows} == ids
     assert len(ids) == 3
-    assert any(one.startswith("Audit of study ") for one in there.report.notes)
+    assert any("few measured steps (3 runs)" in one for one in there.report.notes)
     codes = {finding["code"] for finding in there.report.result["audit"]}
     assert "few-steps" in codes
     conditions = there.report.result["conditions"]
     assert conditions["model"] == "tiny"
     assert conditions["batch_size_per_gpu"] is None
     # One short run each: chance may make of the control what no answer survives.
-    carried, doubted = "CPU, functional: batch 4 / batch 2", "These runs cannot support"
+    carried, doubted = "CPU smoke test: batch 4 / batch 2", "Inconclusive: "
     assert there.report.answer.startswith(
         doubted if there.report.result.get("doubts") else carried
     )
@@ -112,8 +112,7 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
     unfinished = report(measured).report
 
     assert unfinished.answer.partition("; ")[0].startswith(
-        "These runs cannot support an answer: 2 of 3 planned runs have finished, and "
-        "none of batch 2 again"
+        "Inconclusive: 2 of 3 planned runs have finished, and none of batch 2 again"
     )
     assert "resume()" in unfinished.next_step
     assert unfinished.result["noise_floor"] is None
@@ -139,7 +138,7 @@ def test_studies_of_older_versions_are_reported_too(measured):
 
     found = report(measured.study_id).report
 
-    assert "No control" in found.tables[0].notes[0]
+    assert "No A/A control" in found.tables[0].notes[0]
     assert "control='batch 2'" in found.next_step
 
 
