@@ -9,6 +9,7 @@ from nbkit.reports.arm_rows import ArmRow
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 from nbkit.statistics import Ratio, RunsNeeded, has_groups, interval_in_words
 from nbkit.statistics import quantities as wording
+from nbkit.statistics.wording import ci_text
 
 _FEW_RUNS = 5
 """Up to which each run is shown beside the interval."""
@@ -70,8 +71,8 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
     if (share or 0) < INPUT_BOUND_SHARE:
         return []
     return [
-        f"Input-bound: ranks waited for data {wording.percent(share)} of the time with "
-        f"{what}; these are rates of the input, not of the devices."
+        f"Input-bound ({what}): {wording.percent(share)} of the time is data wait; the "
+        "rate is the input's, not the device's."
     ]
 
 
@@ -82,25 +83,19 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
         for arm, many in rates.items()
         if 1 < len(many) <= _FEW_RUNS
     ]
-    said = []
-    if few:
-        said.append(
-            "An interval of images/s is of these runs, and says less of a machine with "
-            f"several states; each run, in ascending order: {'; '.join(few)}."
-        )
+    notes = [f"Images/s of each run, ascending: {'; '.join(few)}."] if few else []
     grouped = [arm for arm, many in rates.items() if has_groups(many)]
     if grouped:
-        said.append(
-            f"The runs of {', '.join(grouped)} fall into two groups: the machine may "
-            "have two states, such as two clock rates, and neither median nor interval "
-            "is of one of them. Check each run."
+        notes.append(
+            f"The runs of {', '.join(grouped)} fall into two groups, for example two "
+            "clock rates; median and CI describe neither. Check each run."
         )
-    return said
+    return notes
 
 
 def held_together(verdicts: Sequence[Ratio]) -> list[str]:
     """Return that the verdicts of a report hold together, where there are several."""
-    several = "Verdicts of faster and slower hold together, by Holm's correction."
+    several = "Verdicts are corrected for multiple comparisons (Holm)."
     return [several] if len(verdicts) > 1 else []
 
 
@@ -112,11 +107,10 @@ def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
     """Return what an arm shows by itself."""
     rate = row.images_per_second
     if rate is None:
-        return f"{row.arm}: its runs have measured no images per second."
-    interval = rate_interval(rate.ci_low, rate.ci_high)
-    spread = "1 run, no interval"
-    if interval:
-        spread = f"95 % interval of these {rate.n} runs {interval}"
+        return f"{row.arm}: no images/s measured."
+    spread = "n=1, no interval"
+    if rate.ci_low is not None and rate.ci_high is not None:
+        spread = f"{ci_text(rate.ci_low, rate.ci_high, shown=wording.rate)}, n={rate.n}"
         spread += f": {_in_order(rates)}" if rate.n <= _FEW_RUNS else ""
     return f"{row.arm} trains {wording.rate(rate.median)} images/s ({spread})."
 

@@ -22,6 +22,7 @@ from nbkit.reports.arm_tables import (
     each_run,
     headline_cells,
     headline_values,
+    held_together,
     input_bound,
     lone_sentence,
     needed_runs,
@@ -34,6 +35,9 @@ from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.stored_study import StoredStudy
+
+ENOUGH = "enough for every difference"
+"""Repeats that a table need not mention."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Arms:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""
             text = lone_sentence(self.row(self.baseline), self.rates(self.baseline))
-        return f"CPU, functional: {text}" if self.is_functional else text
+        return f"CPU smoke test: {text}" if self.is_functional else text
 
     @property
     def control_sentence(self) -> str:
@@ -128,13 +132,10 @@ class Arms:
         if self.baseline not in self.usable:
             return ""
         if self.control is not None:
-            return f"Control: {self.control} has measured nothing yet."
+            return f"A/A control: {self.control} has no images/s yet."
         if not self._compared():
             return ""
-        return (
-            "No control: no arm was measured twice, so these runs do not say how large "
-            "a difference chance alone makes."
-        )
+        return "No A/A control: run-to-run noise is unknown."
 
     @property
     def needed_sentence(self) -> str:
@@ -150,20 +151,19 @@ class Arms:
         needs = [row.needed for row in compared if row.needed is not None]
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
-            return "How many repeats a verdict needs is known after the second one."
+            return "Repeats for a verdict: known after the second repeat."
         repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
         parts = []
         if repeats > done:
             parts.append(
-                f"estimated from {done} repeats, {repeats} settle each difference with "
-                f"a probability of {needs[0].power * 100:g} %: {repeats - done} more"
-                f"{self._time(repeats - done)}"
+                f"{repeats} for {needs[0].power * 100:g}% power, estimated from n="
+                f"{done}: {repeats - done} more{self._time(repeats - done)}"
             )
         hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
         if hidden:
             parts.append(
-                f"more for {', '.join(hidden)}, whose difference is within the noise "
-                "floor: more runs of the control lower it"
+                f"more of the control (difference of {', '.join(hidden)} is within the "
+                "noise floor)"
             )
         endless = [
             row.arm
@@ -172,12 +172,10 @@ class Arms:
         ]
         if endless:
             parts.append(
-                f"more than {needs[0].largest} for {', '.join(endless)}, whose "
-                "difference is small compared to the spread"
+                f"more than {needs[0].largest} for {', '.join(endless)} (difference "
+                "small compared to the scatter)"
             )
-        if not parts:
-            return "Repeats for a verdict: these are enough for every difference."
-        return f"Repeats for a verdict: {'; '.join(parts)}."
+        return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."
 
     def table(
         self,
@@ -187,12 +185,12 @@ class Arms:
     ) -> Table:
         """Return the headline: every arm with interval, verdict and costs."""
         columns = more or {}
-        where = "with CPU processes (functional)" if self.is_functional else "on GPUs"
+        where = "CPU smoke test" if self.is_functional else "GPU"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
         own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
         own += each_run({arm: self.rates(arm) for arm in self.runs})
         return Table(
-            caption or f"Measured {where}; ratios against {self.baseline}",
+            caption or f"Throughput ({where}), relative to {self.baseline}",
             [*HEADLINE, *columns],
             [
                 [
@@ -201,7 +199,7 @@ class Arms:
                 ]
                 for row in self.rows
             ],
-            [*(sentence for sentence in own if sentence), *notes],
+            [*(note for note in own if note and ENOUGH not in note), *notes],
             headline_values(self.rows),
             self.lead(self.controls),
         )
@@ -217,7 +215,7 @@ class Arms:
         """Every arm against the baseline: both intervals, verdict, needed runs."""
         ratios = [(row, row.ratio) for row in self.rows if row.ratio is not None]
         return Table(
-            f"Ratios against {self.baseline}, 95 % intervals by two methods",
+            f"Ratios to {self.baseline}, 95% CI by two methods",
             ["arm", "ratio", "Welch's t", "bootstrap", "runs", "verdict", "needed"],
             [
                 [
@@ -232,11 +230,10 @@ class Arms:
                 for row, ratio in ratios
             ],
             [
-                "Each run is one number, images over time. Welch's t is computed on "
-                "logarithms; the bootstrap resamples the runs (fixed seed) and is a "
-                "cross-check: with a handful of runs it is too narrow."
-                + " Verdicts of several arms hold together, by Holm's correction."
-                * (len(self._compared()) > 1)
+                "Each run counts as one number, images / time. Welch's t is on "
+                "logarithms. The bootstrap (resampled runs, fixed seed) is a "
+                "cross-check, too narrow for few runs.",
+                *held_together([row.ratio for row in self._compared() if row.ratio]),
             ],
         )
 
@@ -384,7 +381,7 @@ def arms_of(study: StoredStudy) -> Arms:
 def not_beyond(floor: NoiseFloor, baseline: str) -> str:
     """Return what there is to say where the control differed by as much as any arm."""
     return (
-        f"no arm is faster than {baseline} by more than {baseline} twice differed "
+        f"no arm is faster than {baseline} by more than the A/A control differs "
         f"({floor.difference})."
     )
 
@@ -396,4 +393,4 @@ def best_of(arms: int) -> str:
     """
     if arms < 2:
         return ""
-    return f" (fastest of {arms} arms; the interval does not account for this choice)"
+    return f" (best of {arms}; CI not corrected for selection)"

@@ -38,9 +38,9 @@ class Bandwidth:
     def note(self) -> Note:
         """The largest bandwidth in a sentence, or why there is none."""
         if self.is_missing:
-            return Note(["All-reduce: planned, but not finished."])
+            return Note(["All-reduce: planned but not finished."])
         if not self.rows:
-            return Note(["All-reduce: not measured, there is only one device."])
+            return Note(["All-reduce: not measured on one device."])
         best = max(self.rows, key=lambda row: row.bus_bandwidth_bytes_per_second)
         speed = wording.gigabytes(best.bus_bandwidth_bytes_per_second)
         nodes = f" on {self.nnodes} nodes" if self.nnodes > 1 else ""
@@ -54,7 +54,7 @@ class Bandwidth:
     def table(self) -> Table:
         """Time and bandwidth of every message size; call it only if there are rows."""
         return Table(
-            "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
+            "All-reduce bandwidth (bus bandwidth as defined by nccl-tests)",
             ["message", "median, ms", "quartiles, ms", "algorithm, GB/s", "bus, GB/s"],
             [
                 [
@@ -68,8 +68,8 @@ class Bandwidth:
                 for row in self.rows
             ],
             [
-                f"{self.rows[0].iterations} all-reduces of each size, one after the "
-                "other in one run; bandwidths are those of the median."
+                f"{self.rows[0].iterations} all-reduces per message size in one run; "
+                "bandwidths are of the median time."
             ],
             {
                 name: [getattr(row, name) for row in self.rows]

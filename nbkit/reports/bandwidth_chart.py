@@ -74,5 +74,5 @@ def allreduce_chart(
     chart = alt.layer(
         base.mark_line(strokeWidth=2), base.mark_circle(size=50, opacity=1)
     )
-    note = "message size / time x 2 (n - 1) / n, as nccl-tests define it"
-    return finished(chart, title, f"CPU, functional; {note}" if on_cpu else note)
+    note = "message size / time x 2 (n - 1) / n, as defined by nccl-tests"
+    return finished(chart, title, f"CPU smoke test; {note}" if on_cpu else note)

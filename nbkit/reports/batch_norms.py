@@ -7,7 +7,7 @@ from typing import Any
 
 _WORDS = {
     "cudnn": "cuDNN",
-    "native": "torch's own kernels",
+    "native": "native PyTorch",
 }
 
 
@@ -28,7 +28,4 @@ def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
         f"{_WORDS.get(backend, backend)} in {'; '.join(names)}"
         for backend, names in by_backend.items()
     ]
-    return (
-        f"Batch normalisation is computed by {', by '.join(parts)}: these arms differ "
-        "in their kernels too, not only in the number format."
-    )
+    return f"Batch-norm kernels differ between arms: {', '.join(parts)}."

@@ -1,4 +1,4 @@
-"""What bounds each arm of a study, for its report: a sentence each."""
+"""The bottleneck of each arm of a study, for its report: a sentence each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from statistics import median_low
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.plural import plural
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.review.diagnosis import diagnose, others_than
 from nbkit.store.stored_runs import StoredRun
@@ -38,7 +37,7 @@ class ArmsBoundBy:
         rounds: Iterable[Sequence[StoredRun]] = (),
     ) -> None:
         self._runs = runs_by_arm
-        self._told = {
+        self._diagnoses = {
             arm: [diagnose(run) for run in runs] for arm, runs in runs_by_arm.items()
         }
         there = {run.paths.root for runs in runs_by_arm.values() for run in runs}
@@ -54,7 +53,9 @@ class ArmsBoundBy:
             for arm, runs in runs_by_arm.items()
         }
         self._by_arm = {
-            arm: self._told[arm] if all(run.config.has_steps for run in runs) else []
+            arm: self._diagnoses[arm]
+            if all(run.config.has_steps for run in runs)
+            else []
             for arm, runs in runs_by_arm.items()
         }
         self._at_once = at_once
@@ -67,12 +68,12 @@ class ArmsBoundBy:
         """
         found = {
             arm: [causes for causes in self._disturbances(arm, without) if causes]
-            for arm in self._told
+            for arm in self._diagnoses
         }
         return {
             arm: runs
             for arm, runs in found.items()
-            if runs and 2 * len(runs) >= len(self._told[arm])
+            if runs and 2 * len(runs) >= len(self._diagnoses[arm])
         }
 
     @property
@@ -91,51 +92,38 @@ class ArmsBoundBy:
         passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
         return [
             [cause for cause in run.disturbances if cause.code not in passed] + others
-            for run, others in zip(self._told[arm], self._by_others[arm], strict=True)
+            for run, others in zip(
+                self._diagnoses[arm], self._by_others[arm], strict=True
+            )
         ]
 
     def in_every_arm(self, code: str) -> bool:
         """Return whether a cause disturbed at least half of the runs of each arm."""
         return all(
-            2 * sum(code in {one.code for one in run} for run in told) >= len(told)
-            for told in self._told.values()
+            2 * sum(code in {cause.code for cause in run} for run in runs) >= len(runs)
+            for runs in self._diagnoses.values()
         )
 
     def runs_of(self, arm: str) -> int:
         """Return how many runs of an arm there are."""
-        return len(self._told[arm])
+        return len(self._diagnoses[arm])
 
     def notes(self) -> list[str]:
-        """Return what bounds each arm, and what its runs do not tell.
-
-        Arms on which nothing stands out are named together.
-        """
+        """Return the bottleneck of each undisturbed arm that has one."""
         notes: list[str] = []
-        silent: dict[str, list[str]] = {}
-        if disturbed := self.disturbed():
-            notes.append(
-                f"What bounds {', '.join(disturbed)}: unknown, because the runs "
-                "were disturbed."
-            )
-        for arm, found in self._by_arm.items():
-            if not found or arm in disturbed:
-                continue
+        disturbed = self.disturbed()
+        for arm, diagnoses in self._by_arm.items():
             counted = self._counted(arm)
-            first = _first(counted)
-            if first is None:
-                unknown = next((one.unknown[0] for one in counted if one.unknown), "")
-                silent.setdefault(unknown, []).append(arm)
+            if not diagnoses or arm in disturbed or (first := _first(counted)) is None:
                 continue
-            code, one = first
+            code, diagnosis = first
             count = sum(bool(each) and each[0].code == code for each in counted)
-            what = "run" if len(counted) == len(found) else "undisturbed run"
-            runs = f"{count} of {plural(len(counted), what)}"
+            what = "runs" if len(counted) == len(diagnoses) else "undisturbed runs"
+            runs = f"{count}/{len(counted)} {what}"
+            cause = diagnosis[0]
             notes.append(
-                f"What bounds {arm}: {one.bound_by}, in {runs}. {one[0].sentence}"
+                f"Bottleneck ({arm}): {cause.kind.title} ({runs}). {cause.sentence}"
             )
-        for unknown, arms in silent.items():
-            text = f" Not known: {unknown}" if unknown else ""
-            notes.append(f"What bounds {', '.join(arms)}: nothing stands out.{text}")
         return notes
 
     def _counted(self, arm: str) -> Sequence[Diagnosis]:

@@ -26,9 +26,7 @@ _SOFTWARE = ("nbkit", "torch", "torchvision", "cuda", "nccl", "dali")
 def conditions(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what all runs of a study have in common, and which runs they are."""
     if not runs:
-        message = (
-            "the study has 0 finished runs, a report needs at least 1; run() it first."
-        )
+        message = "The study has no finished run to report. Call study.run() first."
         raise NotEnoughDataError(message)
     config = runs[0].config
     largest = max(runs, key=lambda run: run.config.world_size)
@@ -107,14 +105,13 @@ def conditions_line(runs: Sequence[Run]) -> str:
 def how_measured(repeats: int) -> list[str]:
     """Return which statistic and interval are shown, and in which order runs came."""
     order = (
-        "Order: every arm once."
+        "Order: 1 run per configuration."
         if repeats == 1
-        else f"Order: {repeats} process starts of every arm, the arms forward, then "
-        "backward, and so on, so that a steady drift of the machine affects all "
-        "equally."
+        else f"Order: {repeats} runs per configuration, interleaved (ABBA) to cancel "
+        "drift."
     )
     return [
-        f"Images per second: {RATE_STATISTIC}.",
+        f"Images/s: {RATE_STATISTIC}.",
         f"Intervals: {RATE_INTERVAL}.",
         order,
     ]
@@ -131,15 +128,15 @@ def where_and_when(facts: Mapping[str, Any]) -> str:
         more = len(nodes) - _MOST_NODES
         where = f"nodes {', '.join(nodes[:_MOST_NODES])}"
         where += f" and {more} more" if more > 0 else ""
-    of_first = " on the first of them" if nodes and len(nodes) > 1 else ""
+    on_first = " on the first node" if nodes and len(nodes) > 1 else ""
     parts = [
-        f"{facts.get('device_name') or 'unknown device'} of {where}",
-        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs{of_first}",
+        f"{facts.get('device_name') or 'unknown device'} on {where}",
+        "unknown CPUs" if cpus is None else f"{cpus:g} usable CPUs{on_first}",
     ]
     if facts.get("file_system"):
         parts.append(f"data on {facts['file_system']}")
     return (
-        f"Where and when: {', '.join(parts)}; "
+        f"Environment: {', '.join(parts)}; "
         f"{facts.get('started') or 'unknown time'}; "
         f"{software or 'unknown software'}; study {facts.get('study_id')}."
     )
@@ -156,26 +153,24 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     )
     classes = plural(images["classes"], "class", "classes")
     left_out = images["unreadable"]
-    unreadable = f", {left_out:,} of them unreadable and left out" if left_out else ""
+    unreadable = f", {left_out:,} of them unreadable and skipped" if left_out else ""
     lines = [
-        f"Images: {images['files']:,} of {classes}{unreadable}; "
-        f"an epoch trains with {used}, without an incomplete last batch."
+        f"Images: {images['files']:,} in {classes}{unreadable}; per epoch {used} "
+        "(incomplete last batch dropped)."
     ]
     if empty := images.get("classes_without_training_images"):
         have = "has" if empty == 1 else "have"
         lines[0] += f" {empty:,} of {classes} {have} no training image."
     if deep := images.get("deep"):
         coarse = deep["coarse"]
-        few = f", {coarse:,} of them in 16 levels or fewer" if coarse else ""
-        are = "image is" if deep["count"] == 1 else "images are"
-        lines[0] += (
-            f" {deep['count']:,} {are} greyscale of more than 8 bits, shown in 8{few}."
-        )
+        few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
+        deep_images = plural(deep["count"], "greyscale image")
+        lines[0] += f" {deep_images} above 8 bits reduced to 8 bits{few}."
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):
         kinds = in_words(passed_over["kinds"])
         files = plural(passed_over["count"], "file")
-        lines.append(f"Passed over: {files} ({kinds}).")
+        lines.append(f"Skipped: {files} ({kinds}).")
     return lines
 
 

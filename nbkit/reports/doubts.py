@@ -31,16 +31,16 @@ CONTROL_LIMIT = WORTH_A_WORD
 """What one configuration may differ from itself by, as a part, where its runs are too
 few to show a difference. Beyond it nothing that is compared with it means anything."""
 
-_TIME = f"{WORTH_A_WORD * 100:g} % of the time"
-_HALF = "in half of the runs of an arm"
+_TIME = f"{WORTH_A_WORD * 100:g}% of the time"
+_HALF = "in half of an arm's runs"
 _LIMITS = {
     "missing": "1 finished run of every arm",
-    "control": f"{CONTROL_LIMIT * 100:g} %, or its interval",
-    "other-gpu-processes": f"{WORTH_A_WORD * 100:g} % of the samples, {_HALF}",
-    "other-processes": f"{_TIME}, {_HALF}; on GPUs, of a rank that computes without "
-    f"waiting for images, {NO_CPU_SHARE * 100:g} %",
-    "throttled": f"{WORTH_A_WORD * 100:g} % of the rate, {_HALF}",
-    "no-cpu": f"{NO_CPU_SHARE * 100:g} % of the time, {_HALF}",
+    "control": f"{CONTROL_LIMIT * 100:g}%, or its CI",
+    "other-gpu-processes": f"{WORTH_A_WORD * 100:g}% of the samples, {_HALF}",
+    "other-processes": f"{_TIME}, {_HALF}; {NO_CPU_SHARE * 100:g}% on GPUs where ranks "
+    "do not wait for images",
+    "throttled": f"{WORTH_A_WORD * 100:g}% of the rate, {_HALF}",
+    "no-cpu": f"{NO_CPU_SHARE * 100:g}% of the time, {_HALF}",
 }
 _IN_AUDIT = {
     "missing": "missing-runs",
@@ -179,7 +179,7 @@ def instead_of_answer(
 
 def _with_doubtful_rates(report: Report, found: Sequence[Doubt]) -> Report:
     """Return a report whose answer stands, with doubts beside its rates alone."""
-    notes = [f"Rates and times: not reliable: {o.reason}. {o.action}" for o in found]
+    notes = [f"Rates and times are not reliable: {o.reason}. {o.action}" for o in found]
     reasons = [f"Not reliable: {one.reason}." for one in found]
     tables = [
         replace(table, notes=[*reasons, *table.notes])
@@ -224,7 +224,7 @@ def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
     ]
     if differing:
         worst = max(differing, key=lambda one: abs(one.ratio.estimate - 1))
-        yield _doubt("control", _clause(worst.in_brief))
+        yield _doubt("control", worst.in_brief.rstrip("."))
 
 
 def _doubt(code: str, reason: str) -> Doubt:
@@ -257,24 +257,23 @@ def told_first(
         return report
     lead = [*filter(None, [first or no_verdict_sentence(lost)])]
     rest = [*filter(None, [unfinished])]
-    cannot = "These runs cannot support "
-    cannot += "rates or times" if is_untimed else "an answer"
-    said, *_ = [*lead, *(f"{cannot}: {one.reason}." for one in found), *rest]
-    each = [f"Doubt: {one.reason}. {one.action}" for one in found]
+    verdict = "Rates and times are inconclusive" if is_untimed else "Inconclusive"
+    opening, *_ = [*lead, *(f"{verdict}: {one.reason}." for one in found), *rest]
+    each = [f"Warning: {one.reason}. {one.action}" for one in found]
     _, *below = [*lead, *each, *rest]
     after = report.answer
     if found:
-        after = f"{cannot}." if lead else found[0].action
+        after = f"{verdict}." if lead else found[0].action
         after += f" Not affected: {report.untimed}" if is_untimed else ""
     if below:
-        more = plural(len(below), "more reason" if found else "more remark")
-        said = f"{said.removesuffix('.')}; {more} below."
+        more = plural(len(below), "more reason" if found else "more note")
+        opening = f"{opening.removesuffix('.')}; {more} below."
     notes = [*below, *report.notes]
-    told = [f"{arm}: {one}; no verdict." for arm, one in lost.items()]
-    told += [f"Not reliable: {one.reason}." for one in found]
+    warnings = [f"{arm} diverged ({one}); no verdict." for arm, one in lost.items()]
+    warnings += [f"Not reliable: {one.reason}." for one in found]
     tables = list(report.tables)
     if tables:
-        tables[0] = replace(tables[0], notes=[*told, *tables[0].notes])
+        tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
     result = dict(report.result)
     if lost:
         result["not_finite"] = {arm: one.to_dict() for arm, one in lost.items()}
@@ -282,7 +281,7 @@ def told_first(
         result["doubts"] = [asdict(one) for one in found]
     return replace(
         report,
-        answer=f"{said} {after}".rstrip(),
+        answer=f"{opening} {after}".rstrip(),
         notes=notes,
         below=below,
         tables=tables,

@@ -23,8 +23,8 @@ class BaselineLost:
         """The headline: what happened, and what to change."""
         return Note(
             [
-                f"{self.said}. Lower learning_rate, or use another precision, and make "
-                "a new study."
+                f"{self.said}. Lower learning_rate or change the precision in a new "
+                "study."
             ]
         )
 
@@ -47,5 +47,6 @@ def baseline_lost(study: StoredStudy) -> BaselineLost | None:
     lost = not_finite(study).get(baseline)
     if lost is None or baseline in {slot.arm for slot in study.missing}:
         return None
-    said = f"Nothing is compared: no run of {baseline} stayed finite ({lost})"
-    return BaselineLost(study, said)
+    return BaselineLost(
+        study, f"No comparison: every run of {baseline} diverged ({lost})"
+    )

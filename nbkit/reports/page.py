@@ -71,7 +71,7 @@ def page(
     said = [text for part in parts if isinstance(part, Note) for text in part.sentences]
     return Report(
         title=question,
-        answer=f"CPU, functional: {answer}" if evidence.is_cpu else answer,
+        answer=f"CPU smoke test: {answer}" if evidence.is_cpu else answer,
         notes=[*evidence.plan.get("notes", []), *said],
         tables=[part for part in parts if isinstance(part, Table)],
         figures=[part for part in parts if isinstance(part, Figure)],

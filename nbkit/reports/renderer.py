@@ -41,8 +41,8 @@ REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
 _ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
-_WITHOUT = "What was measured; it does not support an answer"
-_WITHOUT_TIMES = "What was measured; its rates and times do not support an answer"
+_WITHOUT = "Measurements (inconclusive)"
+_WITHOUT_TIMES = "Measurements (rates and times inconclusive)"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
 _STYLE = """

@@ -188,40 +188,39 @@ _DEFINITIONS = (
     Definition(
         "images / time",
         "nbkit",
-        "data wait included, warm-up left out, a stall counts with its length; median "
-        "over runs",
+        "includes data wait and stalls, excludes warm-up; median over runs",
         _ours,
     ),
     Definition(
         "median step",
         "nbkit",
-        "images / step time of the same steps; median over steps, then over runs: no "
-        "rate of a run whose steps come in bursts",
+        "images / step time of the same steps; median over steps, then over runs; not "
+        "the rate of a run with bursts",
         _median_step,
     ),
     Definition(
         "images / whole time",
         "Dell EMC deep learning guide, 2018",
-        "as nbkit's, and the warm-up counts",
+        "as nbkit's, but includes warm-up",
         images_per_second,
     ),
     Definition(
         "torchvision img/s",
         "torchvision references",
-        "the clock starts when the batch is there: data wait excluded; the rate of the "
-        "last step, of all ranks together (it prints that of one)",
+        "timer starts after data loading; last step only, here over all ranks "
+        "(torchvision prints one rank)",
         _last_compute_rate,
     ),
     Definition(
         "compute_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
-        "data wait excluded; mean of step rates, warm-up included",
+        "excludes data wait; mean of step rates, includes warm-up",
         _compute_rate,
     ),
     Definition(
         "total_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
-        "mean of step rates, warm-up included",
+        "mean of step rates, includes warm-up",
         _mean_rate,
     ),
     Definition(
@@ -234,28 +233,28 @@ _DEFINITIONS = (
     Definition(
         "mean of jobs",
         "NetApp with Lenovo SR670 V2, 2023",
-        "as nbkit's, and the warm-up counts; mean over runs",
+        "as nbkit's, but includes warm-up; mean over runs",
         images_per_second,
         statistics.fmean,
     ),
     Definition(
         "mean of step rates",
         "PaddlePaddle Perf, NGC PyTorch on 1 GPU, 2023",
-        "first 9 steps and the last, drained one left out; a mean of rates is never "
-        "below images / time",
+        "excludes the first 9 steps and the drained last step; a mean of rates is "
+        "never below images / time",
         _paddle_without_last,
     ),
     Definition(
         "mean of step rates, last step in",
         "PaddlePaddle Perf, NGC PyTorch on 8 GPUs, 2023",
-        "first 9 steps left out; the last step, in which the input runs dry, counts",
+        "excludes the first 9 steps, includes the drained last step",
         _paddle_with_last,
     ),
     Definition(
         "epoch throughput",
         "MLPerf Training",
-        "as nbkit's of each whole epoch; median over epochs, the first left out where "
-        "there are more",
+        "as nbkit's per whole epoch; median over epochs, excluding the first if there "
+        "are several",
         _epoch_rate,
         is_of_epochs=True,
     ),
@@ -273,12 +272,11 @@ def statistics_table(
     rows = [pair for pair in pairs if any(one.images_per_second for one in pair)]
     absent = [one.definition.label for one, other in pairs if (one, other) not in rows]
     notes = [
-        '"Images per second" has several meanings. Each line is what that source would '
-        "have printed for these runs.",
+        "Images/s of the same runs as each source would have computed it.",
         *(f"{one.definition.label}: {one.definition.difference}." for one, _ in rows),
         *([f"Unknown for these runs: {'; '.join(absent)}."] if absent else []),
-        f"Ratio: {names[0]} over {names[1]}, by each statistic. Only nbkit's own can "
-        "have an interval, in the first table.",
+        f"Ratio: {names[0]} over {names[1]}. Only nbkit's own has a CI, in the first "
+        "table.",
     ]
     columns = [column for name in names for column in (name, "times nbkit's", "runs")]
     values = {
@@ -286,7 +284,7 @@ def statistics_table(
         for place, name in enumerate(names)
     }
     return Table(
-        f"{about}: the same runs by the statistics of others",
+        f"{about}: the same runs under other throughput definitions",
         ["statistic", "source", *columns, "ratio"],
         [_cells(*pair) for pair in rows],
         notes,

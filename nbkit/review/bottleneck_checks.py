@@ -45,46 +45,44 @@ def _input(facts: Facts) -> Iterator[Cause]:
     others = share - facts.least_data_wait
     slowest = ""
     if others > 0:
-        slowest = f", {others * 100:.0f} % for those of the slowest rank"
-    cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f} % busy."
+        slowest = f", {others * 100:.0f}% for the slowest rank's"
+    cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
     # A GPU that is emulated does nothing anyway.
     if known and max(known) > 0 and not facts.is_load:
-        seen = f"{max(known) * 100:.0f} % of the samples"
-        cpus += f" A GPU read 0 % utilization in {seen}."
+        cpus += f" A GPU was idle in {max(known) * 100:.0f}% of the samples."
     yield Cause(
         "input",
         share,
-        f"{who} waited for images in {share * 100:.0f} % of the measured time"
-        f"{slowest}, {waited * 1e3:,.3g} ms a step.{cpus}",
-        _mend_input(facts),
-        at_most(share, "the waiting left out"),
+        f"{who} waited for images {share * 100:.0f}% of the measured time"
+        f"{slowest}, {waited * 1e3:,.3g} ms per step.{cpus}",
+        _input_fix(facts),
+        at_most(share, "no data wait"),
     )
 
 
-def _mend_input(facts: Facts) -> str:
+def _input_fix(facts: Facts) -> str:
     config = facts.config
     workers = (config.get("loader_config") or {}).get("num_workers")
     if config.get("data", "synthetic") == "synthetic":
-        return "look at what else this host computes; synthetic images cost nothing."
+        return "check for other load on this host; synthetic images need no loading."
     if config.get("loader") == "naive":
         return "loader='torch', which decodes ahead in separate processes."
     filled = filled_share(facts)
     if filled is not None and filled >= SATURATED:
         return (
-            "let the CPUs decode less: images stored in the size they are trained at "
-            "(nbkit.datasets.pack), or loader='dali' on GPUs."
+            "decode less on CPUs: store images at training size "
+            "(nbkit.datasets.pack), or use loader='dali' on GPUs."
         )
     if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
         return f"loader_config={{'num_workers': {more}}} instead of {workers}."
     if filled is None:
-        return "measure the storage; how busy its CPUs were is not known."
+        return "measure storage throughput; CPU utilization is not known."
     if filled < _FREE:
-        return "measure the storage: CPUs were free while images were waited for."
-    busy = f"{filled * 100:.0f} % busy"
-    return f"measure the storage: the CPUs that it may use were {busy}."
+        return "measure storage throughput: CPUs were free during data wait."
+    return f"measure storage throughput: the run's CPUs were {filled * 100:.0f}% busy."
 
 
 def _slow_rank(facts: Facts) -> Iterator[Cause]:
@@ -107,10 +105,10 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "slow-rank",
         excess,
-        f"Rank {_where(slow)} needs {excess * 100:.0f} % of the step longer than the "
-        f"median of the other {len(facts.ranks) - 1}, which wait for it{reason}.",
+        f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
+        f"of the other {len(facts.ranks) - 1}{reason}.",
         change,
-        at_most(excess, "that rank as fast as the others"),
+        at_most(excess, "if it is as fast as the others"),
     )
 
 
@@ -138,30 +136,29 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
 
     if more("data_wait_seconds") > excess / 2:
         return (
-            ": it waits for its images",
-            f"look at what rank {_where(slow)} reads, and give its loading processes "
-            "as many CPUs as those of the others.",
+            ": it waits for images",
+            f"check what rank {_where(slow)} reads, and give its loader workers as "
+            "many CPUs as the other ranks'.",
         )
     if (queued := more("cpu_queue_seconds")) > excess / 3:
         cpus = _cpus_in_words(slow)
         return (
-            f": it was ready and had no CPU in {queued * 100:.0f} % more of the time, "
-            f"so that something else runs on {cpus}",
-            f"end what else runs on {cpus}, or move it to other CPUs.",
+            f": it was runnable but off-CPU {queued * 100:.0f}% more of the time, so "
+            f"another process runs on {cpus}",
+            f"stop other processes on {cpus}, or move them to other CPUs.",
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU ran {clocks * 100:.0f} % of the highest clock below the "
-            "others'",
-            "look at that GPU's temperature and power limit (nvidia-smi -q -d "
-            "PERFORMANCE), or leave it out (devices=...).",
+            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others'",
+            "check that GPU's temperature and power limit (nvidia-smi -q -d "
+            "PERFORMANCE), or exclude it (devices=...).",
         )
     used = slow.share(slow.cpu_seconds)
-    spent = "" if used is None else f", with {used:.2f} CPUs busy"
+    spent = "" if used is None else f", using {used:.2f} CPUs"
     return (
         f": it computes longer{spent}",
-        f"run rank {_where(slow)} on another device or other CPUs: if the slowness "
-        "stays with the rank, its work is what is larger.",
+        f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
+        "its work is larger.",
     )
 
 
@@ -185,24 +182,21 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     # Without gradients, ranks wait for images of each other: that is `_input`.
     if share < WORTH_A_WORD or facts.is_load:
         return
-    change = "twice the batch_size_per_gpu, or gradient_accumulation_steps=2"
     unsure = (
         ""
         if facts.all_ranks
-        else " Rank 0 cannot distinguish that from a slower rank; the ranks' own times "
-        "are known at the end of a run."
+        else " Until the run ends, rank 0 cannot distinguish that from a slower rank."
     )
     yield Cause(
         "communication",
         share,
-        f"{_everyone(facts)} waited for the exchange of gradients in "
-        f"{share * 100:.0f} % of the measured time, with nothing left to compute."
-        f"{unsure}",
-        f"{change}: half as many exchanges for the same images.",
+        f"{_everyone(facts)} waited for gradient all-reduce {share * 100:.0f}% of the "
+        f"measured time (not overlapped with computation).{unsure}",
+        "double batch_size_per_gpu, or set gradient_accumulation_steps=2.",
         Gain(
             high=1 / (1 - min(share, 0.99)),
             low=1 / (1 - share / 2),
-            how="half of the waiting left out, at the most all of it",
+            how="half as many all-reduces per image",
         ),
     )
 
@@ -213,30 +207,28 @@ def _batch(facts: Facts) -> Iterator[Cause]:
     if update < WORTH_A_WORD and idle < 2 * WORTH_A_WORD:
         return
     batch = facts.worker.get("batch_size_per_gpu")
-    size = "the batch" if batch is None else f"{batch} images a rank"
+    size = "" if batch is None else f" with {batch} images per rank"
     evidence = []
     if update >= WORTH_A_WORD:
         evidence.append(
-            f"With {size}, updating the weights is {update * 100:.0f} % of a step "
-            "(median)."
+            f"The optimizer step is {update * 100:.0f}% of step time{size} (median)."
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
-            f"No kernel ran in {idle * 100:.0f} % of the time with {size}, although "
-            "neither input nor exchange was waited for: the host issues work too "
-            "slowly."
+            f"No kernel ran {idle * 100:.0f}% of the time{size}, without waiting for "
+            "input or all-reduce: the host launches kernels too slowly."
         )
     share = max(update, idle)
     yield Cause(
         "batch",
         share,
         " ".join(evidence),
-        "twice the batch_size_per_gpu (with the learning rate for it)"
-        + (", or compile=True." if facts.on_gpus else "."),
+        "double batch_size_per_gpu and scale the learning rate"
+        + (", or use compile=True." if facts.on_gpus else "."),
         Gain(
             high=2.0,
             low=1 / (1 - share / 2),
-            how="that time halved for an image, at the most all of the step",
+            how="fixed cost per image halves",
         ),
     )
 
@@ -259,7 +251,7 @@ def _idle_for_no_reason(facts: Facts) -> float:
 def _everyone(facts: Facts) -> str:
     if len(facts.ranks) > 1:
         return "Every rank"
-    return "Rank 0" if facts.world_size > 1 else "It"
+    return "Rank 0" if facts.world_size > 1 else "The run"
 
 
 def _where(rank: RankTimes) -> str:

@@ -1,4 +1,4 @@
-"""What bounds a run: causes with evidence, and what to try first.
+"""Bottlenecks of a run: causes with evidence, and what to try first.
 
 A cause is a *problem* (time is lost that a change would win back) or a *limit* (what
 bounds a run where nothing is wrong). What a code means is in the data file beside this
@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from nbkit.review.findings import Coded, Findings, Line
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
-from nbkit.statistics.wording import interval_in_words
 
 WORTH_A_WORD = INPUT_BOUND_SHARE
 """Below a tenth of the time, winning all of it back makes a run 1.11 times as fast:
@@ -41,9 +40,8 @@ class Gain:
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"at most {self.high:.2f} times the rate ({self.how})"
-        ends = interval_in_words(self.low, self.high, "{:.2f}".format)
-        return f"{ends} times the rate ({self.how})"
+            return f"up to {self.high:.2f}x ({self.how})"
+        return f"{self.low:.2f}x to {self.high:.2f}x ({self.how})"
 
 
 def at_most(share: float, how: str) -> Gain:
@@ -72,7 +70,7 @@ class Cause(Coded):
         """What it is called, with its part of the time."""
         if self.share is None:
             return self.kind.title
-        return f"{self.kind.title}, {self.share * 100:.0f} % of the time"
+        return f"{self.kind.title}, {self.share * 100:.0f}% of the time"
 
     @property
     def weight(self) -> float:
@@ -84,15 +82,15 @@ class Cause(Coded):
     @property
     def sentence(self) -> str:
         """Evidence, change and gain."""
-        gain = f" Predicted: {self.gain}." if self.gain else ""
-        return f"{self.evidence} Try first: {self.change}{gain}"
+        gain = f" Expected speedup: {self.gain}." if self.gain else ""
+        return f"{self.evidence} Try: {self.change}{gain}"
 
     def lines(self) -> list[Line]:
         """Return evidence, change and gain."""
         return [
             ("Evidence", self.evidence, None),
-            ("Try first", self.change, None),
-            ("Predicted", str(self.gain or "how much is unknown"), None),
+            ("Try", self.change, None),
+            ("Expected speedup", str(self.gain or "unknown"), None),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +112,7 @@ class Cause(Coded):
 
 
 class Diagnosis(Findings[Cause]):
-    """What bounds a run: problems first, what explains most time first.
+    """The bottlenecks of a run: problems first, what explains most time first.
 
     Parameters
     ----------
@@ -167,21 +165,19 @@ class Diagnosis(Findings[Cause]):
         first = self[0]
         if first.share is None:
             return first.kind.title
-        return f"{first.kind.title} ({first.share * 100:.0f} % of the time)"
+        return f"{first.kind.title} ({first.share * 100:.0f}% of the time)"
 
     @property
     def sentence(self) -> str:
         """The outcome in words."""
         if not self:
             unknown = f" Not known: {self.unknown[0]}" if self.unknown else ""
-            return f"{self.subject}: nothing stands out.{unknown}"
+            return f"{self.subject}: no bottleneck detected.{unknown}"
         first, *others = self
         titles = ", ".join(one.kind.title for one in others)
         more = f" Also: {titles}." if others else ""
-        healthy = "nothing stands out; " if self.is_healthy else ""
-        return (
-            f"{self.subject}: {healthy}bound by {self.bound_by}. {first.sentence}{more}"
-        )
+        bound = "limited by" if self.is_healthy else "bound by"
+        return f"{self.subject}: {bound} {self.bound_by}. {first.sentence}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -209,9 +205,9 @@ class Diagnosis(Findings[Cause]):
         where = "on the GPU" if self.profile["device_type"] == "cuda" else "on CPUs"
         lines: list[Line] = []
         for one in self.profile["operators"][:_OPERATORS_SHOWN]:
-            share = f"{one['self_seconds'] / whole * 100:.0f} %"
+            share = f"{one['self_seconds'] / whole * 100:.0f}%"
             lines.append(
-                ("", f"{share:>5}  {one['name']} ({one['calls']} calls)", None)
+                ("", f"{share:>4}  {one['name']} ({one['calls']} calls)", None)
             )
         yield (
             f"Profile of {self.profile['steps']} steps of rank 0, time {where}:",

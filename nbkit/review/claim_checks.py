@@ -214,8 +214,9 @@ def cache_evidence(
     if data_bytes >= CACHE_FACTOR * memory:
         return None
     return (
-        f"{data_bytes / 1e9:,.3g} GB of data are {times_in_words(data_bytes / memory)} "
-        f"times the memory ({memory / 1e9:,.4g} GB); {CACHE_FACTOR} are required"
+        f"dataset ({data_bytes / 1e9:,.3g} GB) is "
+        f"{times_in_words(data_bytes / memory)}x memory ({memory / 1e9:,.4g} GB); "
+        f"MLPerf Storage requires {CACHE_FACTOR}x"
     )
 
 
@@ -272,7 +273,7 @@ def _quoted(values: Values) -> Iterator[Outcome]:
 def _rounding(values: Values) -> Iterator[Outcome]:
     """Check that figures have enough digits for the difference they are to show."""
     coarse = [
-        f"{value:,g} +- {_half_unit(value):g} ({_half_unit(value) / value * 100:.1f} %)"
+        f"{value:,g} +- {_half_unit(value):g} ({_half_unit(value) / value * 100:.1f}%)"
         for value in values["figures"]
         if 2 * _half_unit(value) / value > values["difference"]
     ]
@@ -280,7 +281,7 @@ def _rounding(values: Values) -> Iterator[Outcome]:
         yield (
             "rounded",
             f"{', '.join(coarse)}, for a difference of "
-            f"{values['difference'] * 100:.0f} %",
+            f"{values['difference'] * 100:.0f}%",
         )
 
 

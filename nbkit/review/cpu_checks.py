@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from nbkit.plural import plural
 from nbkit.review.causes import WORTH_A_WORD, Cause, Gain, at_most
 from nbkit.review.facts import Facts, RankTimes
 
@@ -32,20 +33,17 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
         return
     count, waits = len(facts.ranks), facts.lost_to_input
     evidence = (
-        f"{count} rank{'s' if count > 1 else ''} may use {allowed:g} of {total} CPUs, "
-        f"and would fill {max(demand, allowed):.1f}."
+        f"{plural(count, 'rank')} may use {allowed:g} of {total} CPUs and need "
+        f"{max(demand, allowed):.1f}."
     )
-    change = (
-        "launch it where more CPUs are allowed (taskset, Slurm's --cpus-per-task, a "
-        "container's limit, the run's own cpus=)."
-    )
+    change = "allow more CPUs (cpus=, taskset, --cpus-per-task, the container's limit)."
     if waits >= WORTH_A_WORD:
-        gain = at_most(waits, "the waiting for input left out")
+        gain = at_most(waits, "no data wait")
         yield Cause("few-cpus", waits, evidence, change, gain)
     elif facts.on_gpus:
         return  # Spinning beside a busy GPU costs nothing.
     elif 1 - allowed / count >= WORTH_A_WORD:
-        gain = Gain(min(count, total) / allowed, None, "a CPU for every rank")
+        gain = Gain(min(count, total) / allowed, None, "one CPU per rank")
         yield Cause("few-cpus", None, evidence, change, gain)
     else:
         yield Cause("cpu-allocation", None, evidence, change, None)
@@ -80,28 +78,28 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     certain = compete and matters and (is_near or not jobs)
     if not certain or share < WORTH_A_WORD:
         return
-    ready = (
+    waiting = (
         ""
         if queued is None
-        else f"; a rank was ready and had none in {queued * 100:.0f} % of the time"
+        else f"; a rank was runnable but off-CPU {queued * 100:.0f}% of the time"
     )
-    own_name = f"these {len(jobs)} jobs" if jobs else "the run"
-    sisters, change = "", "run it again when no other process uses this host's CPUs."
+    own_name = f"these {len(jobs)} jobs" if jobs else "this run"
+    sisters, change = "", "rerun when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("together"):
-        sisters = " The jobs that were started together with it are among the others."
-        change = "separate CPUs for each of the jobs that run together (cpus=...)."
+        sisters = " They include the concurrent jobs of the same round."
+        change = "give each concurrent job separate CPUs (cpus=...)."
     yield Cause(
         "other-processes",
         lost if facts.on_gpus else None,
-        f"Others kept {others:.1f} of {total} CPUs busy, {own_name} {own:.1f}{ready}."
-        f"{sisters}",
+        f"Other processes used {others:.1f} of {total} CPUs, {own_name} {own:.1f}"
+        f"{waiting}.{sisters}",
         change,
-        at_most(lost or 0.0, "the waiting left out")
+        at_most(lost or 0.0, "no waiting")
         if facts.on_gpus
         else Gain(
             _at_most(within_reach / own, queued, waits),
             None,
-            "the others' CPU time in addition",
+            "if other processes stop",
         ),
     )
 
@@ -148,12 +146,12 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "no-cpu",
         lost if facts.on_gpus else None,
-        f"A rank was ready and had no CPU in {queued * 100:.0f} % of the time, and the "
-        f"run kept {own:.1f} of {allowed:g} CPUs busy.",
-        "run it again when no other process uses this host's CPUs.",
-        at_most(lost or 0.0, "the waiting left out")
+        f"A rank was runnable but off-CPU {queued * 100:.0f}% of the time; the run "
+        f"used {own:.1f} of {allowed:g} CPUs.",
+        "rerun when no other process uses this host's CPUs.",
+        at_most(lost or 0.0, "no waiting")
         if facts.on_gpus
-        else Gain(_at_most(allowed / own, queued, waits), None, "a CPU at all times"),
+        else Gain(_at_most(allowed / own, queued, waits), None, "no waiting"),
     )
 
 
@@ -182,10 +180,10 @@ def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "no-cpu",
             queued,
-            f"A rank on {name} was ready and had no CPU in {queued * 100:.0f} % of the "
-            f"time; others kept {others:.1f} CPUs busy there, the run {own:.1f}.",
-            "run it again when no other process uses its nodes' CPUs.",
-            at_most(queued, "a CPU at all times"),
+            f"A rank on {name} was runnable but off-CPU {queued * 100:.0f}% of the "
+            f"time; other processes used {others:.1f} CPUs there, this run {own:.1f}.",
+            "rerun when no other process uses the nodes' CPUs.",
+            at_most(queued, "no waiting"),
         )
 
 

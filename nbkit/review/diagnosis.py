@@ -17,10 +17,7 @@ from nbkit.store.record import damage_told, read_json
 from nbkit.store.stored_runs import StoredRun
 
 _BATCH = "batch"
-_BATCH_UNKNOWN = (
-    "whether the batch is too small: something else disturbed the run, and what a "
-    "step takes shows that, too."
-)
+_BATCH_UNKNOWN = "whether the batch is too small, because the run was disturbed."
 
 
 def diagnose(run: StoredRun) -> Diagnosis:
@@ -63,22 +60,22 @@ def _unknown(facts: Facts) -> Iterator[str]:
     """Yield what the files do not tell."""
     if not facts.ranks:
         yield (
-            "where its time went: it has no measured step (functions and scripts have "
-            "none, and a run that ends in its warm-up)."
+            "step times: the run has no measured step (functions and scripts have "
+            "none)."
         )
         return
     if not facts.all_ranks:
         yield (
-            f"the times of {facts.world_size - 1} of {facts.world_size} ranks: they "
-            "are written when the training ends, and until then, a slow rank cannot "
-            "be distinguished from a slow exchange."
+            f"the times of {facts.world_size - 1} of {facts.world_size} ranks, which "
+            "are written at the end of training; until then a slow rank looks like "
+            "slow all-reduce."
         )
     if facts.load is None:
         yield (
-            "what else the host and its GPUs did: less than two seconds of its "
-            "measured steps were sampled."
+            "other load on host and GPUs: less than two seconds of measured steps "
+            "were sampled."
         )
     elif facts.on_gpus and not facts.load.gpus:
-        yield "clocks and utilization of its GPUs: no counter was readable."
+        yield "GPU clocks and utilization: no counter was readable."
     if (facts.config.get("nnodes") or 1) > 1:
-        yield "how full the CPUs were: this is known for runs on one node only."
+        yield "CPU utilization: only known for runs on one node."

@@ -198,9 +198,9 @@ def put_together(
     load: Load | None = None,
 ) -> Facts:
     """Return the facts, with the times of all ranks where they have written them."""
-    told: Sequence[Line] = worker.get("ranks") or []
-    known = [_told(rank) for rank in told if rank.get("step_time_seconds")]
-    all_ranks = bool(told) and len(known) == len(told)
+    written: Sequence[Line] = worker.get("ranks") or []
+    known = [_rank_times(rank) for rank in written if rank.get("step_time_seconds")]
+    all_ranks = bool(written) and len(known) == len(written)
     ranks = known if all_ranks else [rank_0] if rank_0 is not None and steps else []
     return Facts(
         config=config,
@@ -234,7 +234,7 @@ def _world_size(config: Line, worker: Line) -> int:
     return worker.get("world_size") or nodes * gpus
 
 
-def _told(rank: Line) -> RankTimes:
+def _rank_times(rank: Line) -> RankTimes:
     return RankTimes(
         rank=rank["rank"],
         steps=rank["steps"],

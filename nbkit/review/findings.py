@@ -1,4 +1,4 @@
-"""What is suspicious about a result: findings with evidence, a reason and a way out.
+"""Audit findings about a result, each with evidence, a reason and a fix.
 
 A finding is of one of three severities: an ``error`` is arithmetic that cannot be, a
 ``warning`` is a number that misleads, a ``note`` is what a reader should know. What a
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
+from nbkit.plural import plural
 from nbkit.visible import visible
 
 Severity = Literal["error", "warning", "problem", "note", "limit"]
@@ -172,8 +173,8 @@ class Findings(Sequence[F]):
                 lines.append(("", f"and {more} more", None))
             reference = f" ({code.source})" if code.source else ""
             lines.append(("Why", f"{code.why}{reference}", None))
-            lines += [("Do", code.action, None)] if code.action else []
-            times = f", {len(many)} times" if len(many) > 1 else ""
+            lines += [("Fix", code.action, None)] if code.action else []
+            times = f" ({len(many)}x)" if len(many) > 1 else ""
             yield f"{code.severity} [{code.name}]: {many[0].title}{times}", lines
 
     def __str__(self) -> str:
@@ -228,36 +229,40 @@ class Audit(Findings[Finding]):
         """The outcome in words."""
         counts = Counter(finding.kind.severity for finding in self)
         numbers = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items()]
-        return f"{self.subject}: {', '.join(numbers) or 'nothing suspicious'}."
+        return f"{self.subject}: {', '.join(numbers) or 'no findings'}."
 
     @property
     def in_brief(self) -> list[str]:
-        """A sentence a kind of finding, one for all notes."""
+        """One line per code of errors and warnings, and one line for all notes.
+
+        The subject is named unless it is a study, whose report has the lines.
+        """
+        is_study = self.subject.startswith("study ")
         if not self:
-            return [f"Audit of {self.sentence}"]
-        kinds = self.by_code()
-        sentences = []
-        for code, many in kinds:
-            if code.severity != "note":
-                times = f", {len(many)} times" if len(many) > 1 else ""
-                subject, evidence = many[0].subject, many[0].evidence
-                about = "" if subject in self.subject else f"{subject}: "
-                sentences.append(
-                    f"Audit of {self.subject}, {code.severity}{times}: {code.title}. "
-                    f"{about}{evidence}. {code.action}"
-                )
-        mild = [
-            code.title if len(many) == 1 else f"{code.title} ({len(many)} times)"
-            for code, many in kinds
-            if code.severity == "note"
-        ]
-        if mild:
-            sentences.append(f"Audit of {self.subject}, notes: {'; '.join(mild)}.")
-        return sentences
+            return [] if is_study else [self.sentence]
+        about = "" if is_study else f" ({self.subject})"
+        lines, notes = [], []
+        for code, many in self.by_code():
+            title = f"{code.title}{_count_text(many)}"
+            if code.severity == "note":
+                notes.append(title)
+                continue
+            evidence = f"{', e.g. ' if len(many) > 1 else ': '}{many[0].evidence}"
+            severity = code.severity.capitalize()
+            lines.append(f"{severity}{about}: {title}{evidence}. {code.action}")
+        return [*lines, f"Caveats{about}: {'; '.join(notes)}."] if notes else lines
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return every finding as JSON values."""
         return [finding.to_dict() for finding in self]
+
+
+def _count_text(findings: Sequence[Finding]) -> str:
+    """Return how many runs or results have a finding, in brackets; or nothing."""
+    subjects = {finding.subject for finding in findings}
+    if all(subject.startswith("run ") for subject in subjects):
+        return f" ({plural(len(subjects), 'run')})"
+    return f" ({len(subjects)} results)" if len(subjects) > 1 else ""
 
 
 def _linked(about: str, text: str, url: str | None) -> str:

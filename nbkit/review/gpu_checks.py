@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.plural import plural
 from nbkit.references.rows import published_pairs
 from nbkit.review.bounds import Fusion, resnet50_bound
 from nbkit.review.causes import WORTH_A_WORD, Cause, Gain, at_most
@@ -37,15 +38,13 @@ def _others(facts: Facts) -> Iterator[Cause]:
     shares = (facts.load.strangers if facts.load else None) or ()
     staying = [share for share in shares if share >= WORTH_A_WORD]
     if count := len(staying):
-        plural = "es that are" if count > 1 else " that is"
-        seen = f"{max(staying) * 100:.0f} % of the samples"
+        most = "up to " if count > 1 else ""
         yield Cause(
             "other-gpu-processes",
             None,
-            f"{count} process{plural} not the run's own on its GPUs, in {seen}"
-            + (" at the most." if count > 1 else "."),
-            "GPUs that no other process uses (devices=...; the sidebar and nvidia-smi "
-            "show which are in use).",
+            f"{plural(count, 'other process', 'other processes')} on the run's GPUs in "
+            f"{most}{max(staying) * 100:.0f}% of the samples.",
+            "use GPUs without other processes (devices=...; nvidia-smi lists them).",
             None,
         )
 
@@ -58,11 +57,10 @@ def _throttled(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "throttled",
             None,
-            f"The clocks of {_counted(slowed, facts)} were held down ({reasons}) in "
-            f"{(worst.slowed_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
-            "cool the GPUs: fans, air and dust; nvidia-smi -q -d PERFORMANCE says what "
-            "holds them down.",
-            at_most(lost, "the highest clock all the time") if lost else None,
+            f"{_counted(slowed, facts)} throttled ({reasons}) "
+            f"{(worst.slowed_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
+            "cool the GPUs; nvidia-smi -q -d PERFORMANCE shows the throttle reason.",
+            at_most(lost, "at maximum clock") if lost else None,
         )
 
 
@@ -79,11 +77,10 @@ def _power(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "power-limit",
             None,
-            f"The power limit held the clocks of {_counted(capped, facts)} down in "
-            f"{(worst.capped_share or 0) * 100:.0f} % of the time{_clock(worst)}.",
-            "a higher power limit, if the GPUs have one to give (see nvidia-smi -q -d "
-            "POWER).",
-            at_most(lost, "the highest clock all the time"),
+            f"{_counted(capped, facts)} at the power limit "
+            f"{(worst.capped_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
+            "raise the power limit if the GPUs allow it (nvidia-smi -q -d POWER).",
+            at_most(lost, "at maximum clock"),
         )
 
 
@@ -124,7 +121,7 @@ def _published_gain() -> Gain | None:
     where = " and ".join(
         f"{one.first.publisher} on {one.first.gpu_name}" for one in alone
     )
-    how = f"published, not measured here: ResNet-50 in fp16 by {where}"
+    how = f"published: ResNet-50 in fp16 by {where}"
     return Gain(high=ratios[-1], low=ratios[0], how=how)
 
 
@@ -152,18 +149,19 @@ def _memory(facts: Facts) -> Iterator[Cause]:
     if precision not in SIXTEEN_BIT:
         change, better = "precision='bf16', which halves the bytes", (fusion, "bf16")
     elif fusion == "fused":
-        change, better = "nothing in the loop: it is near what memory allows", None
+        change, better = "no change; the run is near the memory bound", None
     above = _bound(name, better[1], better[0], batch) if better else None
     gain = None
     if above is not None and above.images_per_second > each:
-        how = f"{above.images_per_second:,.0f} images/s is the bound then"
+        how = f"bound: {above.images_per_second:,.0f} images/s"
         gain = Gain(above.images_per_second / each, None, how)
     yield Cause(
         "memory-bandwidth",
         None,
-        f"{each:,.0f} images/s a GPU is {reached * 100:.0f} % of what {name} allows "
-        f"with {fusion} kernels in {precision} ({bound.images_per_second:,.0f}, "
-        f"computed); memory sets {bound.memory_bound_share * 100:.0f} % of that time.",
+        f"{each:,.0f} images/s per GPU is {reached * 100:.0f}% of the roofline of "
+        f"{name} with {fusion} kernels in {precision} "
+        f"({bound.images_per_second:,.0f} images/s); "
+        f"{bound.memory_bound_share * 100:.0f}% of that time is memory-bound.",
         f"{change}.",
         gain,
     )
@@ -175,14 +173,14 @@ def _gpus(facts: Facts) -> list[GpuLoad]:
 
 def _counted(gpus: list[GpuLoad], facts: Facts) -> str:
     total = len(_gpus(facts))
-    return f"{len(gpus)} of {total} GPUs" if total > 1 else "its GPU"
+    return f"{len(gpus)} of {total} GPUs were" if total > 1 else "The GPU was"
 
 
 def _clock(gpu: GpuLoad) -> str:
     if not gpu.sm_clock_mhz or not gpu.sm_clock_max_mhz:
         return ""
     mean = fmean(gpu.sm_clock_mhz)
-    return f", to {mean:,.0f} of {gpu.sm_clock_max_mhz:,} MHz on average"
+    return f", averaging {mean:,.0f} of {gpu.sm_clock_max_mhz:,} MHz"
 
 
 _OTHERS: tuple[Callable[[Facts], Iterator[Cause]], ...] = (_others, _throttled)

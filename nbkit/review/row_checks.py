@@ -90,10 +90,10 @@ def bound_finding(
         bound = _bound(gpu_name, precision, fusion)
         if bound and images_per_second_per_gpu > bound.images_per_second:
             evidence = (
-                f"{images_per_second_per_gpu:,.0f} images/s a GPU; {fusion} kernels at "
-                f"full memory bandwidth would reach {bound.images_per_second:,.0f}"
+                f"{images_per_second_per_gpu:,.0f} images/s per GPU; {fusion} kernels "
+                f"at full memory bandwidth reach {bound.images_per_second:,.0f}"
             )
-            claim = f"{images_per_second_per_gpu:,.0f} images/s a GPU"
+            claim = f"{images_per_second_per_gpu:,.0f} images/s per GPU"
             return Finding(code, subject, claim, evidence, url)
     return None
 
@@ -122,7 +122,7 @@ def _claim(row: PublishedRow) -> str:
     if row.images_per_second is not None:
         return f"{row.images_per_second:,.6g} images/s"
     if row.speedup is not None:
-        return f"{row.speedup:g} times one GPU"
+        return f"{row.speedup:g}x one GPU"
     return f"{row.time_to_target_minutes:g} minutes"
 
 
@@ -157,7 +157,7 @@ def _statistic(row: PublishedRow) -> Iterator[Finding]:
 def _data_wait(row: PublishedRow) -> Iterator[Finding]:
     share = row.data_wait_share
     if share is not None and share > INPUT_BOUND_SHARE:
-        evidence = f"{share * 100:.0f} % of the step is data wait"
+        evidence = f"{share * 100:.0f}% of the step is data wait"
         yield _finding("input-bound", row, evidence)
 
 
@@ -189,9 +189,7 @@ def _too_much_speedup(row: PublishedRow) -> Iterator[Finding]:
     if row.speedup is None:
         return
     if superlinear([(1, 1.0), (row.world_size, row.speedup)]) is not None:
-        yield _finding(
-            "superlinear", row, f"{row.speedup:g} times on {row.world_size} GPUs"
-        )
+        yield _finding("superlinear", row, f"{row.speedup:g}x on {row.world_size} GPUs")
 
 
 _CHECKS: tuple[Check, ...] = (
@@ -228,8 +226,8 @@ def _series_findings(label: str, members: Sequence[PublishedRow]) -> Iterator[Fi
     if beyond is not None:
         size, highest = beyond
         times = highest * size / first.world_size
-        evidence = f"{times:.2f} times the rate on {size / first.world_size:g} times "
-        evidence += f"the GPUs: efficiency {highest * 100:.1f} %"
+        evidence = f"{times:.2f}x speedup on {size / first.world_size:g}x the GPUs: "
+        evidence += f"efficiency {highest * 100:.1f}%"
         yield Finding("superlinear", label, claim, evidence, first.url)
 
 
@@ -266,9 +264,9 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
         if gain < _SMALL_GAIN:
             evidence = (
                 f"{sixteen.precision} {_claim(sixteen)}, {others.precision} "
-                f"{_claim(others)}: {gain:.2f} times"
+                f"{_claim(others)}: {gain:.2f}x"
             )
-            claim = f"{sixteen.precision} is {gain:.2f} times {others.precision}"
+            claim = f"{sixteen.precision} is {gain:.2f}x {others.precision}"
             yield Finding("small-gain", label, claim, evidence, sixteen.url)
 
 
@@ -287,9 +285,9 @@ def _faster_gpus(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
             if gain <= 1 + PRACTICAL_MARGIN:
                 evidence = (
                     f"{fast_name} {_claim(fast)}, {slow_name} {_claim(slow)}: "
-                    f"{gain:.3f} times, with {factor:.2f} times the memory bandwidth"
+                    f"{gain:.3f}x with {factor:.2f}x the memory bandwidth"
                 )
-                claim = f"{fast_name} is {gain:.3f} times {slow_name}"
+                claim = f"{fast_name} is {gain:.3f}x {slow_name}"
                 yield Finding("faster-gpu", label, claim, evidence, fast.url)
 
 

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from nbkit.config.fields import SIXTEEN_BIT
+from nbkit.plural import plural
 from nbkit.review.claim_checks import cache_evidence, demand_finding
 from nbkit.review.findings import Finding
 from nbkit.review.row_checks import (
@@ -103,20 +104,22 @@ Outcome = tuple[str, str]
 
 def _unfinished(facts: _Facts) -> Iterator[Outcome]:
     if facts.state is not RunState.FINISHED:
-        yield "unfinished", f"it is {facts.state}, {facts.summary.n_steps} steps count"
+        yield (
+            "unfinished",
+            f"{facts.state}, {facts.summary.n_steps} measured steps",
+        )
 
 
 def _device(facts: _Facts) -> Iterator[Outcome]:
     if (facts.record.get("launch") or {}).get("replayed"):
-        yield "replayed", "the GPUs it held are a recording"
+        yield "replayed", "its GPU samples are a recording"
     elif facts.summary.device_type == "cpu":
         yield "cpu", f"on {facts.summary.device_name or 'CPUs'}"
     if facts.summary.oversubscribed:
-        yield "oversubscribed", f"{facts.summary.world_size} ranks shared devices"
+        yield "oversubscribed", f"{facts.summary.world_size} ranks share devices"
     kinds = Counter(device["name"] for device in facts.worker.get("devices") or [])
     if facts.on_gpus and len(kinds) > 1:
-        found = ", ".join(f"{count} x {name}" for name, count in kinds.items())
-        yield "mixed-gpus", found
+        yield "mixed-gpus", ", ".join(f"{n} x {name}" for name, n in kinds.items())
 
 
 def _layout(facts: _Facts) -> Iterator[Outcome]:
@@ -144,7 +147,7 @@ def _input(facts: _Facts) -> Iterator[Outcome]:
     config = facts.config
     only_reads = config.task == "load" and not config.emulated_step_seconds
     if share is not None and share > INPUT_BOUND_SHARE and not only_reads:
-        yield "input-bound", f"{share * 100:.0f} % of the step is data wait"
+        yield "input-bound", f"{share * 100:.0f}% of the step is data wait"
     data = facts.fingerprint.get("bytes")
     machine = facts.record.get("machine") or {}
     memory = machine.get("usable_memory_bytes", machine.get("memory_total_bytes"))
@@ -172,8 +175,8 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     expected = facts.worker.get("global_batch_size")
     counted = {line["images"] for line in facts.steps}
     if expected and counted and counted != {expected}:
-        found = ", ".join(map(str, sorted(counted)))
-        yield "batch", f"steps count {found} images, the global batch is {expected}"
+        images = ", ".join(map(str, sorted(counted)))
+        yield "batch", f"steps count {images} images, the global batch is {expected}"
 
 
 def _drift(facts: _Facts) -> Iterator[Outcome]:
@@ -203,7 +206,7 @@ def _drift(facts: _Facts) -> Iterator[Outcome]:
         yield (
             "drift",
             f"{first} images/s in the first third of the measured steps, {last} in the "
-            "last",
+            "last third",
         )
 
 
@@ -222,14 +225,15 @@ def _time(facts: _Facts) -> Iterator[Outcome]:
         if line.get("attempt", 0) == newest
     )
     if newest == facts.record.get("attempt") and summed > lasted + _CLOCK_SECONDS:
-        yield "time", f"the steps add up to {summed:,.1f} s, it lasted {lasted:,.1f} s"
+        yield "time", f"steps add up to {summed:,.1f} s in a run of {lasted:,.1f} s"
 
 
 def _gpus(facts: _Facts) -> Iterator[Outcome]:
     system = facts.record.get("system") or {}
     strangers = system.get("other_gpu_processes")
     if strangers:
-        yield "other-processes", f"{strangers} seen on its GPUs"
+        processes = plural(strangers, "other process", "other processes")
+        yield "other-processes", f"{processes} on the run's GPUs"
     if in_doubt := (facts.record.get("launch") or {}).get("in_doubt"):
         yield "other-processes", "; ".join(in_doubt.values())
     seconds = system.get("seconds") or 0.0
@@ -240,17 +244,17 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     ]
     if slowed and seconds and max(slowed) / seconds > _SLOWED_SHARE:
         share = max(slowed) / seconds
-        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f} %)"
+        yield "slowed", f"{max(slowed):,.0f} of {seconds:,.0f} s ({share * 100:.0f}%)"
 
 
 def _binding(facts: _Facts) -> Iterator[Outcome]:
-    told = facts.worker.get("bindings") or []
-    lost = [one for one in told if one["asked"] != "none" and one.get("why_not")]
-    if lost:
-        first = lost[0]
+    bindings = facts.worker.get("bindings") or []
+    unbound = [b for b in bindings if b["asked"] != "none" and b.get("why_not")]
+    if unbound:
+        first = unbound[0]
         yield (
             "unbound",
-            f"cpu_binding={first['asked']}, {len(lost)} of {len(told)} ranks; "
+            f"cpu_binding={first['asked']}, {len(unbound)} of {len(bindings)} ranks; "
             f"rank {first['rank']}: {first['why_not']}",
         )
 
@@ -305,7 +309,7 @@ def _few_runs(arms: Arms) -> Iterator[Outcome]:
     few = {arm: count for arm, count in rates.items() if count < MINIMUM_RUNS}
     if few:
         counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
-        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} an arm"
+        yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} per arm"
 
 
 def _mixed_environment(arms: Arms) -> Iterator[Outcome]:
@@ -375,6 +379,6 @@ def _superlinear(arms: Arms) -> Iterator[Outcome]:
             if low / linear > 1 + PRACTICAL_MARGIN:
                 yield (
                     "superlinear",
-                    f"{against.estimate:.2f} times the rate on {linear:g} times the "
-                    f"GPUs: efficiency {against.estimate / linear * 100:.1f} %",
+                    f"{against.estimate:.2f}x speedup on {linear:g}x the GPUs: "
+                    f"efficiency {against.estimate / linear * 100:.1f}%",
                 )

@@ -1,4 +1,4 @@
-"""Which arms of a comparison count: those of which every training stayed finite."""
+"""Filter diverged arms out of a comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from nbkit.store.nonfinite import NonFinite
 
-NOTHING_COMPARED = "Nothing is compared: the baseline is not finite."
+NOTHING_COMPARED = "No comparison: the baseline diverged."
 """The rest of an answer whose baseline is of no use."""
 
 
@@ -31,8 +31,4 @@ def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:
     """Return the first sentence of an answer; empty if everything was finite."""
     if not not_finite:
         return ""
-    if len(not_finite) == 1:
-        [(arm, found)] = not_finite.items()
-        return f"No verdict on {arm}: {found}."
-    told = [f"{arm} ({found})" for arm, found in not_finite.items()]
-    return f"No verdict on {', '.join(told[:-1])} and {told[-1]}."
+    return f"Diverged: {', '.join(f'{arm} ({at})' for arm, at in not_finite.items())}."

@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 
 from nbkit.statistics.intervals import bootstrap_interval, welch_interval
 from nbkit.statistics.summary import require_positive
-from nbkit.statistics.wording import interval_in_words
+from nbkit.statistics.wording import ci_text
 
 Verdict: TypeAlias = Literal[
     "faster", "slower", "no difference shown", "not enough runs", "withheld"
@@ -143,12 +143,12 @@ class NoiseFloor:
     @property
     def in_brief(self) -> str:
         """By how much the same configuration differed, to be said beside an answer."""
-        return f"The same configuration twice differed by {self.difference}."
+        return f"A/A control differs by {self.difference}."
 
     @property
     def difference(self) -> str:
-        """By how much, such as ``1.3 %``."""
-        return f"{abs(self.ratio.estimate - 1) * 100:,.1f} %"
+        """By how much, such as ``1.3%``."""
+        return f"{abs(self.ratio.estimate - 1) * 100:,.1f}%"
 
     def covers(self, other: Ratio) -> bool:
         """Return whether the control differed from itself by as much as that."""
@@ -230,11 +230,9 @@ def ratio(
     if is_undone and not doubt:
         end = f" in {comparisons} comparisons (Holm's correction)."
         conclusion = conclusion.removesuffix(".") + end
-    runs = f"{len(a_runs)} and {len(b_runs)} runs"
-    shown = f"{runs}, no interval"
+    shown = f"{_runs_text(*sizes)}, no interval"
     if interval is not None:
-        ends = interval_in_words(*interval)
-        shown = f"{confidence * 100:g} % interval {ends}, {runs}"
+        shown = f"{ci_text(*interval, confidence)}, {_runs_text(*sizes)}"
     return Ratio(
         estimate=estimate,
         ci_low=interval[0] if interval else None,
@@ -299,9 +297,9 @@ def noise_floor(
     *,
     margin: float = PRACTICAL_MARGIN,
     confidence: float = 0.95,
-    name: str = "the same configuration",
+    name: str = "",
 ) -> NoiseFloor:
-    """Say what one configuration, measured twice, shows (an A/A control).
+    """Return the noise floor of one configuration measured twice (an A/A control).
 
     Parameters
     ----------
@@ -388,16 +386,13 @@ def _doubt(
     if interval is None or verdict == "not enough runs":
         return ""
     if noise_floor is not None and noise_floor.shows_difference:
-        return (
-            "verdict withheld, because the control, the same configuration twice, "
-            "shows a difference too."
-        )
+        return "verdict withheld because the A/A control shows a difference too."
     low, high = interval[0] / (1 + _ROUNDING), interval[1] * (1 + _ROUNDING)
     is_outside = not low <= estimate <= high
     if is_outside and verdict != "no difference shown":
         return (
-            "verdict withheld, because the medians are outside the interval of the "
-            "means: the runs of an arm fall into groups; check each of them."
+            "verdict withheld because the ratio of medians is outside the CI of the "
+            "means: the runs of an arm fall into groups; check each run."
         )
     return ""
 
@@ -420,39 +415,44 @@ def _verdict_in_words(
     noise_floor: NoiseFloor | None,
 ) -> str:
     if verdict == "not enough runs":
-        return f"not enough runs for a verdict ({MINIMUM_RUNS} an arm are needed)."
+        return f"not enough runs for a verdict ({MINIMUM_RUNS} per arm needed)."
     if verdict == "no difference shown":
         floor = noise_floor.noise_floor if noise_floor else None
         if floor is not None and floor > margin:
-            return f"no difference beyond the noise floor of {floor * 100:.1f} % shown."
-        return f"no difference beyond the practical margin of {margin * 100:g} % shown."
+            return f"no difference beyond the noise floor of {floor * 100:.1f}%."
+        return f"no difference beyond the practical margin of {margin * 100:g}%."
     return f"{a_name} is {verdict} than {b_name}."
 
 
 def _control_sentence(
     found: Ratio, floor: float | None, shows_difference: bool, name: str
 ) -> str:
-    runs = f"{found.n_b} and {found.n_a} runs"
-    start = f"Control: {name} twice differs by {abs(found.estimate - 1) * 100:.1f} %"
+    runs = _runs_text(found.n_b, found.n_a)
+    start = f"A/A control{f' ({name})' if name else ''}: "
+    start += f"{abs(found.estimate - 1) * 100:.1f}% difference"
     if floor is None or found.ci_low is None or found.ci_high is None:
-        return f"{start} ({runs}, no interval): the noise floor is not known."
-    ends = interval_in_words(
-        found.ci_low, found.ci_high, lambda end: f"{(end - 1) * 100:+.1f} %"
+        return f"{start} ({runs}, no interval), noise floor unknown."
+    ends = ci_text(
+        found.ci_low,
+        found.ci_high,
+        found.confidence,
+        lambda end: f"{(end - 1) * 100:+.1f}",
     )
-    start += f" ({found.confidence * 100:g} % interval {ends}, {runs})"
+    start += f" ({ends}, {runs})"
     if shows_difference:
         return (
-            f"{start}, beyond the practical margin of {found.margin * 100:g} %: "
-            "something other than the configuration changed between the runs, and no "
-            "verdict of this study can be trusted; look for other load, throttling or "
-            "runs that were not interleaved, and measure again."
+            f"{start}, beyond the practical margin of {found.margin * 100:g}%: no "
+            "verdict of this study can be trusted. Check for other load, throttling "
+            "or runs that were not interleaved, and measure again."
         )
     if floor > 1:
-        return (
-            f"{start}: noise floor above 100 %, so these runs show differences of "
-            f"{1 + floor:,.3g}-fold at the least."
-        )
-    return f"{start}: noise floor {floor * 100:.1f} %."
+        smallest = f"{1 + floor:,.3g}x"
+        return f"{start}, noise floor above 100%: differences show above {smallest}."
+    return f"{start}, noise floor {floor * 100:.1f}%."
+
+
+def _runs_text(first: int, second: int) -> str:
+    return f"n={first}" if first == second else f"n={first} and {second}"
 
 
 def efficiency(

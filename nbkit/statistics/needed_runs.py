@@ -120,19 +120,19 @@ def runs_needed(
     runs, more, start = None, None, ""
     if n_a + n_b < 3:
         start = (
-            "How many runs a verdict needs is unknown from 1 run an arm, which "
-            f"shows no scatter; it is {MINIMUM_RUNS} an arm at least"
+            f"Runs needed for a verdict: at least {MINIMUM_RUNS} per arm; 1 run per "
+            "arm shows no scatter"
         )
     elif found.verdict == "withheld":
         why = found.conclusion.rstrip(".")
-        start = f"How many runs a verdict needs is unknown: {why}"
+        start = f"Runs needed for a verdict: unknown, {why}"
     elif found.is_settled:
         runs, more = max(n_a, n_b), 0
         start = f"{n_a} and {n_b} runs are enough: no more are needed"
     elif found.is_noise:
         start = (
-            "More runs of the control are needed: the difference is beyond the "
-            f"practical margin of {margin * 100:g} %, but within the noise floor"
+            "More runs of the control are needed: the difference exceeds the "
+            f"practical margin of {margin * 100:g}%, but not the noise floor"
         )
     else:
         outlook = _Outlook(a_runs, b_runs, math.log1p(margin), confidence)
@@ -143,23 +143,23 @@ def runs_needed(
         runs = _fewest(outlook, power, fewest, largest)
         if runs is None:
             start = (
-                f"More than {largest} runs an arm are needed: the difference is too "
-                f"near the practical margin of {margin * 100:g} %, or hidden in a "
-                f"scatter of {outlook.scatter * 100:.1f} % from run to run"
+                f"More than {largest} runs per arm are needed: the difference is close "
+                f"to the practical margin of {margin * 100:g}%, or small beside a "
+                f"run-to-run scatter of {outlook.scatter * 100:.1f}%"
             )
         else:
             more = 2 * runs - n_a - n_b
             start = (
-                f"{runs} runs an arm are needed to settle it with a probability of "
-                f"{power * 100:g} %: {more} more in all"
+                f"{runs} runs per arm are needed for {power * 100:g}% power: {more} "
+                "more in total"
             )
     seconds = (
         None if more is None or seconds_per_run is None else more * seconds_per_run
     )
-    duration = f", about {duration_in_words(seconds)} more" if seconds else ""
+    duration = f", about {duration_in_words(seconds)}" if seconds else ""
     caution = (
-        f" ({n_a} and {n_b} runs hardly show the scatter: ask again with "
-        f"{MINIMUM_RUNS} an arm)"
+        f" (preliminary: scatter is poorly known from {n_a} and {n_b} runs; estimate "
+        f"again with {MINIMUM_RUNS} per arm)"
         if runs is not None and more and n_a + n_b - 2 < _WELL_KNOWN
         else ""
     )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from nbkit.statistics import size_in_words
 
 RATE_STATISTIC = (
-    "median over runs of images / time of each run's measured window; data wait "
-    "included, warm-up left out"
+    "median over runs of images / time of the measured steps; includes data wait, "
+    "excludes warm-up"
 )
 
 
-RATE_INTERVAL = "95 % Student t on the logarithms of the runs"
+RATE_INTERVAL = "95% CI, Student t on the logarithms of the runs"
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
@@ -37,8 +37,8 @@ def rate(images_per_second: float | None) -> str:
 
 
 def percent(part: float | None) -> str:
-    """Return a part of one, such as ``97.3 %``."""
-    return UNKNOWN if part is None else f"{part * 100:.1f} %"
+    """Return a part of one, such as ``97.3%``."""
+    return UNKNOWN if part is None else f"{part * 100:.1f}%"
 
 
 def gigabytes(size_bytes: float) -> str:

@@ -21,6 +21,18 @@ def interval_in_words(
     return f"{text(low)} to {text(high)}"
 
 
+def ci_text(
+    low: float,
+    high: float,
+    confidence: float = 0.95,
+    shown: Callable[[float], str] | None = None,
+) -> str:
+    """Return a confidence interval for a sentence: ``95% CI [0.981, 1.043]``."""
+    ends = interval_in_words(low, high, shown)
+    ends = f"[{ends.replace(' to ', ', ')}]" if " to " in ends else ends
+    return f"{confidence * 100:g}% CI {ends}"
+
+
 def size_in_words(size_bytes: float) -> str:
     """Return a size in binary units: ``64 MiB`` or ``20.5 GiB``."""
     for unit in ("B", "KiB", "MiB"):

@@ -34,7 +34,7 @@ def assert_answer(report: dict[str, Any], start: str, *parts: str) -> None:
     """
     answer = report["answer"]
     if report["result"].get("doubts"):
-        start, parts = "These runs cannot support an answer: ", ()
+        start, parts = "Inconclusive: ", ()
     assert answer.startswith(start), answer
     assert [part for part in parts if part not in answer] == [], answer
 

@@ -124,7 +124,7 @@ def test_one_lost_training_on_several_devices_leaves_the_answer_of_one(golden, l
 
     report = make(study)
 
-    assert report.answer.startswith(f"No verdict on {BOTH[1]}: {LOST}. ")
+    assert report.answer.startswith(f"Diverged: {BOTH[1]} ({LOST}). ")
     assert "Mean AUROC 0." in report.answer
     assert "devices minus 1" not in report.answer
     assert report.result["verdict"] is None
@@ -134,7 +134,7 @@ def test_a_lost_training_on_one_device_leaves_nothing_to_compare_with(golden, lo
     study = golden("chexnet/cpu")
     lose(study.runs_by_arm()[BOTH[0]][:1])
 
-    assert "Nothing is compared: the baseline is not finite" in make(study).answer
+    assert "No comparison: the baseline diverged" in make(study).answer
 
 
 @pytest.mark.parametrize("arms", [BOTH[:1], BOTH])
@@ -151,7 +151,7 @@ def test_a_notebook_without_a_finite_training_arrives_at_its_report(golden, lose
         assert str(LOST) in one.to_text()
         assert "Lower learning_rate" in one.to_text()
     assert "loss" in {one.code for one in nbkit.audit(study)}
-    assert report.answer.startswith("No verdict on 1 device")
+    assert report.answer.startswith("Diverged: 1 device")
     assert "lower learning_rate" in str(report.next_step)
 
 
@@ -162,4 +162,4 @@ def test_without_a_finite_training_on_several_devices_the_report_says_so(golden,
     [said] = chexnet.result(study).same.sentences
     assert said.startswith("0 pairs of trainings have finished on 1 and on 2 devices")
     assert "use gpus=2 or more" not in said
-    assert make(study).answer.startswith(f"No verdict on {BOTH[1]}: {LOST}. ")
+    assert make(study).answer.startswith(f"Diverged: {BOTH[1]} ({LOST}). ")

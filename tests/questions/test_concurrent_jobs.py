@@ -54,9 +54,8 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
     assert jobs_by_round == {"0": [*planned.jobs], "1": [*planned.jobs]}
     assert "slowdown" in quiet.answer
     assert made.answer == (
-        "These runs cannot support an answer: others kept 1 of 2 CPUs busy (1 of 2 "
-        "runs of 1,1 job 1 and 1 more arm). Measure again when nothing else runs on "
-        "this machine."
+        "Inconclusive: others kept 1 of 2 CPUs busy (1 of 2 runs of 1,1 job 1 and 1 "
+        "more arm). Measure again when nothing else runs on this machine."
     )
     assert "other-cpu-processes" in nbkit.audit(study).counts
     assert compared.ratio is not None

@@ -60,9 +60,9 @@ def test_time_to_accuracy_arrives_at_its_report_without_a_finite_baseline(store,
     names = ("table", "seeds", "settings", "projected", "published")
 
     for one in cells_of(time_to_accuracy, study, names):
-        assert f"no run of sgd stayed finite ({LOST})" in one.to_text()
+        assert f"every run of sgd diverged ({LOST})" in one.to_text()
     assert len(time_to_accuracy.logs(study).to_text().splitlines()) >= 1
-    assert nbkit.report(study).report.answer.startswith("No verdict on sgd")
+    assert nbkit.report(study).report.answer.startswith("Diverged: sgd")
 
 
 @pytest.mark.parametrize("arms", [FORMATS[:1], FORMATS])
@@ -77,8 +77,8 @@ def test_precision_arrives_at_its_report_without_a_finite_baseline(store, arms):
     names = ("table", "answer_table", "layout", "published_layouts", "bounds")
 
     for one in cells_of(precision, study, names):
-        assert f"no run of fp32, channels_last stayed finite ({LOST})" in one.to_text()
-    assert nbkit.report(study).report.answer.startswith("No verdict on fp32")
+        assert f"every run of fp32, channels_last diverged ({LOST})" in one.to_text()
+    assert nbkit.report(study).report.answer.startswith("Diverged: fp32")
 
 
 @pytest.mark.nonfinite
@@ -115,7 +115,7 @@ def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
     told = {one.subject for one in nbkit.audit(study) if one.code == "loss"}
     assert len(told) == 2
     assert repr(study).endswith("2 of 3 runs finished, 1 not finite>")
-    assert report.answer.startswith(f"No verdict on ended ({said}) and wild ({said}). ")
+    assert report.answer.startswith(f"Diverged: ended ({said}), wild ({said}). ")
     assert "usual trains" in report.answer
     assert [row[5] for row in report.tables[0].rows] == ["baseline", said]
     # The arm that was ended is a result, too.

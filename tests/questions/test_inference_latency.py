@@ -168,7 +168,7 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             ALIKE[:2],
             {},
             {1: 0.4, 32: 0.2},
-            ["no format is faster than fp32 by more", "(40.0 % in batches of 1)"],
+            ["no format is faster than fp32 by more", "(40.0% in batches of 1)"],
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_answer_input_that_is_not_finite(golden, lose):
     assert other.answer.startswith("On 2 GPUs, chexnet_new delivers")
     assert cells(other.table, "rule, 2 ranks")["verdict"] == str(LOST)
     assert [row.ratio is None for row in other.sizes] == [False, False]
-    assert none.answer.startswith("Nothing is compared")
+    assert none.answer.startswith("No comparison")
     assert [row.ratio is None for row in none.sizes] == [False, True]
 
 
@@ -112,7 +112,7 @@ def test_answer_ratio_within_control(golden):
 
     assert input_pipeline.result(study).answer.endswith(
         "; the new pipeline of the CheXNet report (chexnet_new) differs from the old "
-        "one (chexnet_old) by no more than chexnet_old twice differed (75.0 %)."
+        "one (chexnet_old) by no more than chexnet_old twice differed (75.0%)."
     )
 
 

@@ -51,7 +51,7 @@ def test_runs_that_agree_in_everything_get_a_ratio_with_interval_and_verdict():
     assert matched.ratio.ci_low < 2.0 < matched.ratio.ci_high
     assert left_out == []
     sentence = measured_sentence([matched], [], "a", "b")
-    assert sentence.startswith("fp16: a / b = 2.000 (95 % interval")
+    assert sentence.startswith("fp16: a / b = 2.000 (95% CI")
     assert sentence.endswith("a is faster than b (not interleaved, no control).")
 
 
@@ -198,8 +198,7 @@ def test_a_ratio_that_one_machine_differs_from_itself_by_is_no_result():
     ]
 
     assert told[0] == (
-        "fp16: the machines differ by no more than one configuration twice on b "
-        "(5.0 %)."
+        "fp16: the machines differ by no more than one configuration twice on b (5.0%)."
     )
     assert told[1].startswith("fp16: a / b = 1.030")
     assert told[1].endswith("(not interleaved).")

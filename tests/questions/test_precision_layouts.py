@@ -33,9 +33,9 @@ def test_the_layout_alone_is_a_ratio_with_interval_and_verdict():
     assert fp16.effect.ci_low > 1.4
     assert fp16.effect.verdict == "faster"
     sentence = layout_sentence([fp16]) or ""
-    assert "fp16, channels_last / fp32, channels_last = 3.208 (95 % int" in sentence
-    assert "fp16, channels_first / fp32, channels_last = 2.194 (95 % int" in sentence
-    assert sentence.count("5 and 5 runs): ") == 3
+    assert "fp16, channels_last / fp32, channels_last = 3.208 (95% CI" in sentence
+    assert "fp16, channels_first / fp32, channels_last = 2.194 (95% CI" in sentence
+    assert sentence.count("n=5): ") == 3
     assert "fp16 in channels_last is faster than in channels_first" in sentence
 
 

@@ -53,7 +53,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
             [
                 "bf16, channels_last trains 200 images/s, 2.00 times fp32, channels_la",
                 "(95 % interval 1.98 to 2.02): faster, and its loss over 200 steps is",
-                "within 0.4 % of the first loss (fastest of 2 arms",
+                "within 0.4 % of the first loss (best of 2",
             ],
         ),
         (
@@ -73,10 +73,10 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
             [arm(FP32, 1.0, DIVERGED), BF16],
             ["the answer of the baseline", "is suspect"],
         ),
-        ([BASELINE, WITHHELD], ["bf16", ": verdict withheld, because the control"]),
+        ([BASELINE, WITHHELD], ["bf16", ": verdict withheld because the A/A control"]),
         (
             [BASELINE, replace(BF16, against=CORRECTED)],
-            ["bf16", "shown in 20 comparisons (Holm's correction)"],
+            ["bf16", "in 20 comparisons (Holm's correction)"],
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     ids = {run.run_id for runs in measured.runs_by_arm().values() for run in runs}
     assert {row[-1] for row in starts.rows} == ids
     assert len(ids) == 3
-    assert any(one.startswith("Audit of study ") for one in there.report.notes)
+    assert any("few measured steps (3 runs)" in one for one in there.report.notes)
     codes = {finding["code"] for finding in there.report.result["audit"]}
     assert "few-steps" in codes
     conditions = there.report.result["conditions"]
@@ -88,10 +88,10 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     assert conditions["batch_size_per_gpu"] is None
     # One short run each: chance may make of the control what no answer survives.
     answers = (
-        "CPU, functional: batch 4 / batch 2",
-        "CPU, functional: no arm is faster",
+        "CPU smoke test: batch 4 / batch 2",
+        "CPU smoke test: no arm is faster",
     )
-    doubted = ("These runs cannot support",)
+    doubted = ("Inconclusive: ",)
     is_doubtful = bool(there.report.result.get("doubts"))
     assert there.report.answer.startswith(doubted if is_doubtful else answers)
     with there.tables[0].open(newline="") as file:
@@ -115,8 +115,7 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
     unfinished = report(measured).report
 
     assert unfinished.answer.partition("; ")[0].startswith(
-        "These runs cannot support an answer: 2 of 3 planned runs have finished, and "
-        "none of batch 2 again"
+        "Inconclusive: 2 of 3 planned runs have finished, and none of batch 2 again"
     )
     assert "resume()" in unfinished.next_step
     assert unfinished.result["noise_floor"] is None
@@ -142,7 +141,7 @@ def test_studies_of_older_versions_are_reported_too(measured):
 
     found = report(measured.study_id).report
 
-    assert "No control" in found.tables[0].notes[0]
+    assert "No A/A control" in found.tables[0].notes[0]
     assert "control='batch 2'" in found.next_step
 
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.reports.arms import ArmRun, Arms
+from nbkit.reports.arms import ENOUGH, ArmRun, Arms
 from nbkit.statistics import duration_in_words
 
 STEADY = [100.0, 100.4, 99.7, 100.2, 99.9]
@@ -50,12 +50,12 @@ def test_every_arm_has_rate_interval_ratio_and_verdict():
     assert bf16["95 % interval (runs)"].endswith("(5)")
     assert bf16["ratio"] == "1.500"
     assert bf16["verdict"] == "faster"
-    assert bf16["data wait"] == "1.0 %"
+    assert bf16["data wait"] == "1.0%"
     assert bf16["J/image"] == "0.123"
     assert bf16["CPU ms/image"] is None
     assert cells(table, "fp32")["verdict"] == "baseline"
     assert cells(table, "fp32")["ratio"] is None
-    assert "on GPUs; ratios against fp32" in table.caption
+    assert "(GPU), relative to fp32" in table.caption
 
 
 def test_the_control_is_no_arm_and_its_noise_floor_is_printed():
@@ -77,7 +77,7 @@ def test_a_control_that_differs_from_itself_withholds_every_verdict():
     assert cells(table, "bf16")["verdict"] == "withheld"
     assert found.needed_sentence == ""
     assert table.notes[0] == found.control_sentence
-    assert table.notes[1].startswith("An interval of images/s is of these runs")
+    assert table.notes[1].startswith("Images/s of each run")
     assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in table.notes[1]
     assert len(table.notes) == 2
 
@@ -98,7 +98,7 @@ def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
 
 
 def test_settled_differences_need_no_more_repeats():
-    assert "these are enough" in arms().needed_sentence
+    assert ENOUGH in arms().needed_sentence
 
 
 def test_a_difference_within_the_noise_floor_asks_for_more_of_the_control():
@@ -111,8 +111,8 @@ def test_a_difference_within_the_noise_floor_asks_for_more_of_the_control():
 
     assert cells(found.table(), "b")["verdict"] == "no difference shown"
     assert found.needed_sentence == (
-        "Repeats for a verdict: more for b, whose difference is within the noise "
-        "floor: more runs of the control lower it."
+        "Repeats for a verdict: more of the control (difference of b is within the "
+        "noise floor)."
     )
     assert cells(found.certainty, "b")["needed"] == "more of the control"
 
@@ -121,18 +121,15 @@ def test_a_hopeless_difference_is_named_instead_of_a_number():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
-    assert (
-        "a verdict: more than 100 for b, whose difference is small"
-        in found.needed_sentence
-    )
+    assert "a verdict: more than 100 for b (difference small" in found.needed_sentence
     assert cells(found.certainty, "b")["needed"] == "more than 100 runs"
 
 
 def test_numbers_of_cpus_are_called_functional():
     found = Arms({"a": runs(STEADY, device_type="cpu")}, "a")
 
-    assert found.sentence.startswith("CPU, functional: a trains 100.0 images/s")
-    assert "CPU processes (functional)" in found.table().caption
+    assert found.sentence.startswith("CPU smoke test: a trains 100.0 images/s")
+    assert "CPU smoke test" in found.table().caption
     assert found.control_sentence == ""
 
 
@@ -177,7 +174,7 @@ def test_a_time_to_wait_is_said_in_its_own_unit(seconds, text):
 def test_arms_that_wait_for_data_are_called_bound_by_their_input():
     waiting = arms(data_wait_share=0.4).table()
 
-    assert any("Input-bound" in note and "40.0 %" in note for note in waiting.notes)
+    assert any("Input-bound" in note and "40.0%" in note for note in waiting.notes)
     assert not any("Input-bound" in note for note in arms().table().notes)
 
 
@@ -197,11 +194,9 @@ def test_runs_of_two_states_are_told_and_few_runs_shown():
 
     assert shown.endswith("fp32: 100.0, 100.1, 110.0, 110.1, 110.2.")
     assert grouped.startswith("The runs of fp32 fall into two groups")
-    assert "95 % interval of these 5 runs 99.3 to 113.1: 100.0, 100.1," in (
-        found.sentence
-    )
+    assert "95% CI [99.3, 113.1], n=5: 100.0, 100.1," in found.sentence
     assert not any("each run" in note for note in many.table().notes)
-    assert many.sentence.endswith("(95 % interval of these 10 runs 99.9 to 100.2).")
+    assert many.sentence.endswith("(95% CI [99.9, 100.2], n=10).")
 
 
 def test_verdicts_of_many_equal_arms_hold_together():

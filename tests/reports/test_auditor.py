@@ -46,8 +46,8 @@ def test_healthy_runs_on_cpus_have_notes_only(small, tmp_path, monkeypatch):
     assert list(nbkit.audit(run.run_id)) == list(alone)
     # The same configuration, started twice, is one arm.
     assert counts[1] == counts[2] == {"cpu": 2, "few-runs": 1}
-    assert f"{run.run_id}: 2; a verdict needs 5 an arm" in str(both)
-    assert "one: 2; a verdict needs 5 an arm" in str(whole)
+    assert f"{run.run_id}: 2; a verdict needs 5 per arm" in str(both)
+    assert "one: 2; a verdict needs 5 per arm" in str(whole)
     assert study.study_id in whole.sentence
     assert list(nbkit.audit(study.study_id)) == list(whole)
 
@@ -75,10 +75,10 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     cpus = by_code["other-cpu-processes"]
     assert not audit.is_clean
     assert by_code["control-differs"].evidence == (
-        "the same configuration twice differed by 50.0 %; limit: 10 %, or its interval"
+        "A/A control differs by 50.0%; limit: 10%, or its CI"
     )
     assert cpus.kind.action == "Measure again when nothing else runs on this machine."
-    assert f"limit: {NO_CPU_SHARE * 100:g} % of" in by_code["no-cpu"].evidence
+    assert f"limit: {NO_CPU_SHARE * 100:g}% of" in by_code["no-cpu"].evidence
     # The report begins with the same reasons, and what to do is the same.
     doubts = make(study).result["doubts"]
     assert len(doubts) == 1 + len(DISTURBANCES)

@@ -11,9 +11,8 @@ def test_formats_with_other_kernels_are_named():
     found = {"fp32": "cudnn", "fp16": "cudnn", "bf16": "native", "old": None}
 
     assert batch_norm_sentence(found) == (
-        "Batch normalisation is computed by cuDNN in fp32; fp16, by torch's own "
-        "kernels in bf16: these arms differ in their kernels too, not only in the "
-        "number format."
+        "Batch-norm kernels differ between arms: cuDNN in fp32; fp16, native PyTorch "
+        "in bf16."
     )
 
 

@@ -36,7 +36,7 @@ def test_files_that_are_passed_over_are_named_by_suffix():
     images = _images([run(1, {**PHOTOS, "passed_over": passed_over})])
 
     _, said = describe_images({"images": images})
-    assert said == "Passed over: 1,203 files (1,200 *.gif, 3 *.txt)."
+    assert said == "Skipped: 1,203 files (1,200 *.gif, 3 *.txt)."
     assert len(describe_images({"images": _images([run(1, PHOTOS)])})) == 1
 
 
@@ -44,8 +44,8 @@ def test_of_several_nodes_the_cpus_are_those_of_the_first():
     one = where_and_when({"nodes": ["n1"], "usable_cpus": 8.0})
     two = where_and_when({"nodes": ["n1", "n2"], "usable_cpus": 8.0})
 
-    assert "of nodes n1, 8 usable CPUs; " in one
-    assert "of nodes n1, n2, 8 usable CPUs on the first of them; " in two
+    assert "on nodes n1, 8 usable CPUs; " in one
+    assert "on nodes n1, n2, 8 usable CPUs on the first node; " in two
 
 
 def test_greyscale_of_more_than_8_bits_is_counted():
@@ -59,9 +59,9 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     said = [" ".join(describe_images({"images": one})) for one in several]
 
     assert "greyscale" not in said[0]
-    assert said[1].endswith(" 7 images are greyscale of more than 8 bits, shown in 8.")
-    assert said[2].endswith("shown in 8, 3 of them in 16 levels or fewer.")
-    assert " 1 image is greyscale of more than 8 bits" in said[3]
+    assert said[1].endswith(" 7 greyscale images above 8 bits reduced to 8 bits.")
+    assert said[2].endswith("reduced to 8 bits (3 to 16 levels or fewer).")
+    assert " 1 greyscale image above 8 bits" in said[3]
 
 
 def test_classes_without_a_training_image_are_counted():
@@ -80,4 +80,4 @@ def test_images_of_an_epoch_are_those_of_a_number_of_ranks():
 
     [said] = describe_images({"images": images})
 
-    assert "an epoch trains with 8 on 1 rank and 6 on 2 ranks, without" in said
+    assert "per epoch 8 on 1 rank and 6 on 2 ranks (incomplete" in said

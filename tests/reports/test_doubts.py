@@ -75,10 +75,10 @@ def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
 @pytest.mark.parametrize(
     ("first", "second", "how_much"),
     [
-        (QUIET, [13.82 * rate for rate in QUIET], "1,282.0 %"),
+        (QUIET, [13.82 * rate for rate in QUIET], "1,282.0%"),
         # Two runs are too few to show that they differ; they do.
-        ([100.0, 300.0], [180.0, 310.0], "22.5 %"),
-        ([100.0], [88.0], "12.0 %"),
+        ([100.0, 300.0], [180.0, 310.0], "22.5%"),
+        ([100.0], [88.0], "12.0%"),
     ],
 )
 def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
@@ -87,10 +87,10 @@ def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
 
     assert [one.code for one in found] == ["control"]
     assert report.answer == (
-        "These runs cannot support an answer: the same configuration twice differed by "
-        f"{how_much}. Measure again when nothing else runs on this machine."
+        f"Inconclusive: A/A control differs by {how_much}. Measure again when nothing "
+        "else runs on this machine."
     )
-    assert report.tables[0].notes[0].startswith("Not reliable: the same")
+    assert report.tables[0].notes[0].startswith("Not reliable: A/A control")
 
 
 def test_of_several_reasons_the_first_is_said_and_the_others_follow():
@@ -98,10 +98,10 @@ def test_of_several_reasons_the_first_is_said_and_the_others_follow():
     found = doubts([noise_floor([100.0], [50.0])], disturbed)
     report = told_first(made(), {}, found)
 
-    assert "differed by 50.0 %; 1 more reason below. Measure again" in report.answer
+    assert "differs by 50.0%; 1 more reason below. Measure again" in report.answer
     assert report.notes == [
-        "Doubt: others kept 1.9 of 2 CPUs busy (2 of 2 runs of a). Measure again when "
-        "nothing else runs on this machine."
+        "Warning: others kept 1.9 of 2 CPUs busy (2 of 2 runs of a). Measure again "
+        "when nothing else runs on this machine."
     ]
     assert [one["code"] for one in report.result["doubts"]] == [
         "control",
@@ -150,20 +150,19 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
     missing = "So far, 3 of 4 planned runs have finished."
     goes = told_first(made(), lost, [doubt], missing)
 
-    assert stands.startswith("No verdict on fp16: loss not finite at step 9. bf16 is")
+    assert stands.startswith("Diverged: fp16 (loss not finite at step 9). bf16 is")
     assert goes.answer == (
-        "No verdict on fp16: loss not finite at step 9; 2 more reasons below. These "
-        "runs cannot support an answer."
+        "Diverged: fp16 (loss not finite at step 9); 2 more reasons below. "
+        "Inconclusive."
     )
-    assert goes.notes == ["Doubt: clocks were held down. Cool it.", missing]
+    assert goes.notes == ["Warning: clocks were held down. Cool it.", missing]
     assert goes.below == goes.notes
     # Runs that an answer can do without are no reason to take it back.
     both = told_first(made(), lost, [], missing).answer
-    assert both.startswith("No verdict on fp16: loss not finite at step 9; 1 more rem")
+    assert both.startswith("Diverged: fp16 (loss not finite at step 9); 1 more note")
     assert told_first(made(), {}, [], missing).answer.startswith(f"{missing} bf16 is")
     assert told_first(made(), {}, [doubt], missing).answer == (
-        "These runs cannot support an answer: clocks were held down; 1 more reason "
-        "below. Cool it."
+        "Inconclusive: clocks were held down; 1 more reason below. Cool it."
     )
 
 
@@ -177,18 +176,18 @@ def test_told_first_keeps_what_no_clock_enters(code):
 
     assert stands.answer == made().answer
     assert stands.notes[-1] == (
-        "Rates and times: not reliable: it was held down. Cool it."
+        "Rates and times are not reliable: it was held down. Cool it."
     )
     assert not stands.has_no_answer
     assert [one["code"] for one in stands.result["doubts_of_rates"]] == [code]
     assert partly.answer == (
-        "These runs cannot support rates or times: it was held down. Cool it. Not "
-        "affected: fp16: accuracy is kept."
+        "Rates and times are inconclusive: it was held down. Cool it. Not affected: "
+        "fp16: accuracy is kept."
     )
     assert partly.has_no_answer
-    assert "its rates and times do not support an answer" in partly.to_html()
+    assert "(rates and times inconclusive)" in partly.to_html()
     lost = told_first(part, {"fp16": NonFinite("loss", 9)}, [doubt]).answer
-    assert lost.endswith("cannot support rates or times. Not affected: " + part.untimed)
+    assert lost.endswith("are inconclusive. Not affected: " + part.untimed)
 
 
 def test_told_first_doubts_tables_of_rates_alone():
@@ -207,7 +206,7 @@ def test_told_first_takes_all_back_from_an_arm_without_runs():
     report = replace(made(), untimed=made().answer)
 
     assert told_first(report, {}, doubts).answer == (
-        "These runs cannot support an answer: missing; 1 more reason below. Do."
+        "Inconclusive: missing; 1 more reason below. Do."
     )
 
 
@@ -219,8 +218,8 @@ def test_of_runs_without_a_study_what_is_not_finite_comes_first_too():
 
     said = lead_of_runs({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
 
-    assert said.startswith("No verdict on fp16: loss not finite at step 9; 1 more reas")
-    assert "Doubt: the clocks were held down (1 of 1 runs of fp16)." in said
+    assert said.startswith("Diverged: fp16 (loss not finite at step 9); 1 more reason")
+    assert "Warning: the clocks were held down (1 of 1 runs of fp16)." in said
 
 
 def study_of(*finished):
@@ -237,8 +236,8 @@ def test_an_unfinished_study_has_an_answer_once_every_arm_has_run():
     assert so_far(begun) == "So far, 3 of 4 planned runs have finished."
     [doubt] = without_runs(half)
     assert told_first(made(), {}, [doubt]).answer == (
-        "These runs cannot support an answer: 2 of 4 planned runs have finished, and "
-        "none of b. Resume the study."
+        "Inconclusive: 2 of 4 planned runs have finished, and none of b. Resume the "
+        "study."
     )
     assert without_runs(study_of("a0", "a1", "b0", "b1")) == []
 
@@ -289,5 +288,5 @@ def test_a_page_without_an_answer_says_why_before_it_shows_what_was_measured(
         order = ("A condition.", ">Rates<", "<figure>")
     places = [html.index(part) for part in order]
     assert places == sorted(places)
-    assert ("does not support an answer" in html) == is_doubtful
+    assert ("Measurements (inconclusive)" in html) == is_doubtful
     assert (figure not in shown) == is_doubtful

@@ -37,29 +37,29 @@ def test_the_fastest_arm_is_one_that_stayed_finite(store):
     report = make(written(control="fp32"))
 
     first, *rest = report.answer.split(". ")
-    assert first == "No verdict on fp16: loss not finite at step 3"
-    assert rest[0].startswith("CPU, functional: bf16 / fp32 = 2.0")
+    assert first == "Diverged: fp16 (loss not finite at step 3)"
+    assert rest[0].startswith("CPU smoke test: bf16 / fp32 = 2.0")
     assert "fp16" not in " ".join(rest)
-    assert report.tables[0].notes[0] == "fp16: loss not finite at step 3; no verdict."
+    assert report.tables[0].notes[0].startswith("fp16 diverged (")
     row = cells(report.tables[0], "fp16")
     assert row["images/s"] is not None
     assert (row["ratio"], row["verdict"]) == (None, str(LOST))
     assert report.result["not_finite"] == {"fp16": LOST.to_dict()}
-    assert any("did not stay finite" in note for note in report.notes)
+    assert any("diverged" in note for note in report.notes)
 
 
 def test_without_a_finite_baseline_nothing_is_compared(store):
     report = make(written(lost={"fp32": LOST}))
 
-    assert report.answer.startswith("No verdict on fp32: loss not finite at step 3. ")
-    assert "Nothing is compared" in report.answer
+    assert report.answer.startswith("Diverged: fp32 (loss not finite at step 3). ")
+    assert "No comparison" in report.answer
     assert [row[3] for row in report.tables[0].rows] == [None, None, None]
 
 
 def test_a_control_that_is_not_finite_leaves_no_verdict(store):
     report = make(written(control="fp32", lost={"fp32 again": LOST}))
 
-    assert report.answer.startswith("No verdict on fp32 again: loss not finite")
+    assert report.answer.startswith("Diverged: fp32 again (loss not finite")
     assert [row[3] for row in report.tables[0].rows] == [None] * 4
 
 
@@ -69,7 +69,7 @@ def test_an_arm_that_was_ended_is_a_result_and_is_not_run_again(store):
     report = make(study)
 
     assert study.missing == []
-    assert report.answer.startswith("No verdict on fp16: loss not finite at step 3. ")
+    assert report.answer.startswith("Diverged: fp16 (loss not finite at step 3). ")
     assert not any("Unfinished" in note for note in report.notes)
     assert cells(report.tables[0], "fp16")["verdict"] == str(LOST)
 
@@ -82,7 +82,7 @@ def test_a_study_whose_only_runs_were_ended_has_a_report(store, tmp_path):
     saved = nbkit.report(study)
     report = saved.report
 
-    assert report.answer == "No verdict on fp16: loss not finite at step 3."
+    assert report.answer == "Diverged: fp16 (loss not finite at step 3)."
     assert report.tables[0].rows[0][:3] == ["fp16", "failed", str(LOST)]
     assert str(LOST) in repr(saved)
     # In a terminal, what a saved notebook carries.
@@ -108,5 +108,5 @@ def test_runs_are_compared_without_a_verdict(store):
     found = nbkit.compare(runs["fp16"], runs["fp32"])
 
     assert found.ratio is None
-    assert found.sentence.startswith("No verdict on A: loss not finite at step 3. ")
+    assert found.sentence.startswith("Diverged: A (loss not finite at step 3). ")
     assert html.escape(found.sentence) in comparison_html(found)

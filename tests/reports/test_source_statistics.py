@@ -131,7 +131,7 @@ def test_statistics_table_of_two_machines(written):
 
     table = statistics_table(a, b, ("new", "old"), "fp16")
 
-    assert table.caption == "fp16: the same runs by the statistics of others"
+    assert table.caption == "fp16: the same runs under other throughput definitions"
     assert table.columns == [
         *("statistic", "source"),
         *("new", "times nbkit's", "runs", "old", "times nbkit's", "runs", "ratio"),

@@ -32,7 +32,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     assert found == [("configuration", "learning_rate", "0.1", "0.2")]
     rates = [each.summary.images_per_second for each in (run, other)]
     assert comparison.ratio.estimate == pytest.approx(rates[0] / rates[1])
-    assert "1 and 1 runs" in comparison.sentence
+    assert "n=1" in comparison.sentence
     told = [
         f"{name} {rate:,.1f} (over 4 steps)"
         for name, rate in zip(
@@ -47,7 +47,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     disturbed = nbkit.compare(run, other)
     assert disturbed.ratio is None
     assert disturbed.sentence.startswith(
-        "These runs cannot support an answer: clocks were held down (1 of 1 runs of "
+        "Inconclusive: clocks were held down (1 of 1 runs of "
     )
     causes[:] = [Cause("other-processes", 0.4, "Others.", "Leave.", None)]
     assert nbkit.compare(run, other).ratio is None

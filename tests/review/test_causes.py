@@ -16,7 +16,7 @@ INPUT = Cause(
     0.6,
     "It waited <b>long</b>.",
     "another loader.",
-    Gain(2.5, None, "the waiting left out"),
+    Gain(2.5, None, "no data wait"),
 )
 LAYOUT = Cause("layout", None, "bf16.", "channels_last.", Gain(1.5, 1.4, "published"))
 OTHERS = Cause("other-gpu-processes", None, "2 of them.", "other GPUs.", None)
@@ -40,16 +40,16 @@ def test_the_text_has_evidence_change_prediction_and_reason():
     text = str(Diagnosis("run a", [OTHERS, LAYOUT, INPUT], ["the weather."], PROFILE))
 
     assert text.splitlines()[0] == (
-        "run a: bound by input (60 % of the time). It waited <b>long</b>. Try first: "
-        "another loader. Predicted: at most 2.50 times the rate (the waiting left out)."
-        " Also: the memory layout, another process on its GPUs."
+        "run a: bound by input (60% of the time). It waited <b>long</b>. Try: another "
+        "loader. Expected speedup: up to 2.50x (no data wait). Also: memory layout, "
+        "GPU shared with other processes."
     )
-    assert "problem [input]: input, 60 % of the time\n  Evidence: It waited" in text
-    assert "  Predicted: 1.40 to 1.50 times the rate (published)" in text
-    assert "  Predicted: how much is unknown" in text
+    assert "problem [input]: input, 60% of the time\n  Evidence: It waited" in text
+    assert "  Expected speedup: 1.40x to 1.50x (published)" in text
+    assert "  Expected speedup: unknown" in text
     assert f"  Why: {CODES['layout'].why} ({CODES['layout'].source})" in text
     assert "Not known:\n  the weather." in text
-    assert "   75 %  aten::addmm (6 calls)" in text
+    assert "   75%  aten::addmm (6 calls)" in text
 
 
 def test_a_page_shows_text_as_text():
@@ -70,11 +70,11 @@ def test_programs_get_everything_as_json():
     assert first["predicted_gain"] == {
         "low": None,
         "high": 2.5,
-        "how": "the waiting left out",
+        "how": "no data wait",
     }
     assert second["share"] is second["predicted_gain"] is None
     assert values["unknown"] == ["the weather."]
-    assert values["bound_by"] == "input (60 % of the time)"
+    assert values["bound_by"] == "input (60% of the time)"
 
 
 def test_what_another_layout_brings_to_a_compiled_model_is_not_known(diagnosed):

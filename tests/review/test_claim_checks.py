@@ -81,7 +81,7 @@ def test_epochs_come_from_memory_only_if_the_data_fit():
     [finding] = claim_findings(claim)
 
     assert finding.evidence == (
-        "9 GB of data are 1.1 times the memory (8 GB); 5 are required"
+        "dataset (9 GB) is 1.1x memory (8 GB); MLPerf Storage requires 5x"
     )
 
 
@@ -89,7 +89,7 @@ def test_very_small_data_are_less_than_a_hundredth_of_the_memory():
     evidence = cache_evidence(1e6, 1e12, 1)
 
     assert evidence is not None
-    assert "0.001 GB of data are less than 0.01 times the memory" in evidence
+    assert "dataset (0.001 GB) is less than 0.01x memory" in evidence
 
 
 def test_time_and_rate_cannot_be_more_than_the_work():
@@ -147,8 +147,8 @@ def test_the_errors_of_the_storage_report_are_found():
     )
     cached = evidence("network against local storage")["cache-test"]
     assert cached == (
-        "144 GB of data are 0.14 times the memory (1,000 GB); 5 are required; "
-        "36 of 37 epochs can come from memory"
+        "dataset (144 GB) is 0.14x memory (1,000 GB); MLPerf Storage requires 5x; 36 "
+        "of 37 epochs can come from memory"
     )
     assert (
         "2.4 GB/s, the storage was measured at 1.5"
@@ -174,7 +174,7 @@ def test_the_errors_of_the_framework_tables_are_found():
 def test_the_rounding_of_the_virtual_machine_report_is_found():
     assert "10,675.0925" in evidence("4 nodes, virtual machines")["rounded"]
     rounded = evidence("virtual machines on one node")["rounded"]
-    assert "2,700 +- 50 (1.9 %)" in rounded
+    assert "2,700 +- 50 (1.9%)" in rounded
     assert "5,500" not in rounded
 
 

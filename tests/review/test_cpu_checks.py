@@ -65,10 +65,10 @@ def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
     found = diagnosed(worker={"ranks": ranks})
 
     assert [cause.code for cause in found] == ["few-cpus", "input"]
-    assert found.bound_by == "too few CPUs (40 % of the time)"
-    assert "2 ranks may use 8 of 64 CPUs, and would fill 8.0." in found[0].evidence
+    assert found.bound_by == "too few CPUs (40% of the time)"
+    assert "2 ranks may use 8 of 64 CPUs and need 8.0." in found[0].evidence
     assert found[0].gain.high == pytest.approx(1 / 0.6)
-    assert found[1].change.startswith("let the CPUs decode less")
+    assert found[1].change.startswith("decode less on CPUs")
 
 
 def test_ranks_that_take_turns_on_a_cpu_have_too_few(diagnosed):
@@ -86,7 +86,7 @@ def test_several_nodes_have_no_cpus_in_common(diagnosed):
     for files in (others, {"worker": TAKING_TURNS}):
         found = diagnosed(config={"nnodes": 2}, **files)
         assert list(found) == []
-        assert any("how full the CPUs were" in text for text in found.unknown)
+        assert any("CPU utilization" in text for text in found.unknown)
 
 
 def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
@@ -102,8 +102,8 @@ def test_others_on_the_cpus_of_one_node_are_named_with_it(diagnosed):
 
     [cause] = found(60.0).disturbances
     assert cause.code == "no-cpu"
-    assert "A rank on n2 was ready and had no CPU in 45 % of the time" in cause.evidence
-    assert "others kept 54.0 CPUs busy there, the run 6.0" in cause.evidence
+    assert "A rank on n2 was runnable but off-CPU 45% of the time" in cause.evidence
+    assert "other processes used 54.0 CPUs there, this run 6.0" in cause.evidence
     for without in (
         found(6.0),
         found(60.0, queue=0.1),
@@ -145,8 +145,8 @@ def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     [sisters] = diagnosed(**files, record={**machine, "tags": {"together": "a; b"}})
 
     assert "when no other process uses" in others.change
-    assert "started together with it are among the others" in sisters.evidence
-    assert sisters.change.startswith("separate CPUs for each of the jobs")
+    assert "include the concurrent jobs" in sisters.evidence
+    assert sisters.change.startswith("give each concurrent job separate CPUs")
 
 
 def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):
@@ -181,7 +181,7 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     assert "decode less" in advice(sampled=full)
     # The host has free CPUs, but none for this run.
     assert "decode less" in advice(cpus=few, cpu=1.9)
-    assert "were 73 % busy" in advice(cpus=few, cpu=1.45)
+    assert "were 73% busy" in advice(cpus=few, cpu=1.45)
     assert "is not known" in advice(cpu=1.0, cpus=())
     assert "is not known" in advice(nnodes=2)
     assert "decode less" in advice(cpus=(), sampled=full)
@@ -194,7 +194,7 @@ def test_of_a_short_run_the_ranks_know_that_the_cpus_were_full(diagnosed):
     found = diagnosed(worker={"ranks": ranks}, sampled=[])
 
     [advice] = [cause.change for cause in found if cause.code == "input"]
-    assert advice.startswith("let the CPUs decode less")
+    assert advice.startswith("decode less on CPUs")
 
 
 def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):
@@ -205,8 +205,8 @@ def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):
 
     [cause] = diagnosed(config={"nnodes": 2}, worker={"ranks": ranks})
 
-    assert cause.evidence.startswith("Rank 1 on n2 needs 30 % of the step longer")
-    assert "something else runs on CPU 3 of n2" in cause.evidence
+    assert cause.evidence.startswith("Rank 1 on n2 is 30% of a step slower")
+    assert "another process runs on CPU 3 of n2" in cause.evidence
 
 
 def test_a_rank_without_a_cpu_is_told_where_nobody_has_sampled(diagnosed):
@@ -216,8 +216,7 @@ def test_a_rank_without_a_cpu_is_told_where_nobody_has_sampled(diagnosed):
         return [one.evidence for one in diagnosed(**files)]
 
     assert found(cpu=1.1, cpu_queue=0.4) == [
-        "A rank was ready and had no CPU in 40 % of the time, and the run kept 1.1 of "
-        "2 CPUs busy."
+        "A rank was runnable but off-CPU 40% of the time; the run used 1.1 of 2 CPUs."
     ]
     assert found(cpu=1.1, cpu_queue=0.2) == []
     # Its own threads took turns, or its loading processes may have.
@@ -238,8 +237,8 @@ def test_others_are_told_of_a_moment_too_by_what_its_rank_counted(diagnosed):
     # Two busy loops beside it; the same alone, whose loading processes take turns.
     [others] = found(2.0, cpu=1.0, cpu_queue=0.15)
     assert others.evidence == (
-        "Others kept 1.0 of 2 CPUs busy, the run 1.0; a rank was ready and had none in "
-        "15 % of the time."
+        "Other processes used 1.0 of 2 CPUs, this run 1.0; a rank was runnable but "
+        "off-CPU 15% of the time."
     )
     assert list(found(1.6, cpu=1.45, cpu_queue=0.2)) == []
 

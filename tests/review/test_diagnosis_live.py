@@ -27,7 +27,7 @@ def test_what_bounds_a_run_is_shown_once_there_are_steps_enough(tmp_path):
 
     bound_by, change = shown(live)
 
-    assert bound_by == "input (25 % of the time)"
+    assert bound_by == "input (25% of the time)"
     assert change.startswith("loader='torch'")
 
 
@@ -43,7 +43,7 @@ def test_at_the_end_the_ranks_own_times_take_the_place_of_rank_0s(tmp_path):
     quiet = {"data_wait_seconds": 0.0, "update_seconds": 0.01}
     written.append(*(step(number, **quiet) for number in range(1, 30)))
     live = LiveRun(written.run)
-    assert shown(live)[0] == "the gradient exchange (25 % of the time)"
+    assert shown(live)[0] == "gradient all-reduce (25% of the time)"
 
     times = {"steps": 29, "step_time_seconds": 29.0, "data_wait_seconds": 0.0}
     ranks = [
@@ -53,7 +53,7 @@ def test_at_the_end_the_ranks_own_times_take_the_place_of_rank_0s(tmp_path):
     written.run.paths.worker.write_text(json.dumps({"world_size": 2, "ranks": ranks}))
     written.record("finished", **ENDED)
 
-    assert shown(live)[0] == "a slow rank (25 % of the time)"
+    assert shown(live)[0] == "slow rank (25% of the time)"
 
 
 def test_a_function_has_no_steps_to_tell_from(tmp_path):

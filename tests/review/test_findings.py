@@ -46,10 +46,10 @@ def test_the_text_has_evidence_reason_source_and_action():
         f"warning [layout]: {code.title}",
         "  run a: fp16 on V100",
         f"  Why: {code.why} ({code.source})",
-        f"  Do: {code.action}",
+        f"  Fix: {code.action}",
     ]
     assert repr(audit) == str(audit)
-    assert str(Audit("a run", [])) == "a run: nothing suspicious."
+    assert str(Audit("a run", [])) == "a run: no findings."
 
 
 def test_many_findings_of_one_kind_are_counted_not_listed():
@@ -58,7 +58,7 @@ def test_many_findings_of_one_kind_are_counted_not_listed():
     assert "row 2" in str(audit)
     assert "row 3" not in str(audit)
     assert "and 6 more" in str(audit)
-    assert "9 times" in str(audit)
+    assert "(9x)" in str(audit)
     assert "9 warnings" in audit.sentence
 
 
@@ -90,8 +90,7 @@ def test_an_audit_in_brief_has_a_sentence_for_each_kind():
 
     first, mild = Audit("study x", [few, layout, again]).in_brief
 
-    assert Audit("study x", []).in_brief == ["Audit of study x: nothing suspicious."]
-    assert first.startswith("Audit of study x, warning, 2 times: ")
-    assert "run 1: fp16 in channels_first on V100. " in first
+    assert Audit("study x", []).in_brief == []
+    assert first.startswith(f"Warning: {layout.title} (2 runs), e.g. fp16")
     assert first.endswith(layout.kind.action)
-    assert mild == f"Audit of study x, notes: {few.kind.title}."
+    assert mild == f"Caveats: {few.title} (1 run)."

@@ -158,8 +158,8 @@ def test_the_gain_of_16_bits_is_what_the_published_tables_have():
 
     assert ends == ["1.0", "3.8", "2.1", "3.8"]
     why = codes()["precision"].why
-    assert f"{ends[0]} to {ends[1]} times" in why
-    assert f"{ends[2]} to {ends[3]} times" in why
+    assert f"{ends[0]}x to {ends[1]}x" in why
+    assert f"{ends[2]}x to {ends[3]}x" in why
 
 
 def test_a_series_has_one_statistic_one_time_and_no_miracles():
@@ -172,7 +172,7 @@ def test_a_series_has_one_statistic_one_time_and_no_miracles():
     assert found(CLEAN, wonder) == ["superlinear"]
     [finding] = row_findings([CLEAN, wonder])
     assert finding.subject == "a series"
-    assert "8.33 times the rate on 8 times the GPUs" in finding.evidence
+    assert "8.33x speedup on 8x the GPUs" in finding.evidence
 
 
 def test_a_point_beside_is_judged_as_a_part_of_the_series_only():

@@ -211,7 +211,7 @@ def test_faster_than_the_gpu_can_be_is_an_error(written):
     )
 
     assert [finding.code for finding in audit.errors] == ["above-bound"]
-    assert "50,000 images/s a GPU" in audit[0].evidence
+    assert "50,000 images/s per GPU" in audit[0].evidence
     assert found(written(config={"image_size": 64}, steps=fast)) == []
 
 
@@ -241,7 +241,7 @@ def test_fewer_than_five_runs_have_no_verdict(written):
 
     assert arms_found(a=five) == {}
     assert arms_found(a=five, b=four) == {
-        "few-runs": "b: 4; a verdict needs 5 an arm",
+        "few-runs": "b: 4; a verdict needs 5 per arm",
     }
     assert arms_found() == {}
 
@@ -250,7 +250,7 @@ def test_a_run_that_measured_nothing_is_no_run_of_an_arm(written):
     five = [written() for _ in range(5)]
     four = [*five[:4], written(state="failed", steps=[])]
 
-    assert arms_found(a=four)["few-runs"] == "a: 4; a verdict needs 5 an arm"
+    assert arms_found(a=four)["few-runs"] == "a: 4; a verdict needs 5 per arm"
 
 
 def test_a_run_that_failed_at_its_start_does_not_hide_another_host(written):
@@ -271,9 +271,9 @@ def test_data_are_judged_by_five_times_the_memory_of_all_hosts(written):
 
     assert memory(20_000_000) == {}
     assert memory(30_000_000)["cached-data"] == (
-        "0.1 GB of data are 3.3 times the memory (0.03 GB); 5 are required; 1 epoch"
+        "dataset (0.1 GB) is 3.3x memory (0.03 GB); MLPerf Storage requires 5x; 1 epoch"
     )
-    assert "2.5 times" in memory(20_000_000, nnodes=2)["cached-data"]
+    assert "2.5x" in memory(20_000_000, nnodes=2)["cached-data"]
 
 
 @pytest.mark.parametrize(
@@ -332,9 +332,7 @@ def test_more_than_linear_is_found_where_it_is_beyond_the_scatter(written):
     loose = sized(written, 8, 830, scatter=(-0.1, 0.0, 0.1))
     ones = sized(written, 1, 100, scatter=(-0.1, 0.0, 0.1))
 
-    assert arms_found(a=one, b=more)["superlinear"].startswith(
-        "8.30 times the rate on 8"
-    )
+    assert arms_found(a=one, b=more)["superlinear"].startswith("8.30x speedup on 8x")
     assert "superlinear" not in arms_found(a=one, b=less)
     assert "superlinear" not in arms_found(a=ones, b=loose)
 

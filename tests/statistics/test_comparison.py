@@ -48,7 +48,7 @@ def test_an_interval_beyond_the_margin_is_called_faster():
 
     assert result.verdict == "faster"
     assert result.sentence == (
-        "bf16 / fp32 = 1.059 (95 % interval 1.042 to 1.071, 5 and 6 runs): "
+        "bf16 / fp32 = 1.059 (95% CI [1.042, 1.071], n=5 and 6): "
         "bf16 is faster than fp32."
     )
 
@@ -61,7 +61,7 @@ def test_a_sure_difference_within_the_margin_is_no_difference():
 
     assert 1 < result.ci_low < result.ci_high < 1.02
     assert result.verdict == "no difference shown"
-    assert "practical margin of 2 %" in result.sentence
+    assert "practical margin of 2%" in result.sentence
 
 
 def test_it_is_settled_when_the_interval_lies_beyond_the_margin_or_within_it():
@@ -98,7 +98,7 @@ def test_four_runs_in_an_arm_are_not_enough_however_clear():
 
     assert result.verdict == "not enough runs"
     assert result.ci_low > 2
-    assert "5 an arm are needed" in result.sentence
+    assert "5 per arm needed" in result.sentence
 
 
 def test_one_run_in_an_arm_gives_an_estimate_without_an_interval():
@@ -150,7 +150,7 @@ def test_holm_asks_more_of_each_of_many(factor):
     assert many[0].verdict == "no difference shown"
     assert (many[0].ci_low, many[0].ci_high) == (alone.ci_low, alone.ci_high)
     assert many[0].sentence.endswith(
-        "margin of 2 % shown in 7 comparisons (Holm's correction)."
+        "margin of 2% in 7 comparisons (Holm's correction)."
     )
     assert not many[0].is_noise
     assert not many[0].is_settled

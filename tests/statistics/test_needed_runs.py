@@ -57,8 +57,8 @@ def test_runs_needed(a, b, runs, more):
     needed = runs_needed(a, b)
 
     assert (needed.runs, needed.more) == (runs, more)
-    hardly = "the scatter: ask again with 5 an arm)."
-    assert needed.sentence.endswith(hardly if more else "no more are needed.")
+    preliminary = "estimate again with 5 per arm)."
+    assert needed.sentence.endswith(preliminary if more else "no more are needed.")
 
 
 def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
@@ -68,9 +68,9 @@ def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
 
     assert (needed.runs, needed.more, needed.seconds) == (5, 6, 720.0)
     assert needed.sentence == (
-        "5 runs an arm are needed to settle it with a probability of 80 %: 6 more in "
-        "all, about 12 minutes more (2 and 2 runs hardly show the scatter: ask again "
-        "with 5 an arm)."
+        "5 runs per arm are needed for 80% power: 6 more in total, about 12 minutes "
+        "(preliminary: scatter is poorly known from 2 and 2 runs; estimate again with "
+        "5 per arm)."
     )
 
 
@@ -84,8 +84,8 @@ def test_a_withheld_verdict_is_not_settled_and_needs_an_unknown_number_of_runs()
     assert not ratio(faster, base, noise_floor=broken).is_settled
     assert (needed.runs, needed.more) == (None, None)
     assert needed.sentence == (
-        "How many runs a verdict needs is unknown: verdict withheld, because the "
-        "control, the same configuration twice, shows a difference too."
+        "Runs needed for a verdict: unknown, verdict withheld because the A/A control "
+        "shows a difference too."
     )
 
 
@@ -101,8 +101,8 @@ def test_a_difference_within_the_noise_floor_needs_more_runs_of_the_control():
     assert not ratio(faster, base, noise_floor=control).is_settled
     assert (needed.runs, needed.more) == (None, None)
     assert needed.sentence == (
-        "More runs of the control are needed: the difference is beyond the practical "
-        "margin of 2 %, but within the noise floor."
+        "More runs of the control are needed: the difference exceeds the practical "
+        "margin of 2%, but not the noise floor."
     )
     far = [1.5 * value for value in base]
     assert runs_needed(far, base, noise_floor=control).more == 0
@@ -116,8 +116,8 @@ def test_a_difference_at_the_margin_needs_more_than_anybody_would_make():
     )
 
     assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
-    assert needed.sentence.startswith("More than 100 runs an arm are needed")
-    assert "practical margin of 2 %" in needed.sentence
+    assert needed.sentence.startswith("More than 100 runs per arm are needed")
+    assert "practical margin of 2%" in needed.sentence
 
 
 def test_more_scatter_needs_more_runs():
@@ -143,8 +143,8 @@ def test_one_run_an_arm_shows_no_scatter_to_plan_with():
     needed = runs_needed([150.0], [100.0], seconds_per_run=60.0)
 
     assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
-    assert "is unknown from 1 run an arm" in needed.sentence
-    assert "5 an arm at least" in needed.sentence
+    assert "1 run per arm shows no scatter" in needed.sentence
+    assert "at least 5 per arm" in needed.sentence
 
 
 def test_unsettled_runs_always_need_more():

@@ -27,8 +27,7 @@ def test_floor_is_the_half_width_of_the_interval_and_the_sentence_says_it():
     assert control.noise_floor == pytest.approx(math.expm1(half))
     assert not control.shows_difference
     assert control.sentence == (
-        "Control: the same configuration twice differs by 0.4 % (95 % interval -0.9 % "
-        "to +1.4 %, 5 and 5 runs): noise floor 1.2 %."
+        "A/A control: 0.4% difference (95% CI [-0.9, +1.4], n=5), noise floor 1.2%."
     )
 
 
@@ -42,8 +41,7 @@ def test_floor_is_not_below_what_the_control_itself_differs_by():
     assert not control.shows_difference
     assert control.noise_floor == pytest.approx(0.015, abs=1e-5)
     assert control.sentence == (
-        "Control: the same configuration twice differs by 1.5 % (95 % interval +1.4 % "
-        "to +1.6 %, 5 and 5 runs): noise floor 1.5 %."
+        "A/A control: 1.5% difference (95% CI [+1.4, +1.6], n=5), noise floor 1.5%."
     )
     swapped = noise_floor(second, first)
     assert swapped.noise_floor == pytest.approx(control.noise_floor)
@@ -84,8 +82,7 @@ def test_one_run_each_leaves_the_floor_unknown():
     assert control.noise_floor is None
     assert not control.shows_difference
     assert control.sentence == (
-        "Control: the same configuration twice differs by 3.0 % (1 and 1 runs, no "
-        "interval): the noise floor is not known."
+        "A/A control: 3.0% difference (n=1, no interval), noise floor unknown."
     )
 
 

@@ -45,7 +45,7 @@ def test_a_stopped_study_prints_the_headline_of_what_has_finished(store, capsys,
         study.run()
 
     printed = capsys.readouterr().out
-    assert "\nSo far, 3 of 4 planned runs have finished. CPU, functional: " in printed
+    assert "\nSo far, 3 of 4 planned runs have finished. CPU smoke test: " in printed
     rows = [line.split()[0] for line in printed.splitlines() if "not enough" in line]
     assert "smooth" in rows
     assert json.loads(study.paths.study.read_text())["executor"] is None
@@ -57,7 +57,7 @@ def test_a_headline_that_lacks_an_arm_begins_with_the_missing_runs(store, capsys
 
     printed = capsys.readouterr().out
     assert (
-        "\nThese runs cannot support an answer: 1 of 4 planned runs have finished, "
+        "\nInconclusive: 1 of 4 planned runs have finished, "
         "and none of smooth. Resume the study.\n" in printed
     )
     assert "images/s" not in printed
