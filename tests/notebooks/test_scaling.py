@@ -33,11 +33,10 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     )
 
     done.assert_complete()
-    assert "CPU, functional: device=cpu was asked for" in done.text
+    assert "CPU smoke test: device=cpu" in done.text
     assert "[3/3] fp32, 2 processes, repeat 1: finished" in done.text
-    assert "Nothing is projected from CPUs." in done.reported
     report = done.report
-    assert_answer(report, "CPU, functional: fp32 on 2 CPU processes trains")
+    assert_answer(report, "CPU smoke test: fp32 on 2 CPU processes trains")
     assert report["answer"] in done.answer["text/plain"]
     assert [row["world_size"] for row in report["result"]["rows"]] == [1, 2]
     assert report["result"]["rows"][1]["results"]["fp32"]["images_per_second"] > 0
@@ -103,7 +102,7 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
 def test_strict_gpus_as_papermill_writes_it_is_a_clear_error():
     given = as_papermill_gives_them("scaling", device="cpu", strict_gpus="true")
 
-    said = "gpus=8 with strict_gpus=True, but there are 0 GPUs here"
+    said = "gpus=8 with strict_gpus=True, but 0 GPUs are available"
     with pytest.raises(DeviceError, match=said):
         plan(given)
 

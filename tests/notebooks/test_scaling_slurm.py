@@ -26,16 +26,16 @@ def test_a_report_over_two_nodes_names_them_and_projects_nothing(
 
     assert done.returncode == 0, f"{done.terminal}\n{done.text}"
     assert "Sizes: 1, 2, 2 x 2 processes" in done.text
-    assert "Slurm: each start is a separate job in partition debug" in done.text
+    assert "Slurm: each run is a separate job in partition debug" in done.text
     assert "[4/4] fp32, 2 x 2 processes, repeat 1: finished" in done.text
     assert "All-reduce between 4 ranks on 2 nodes" in done.reported
-    assert "No projection: CPU processes" in done.reported
+    assert "No projection: CPU runs" in done.reported
     answer = done.cells[-1].outputs[-1].data
     report = answer[REPORT_MIME]
     assert_answer(
         report,
-        "CPU, functional: fp32 on 2 x 2 CPU processes trains",
-        "against one whole node",
+        "CPU smoke test: fp32 on 2 x 2 CPU processes trains",
+        "relative to one node",
     )
     assert "of nodes n1, n2" in Path(report["page"]).read_text()
     sizes = [

@@ -27,16 +27,17 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
     )
 
     done.assert_complete()
-    assert "CPU, functional: device=cpu was asked for" in done.text
-    assert "Cache test, here:" in done.text
+    assert "CPU smoke test: device=cpu" in done.text
+    assert "Cache test: here (" in done.text
     assert "by own reader" in done.reported
     assert "[1/2] here, as V100" in done.text
     assert "[2/2] here, training, repeat 1: finished" in done.text
     report = done.report
     assert_answer(
         report,
-        "CPU, functional: cache test: here keeps 1 emulated V100",
-        "(cold, proven; 1 run, not enough runs; 90 % are required, ",
+        "CPU",
+        "here (cache test) reaches ",
+        "with 1 emulated V100 in the first epoch (cold, proven; n=1, not enough runs)",
     )
     emulated, trained = report["result"]["rows"]
     assert 0 < emulated["first_utilization"]["median"] <= 1
@@ -46,7 +47,7 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()
     has_table = not report["result"].get("doubts")
-    assert ("page cache before" in headline(done.path)) == has_table
+    assert ("page cache at start" in headline(done.path)) == has_table
     runs = nbkit.runs()
     assert [run.state for run in runs] == [RunState.FINISHED] * 2
     assert [run.record["tags"]["cache_proven"] for run in runs] == ["yes"] * 2

@@ -63,21 +63,21 @@ FALLEN = [(2.0**-step, True) for step in range(10)]
             [falling(4.4), falling(-0.4)],
             (2.0, 2.0),
             0.3,
-            ["the baseline's by 30 % of the first loss"],
+            ["30% above the baseline"],
         ),
         (
             [falling(2.0), [*LATE, 6.9], falling(2.0), [*LATE, 6.9], falling(2.0)],
             (2.0,) * 5,
             4.9 / 8,
-            ["final loss is above the baseline's by 61 %", "loss on the way is above"],
+            ["final loss 61% above the baseline", "mean loss "],
         ),
-        ([falling(4.0)] * 2, (2.0, 2.0), 0.25, ["final loss is above the baseline's"]),
-        ([falling(0.0)] * 2, (2.0, 2.0), 0.25, ["final loss is below the baseline's"]),
+        ([falling(4.0)] * 2, (2.0, 2.0), 0.25, ["final loss 25% above"]),
+        ([falling(0.0)] * 2, (2.0, 2.0), 0.25, ["final loss 25% below"]),
         (
             [[*LATE, 2.0]] * 2,
             (2.0, 2.0),
             0.0,
-            ["its loss on the way is above the base"],
+            ["mean loss "],
         ),
         (
             [[8.0, 7.0, None, *[3.0] * 6, 2.0], falling(2.0)],
@@ -104,11 +104,11 @@ def test_judge_answers_suspicions(losses, base, difference, suspicions):
     ("fp32", "control", "suspicions"),
     [
         ([falling(2.0)], [], []),
-        ([falling(2.0), [*LATE, 24.0], falling(2.0)], [], ["its loss rose by 200 %"]),
-        ([[*LATE, 24.0]], [], ["its loss rose by 200 % of the first loss"]),
-        ([falling(2.0), [8.0] * 10], [], ["its own runs differ by 75 % of the first"]),
+        ([falling(2.0), [*LATE, 24.0], falling(2.0)], [], ["loss rose by 200%"]),
+        ([[*LATE, 24.0]], [], ["loss rose by 200% of the first loss"]),
+        ([falling(2.0), [8.0] * 10], [], ["its runs differ by 75% of the first"]),
         ([falling(2.0)], [falling(2.1)], []),
-        ([falling(2.0)], [falling(5.0)], ["its own runs differ"]),
+        ([falling(2.0)], [falling(5.0)], ["its runs differ"]),
     ],
 )
 def test_judge_answers_baseline(fp32, control, suspicions):
@@ -130,7 +130,7 @@ def test_a_baseline_that_learned_once_allows_no_arm_more():
 
     found = judge_answers(arms, "fp32")["bf16"].suspicions
 
-    assert "above the baseline's by 75 %" in found[0]
+    assert "75% above the baseline" in found[0]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_baseline_that_learned_once_allows_no_arm_more():
     [
         (None, None, ()),
         (SCALES, 1, ()),
-        (FALLEN, 10, ("its loss scale fell to 0.002",)),
+        (FALLEN, 10, ("loss scale fell to 0.002",)),
     ],
 )
 def test_judge_answers_loss_scale(scales, skipped, suspicions):
@@ -155,7 +155,7 @@ def test_a_loss_that_is_compared_with_nothing_is_suspect():
 
     assert answers["bf16"].difference is None
     assert answers["bf16"].suspicions == (
-        "its loss could not be compared with the baseline's",
+        "its loss cannot be compared with the baseline",
     )
     assert answers["fp32"].suspicions == ()
 
@@ -188,11 +188,9 @@ def test_without_a_control_what_rounding_could_do_is_not_judged():
     answer = judged(moved, moved, has_control=False)
 
     assert (answer.suspicions, answer.doubt) == ((), "not judged")
-    assert answer.unjudged == (
-        "its final loss is above the baseline's by 15 % of the first loss",
-    )
+    assert answer.unjudged == ("final loss 15% above the baseline",)
     assert answer.to_dict()["unjudged"] == answer.unjudged
-    assert judged(moved, moved).doubt == "wrong answer?"
+    assert judged(moved, moved).doubt == "loss suspect"
     assert "unjudged" not in judged(moved, moved).to_dict()
 
 
@@ -203,7 +201,7 @@ def test_without_a_control_what_rounding_could_do_is_not_judged():
 def test_what_rounding_cannot_do_is_suspect_without_a_control(losses):
     run = trained(losses)
 
-    assert judged(run, run, has_control=False).doubt == "wrong answer?"
+    assert judged(run, run, has_control=False).doubt == "loss suspect"
 
 
 def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():

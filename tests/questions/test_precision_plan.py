@@ -82,7 +82,7 @@ def test_the_batch_fits_the_memory_of_the_gpu_and_it_is_said(drive, monkeypatch)
 
     batches = {config.batch_size_per_gpu for config in planned.arms.values()}
     assert batches == {128}
-    assert "Batches of 128 and not 256" in planned.notes[0]
+    assert "The batch is 128 instead of 256" in planned.notes[0]
     assert asked.arms["fp32, channels_last"].batch_size_per_gpu == 256
 
 
@@ -117,7 +117,7 @@ def test_plan_arms(values, arms):
         ({"precision": ["fp32", "tf32"]}, ["TF32 is a format of GPUs"]),
         (
             {"precision": ["fp32"], "memory_format": ["channels_last"]},
-            ["nothing to compare; add a precision"],
+            ["leave only fp32, channels_last"],
         ),
         (
             {"gpus": 0, "repeats": 0, "loss_tolerance": 5.0},

@@ -91,7 +91,7 @@ def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
 
     assert isinstance(result.projection, Note)
     assert any("No projection to 32 GPUs" in note for note in report.notes)
-    assert any("measure on 2 and on 4 nodes" in note for note in report.notes)
+    assert any("Measure 2 and 4 nodes" in note for note in report.notes)
     assert report.next_step.startswith("on 4 nodes, to project further: ")
     assert report.next_step.endswith("-p nnodes 4 -p gpus 8")
 
@@ -110,12 +110,10 @@ def test_sizes_across_nodes_are_named_and_held_against_one_node():
         dict(zip(table.columns, row, strict=True)) for row in table.rows
     )
     assert across["GPUs"] == "2 x 8"
-    assert across["against one node"] == wording.percent(
-        across_rate(16) / across_rate(8)
-    )
-    assert (one["against one node"], eight["against one node"]) == (None, None)
+    assert across["vs. one node"] == wording.percent(across_rate(16) / across_rate(8))
+    assert (one["vs. one node"], eight["vs. one node"]) == (None, None)
     assert table.values["nnodes"] == [1, 1, 2]
-    assert "against one node" not in measured([1, 2]).table.columns
+    assert "vs. one node" not in measured([1, 2]).table.columns
 
 
 def across_rate(size):
@@ -144,9 +142,9 @@ def test_nodes_have_a_table_and_who_holds_them_up_is_said():
         ["fp16", "2 x 8", "n1", "1"],
         ["fp16", "2 x 8", "n2", "1"],
     ]
-    said = "rank 15 on n2 (local rank 7) needs 20.0 % longer"
+    said = "rank 15 on n2 (local rank 7), 20.0% slower"
     assert any(said in note for note in report.notes)
-    assert "Measured by node" in [table.caption for table in report.tables]
+    assert "Measured step time by node" in [table.caption for table in report.tables]
     assert json.loads(json.dumps(report.to_dict()))["result"]["stragglers"]
 
 

@@ -52,8 +52,8 @@ def test_with_fewer_gpus_than_asked_what_exists_is_measured_and_it_is_said_first
     planned = plan(parameters(device="auto"))
 
     assert [config.world_size for config in planned.arms.values()] == [1, 2, 3]
-    assert planned.notes[0].startswith("8 GPUs were asked for and 3 are here")
-    assert "beyond 3 is a projection" in planned.notes[0]
+    assert planned.notes[0].startswith("Requested: 8 GPUs; available: 3.")
+    assert "more GPUs are projections" in planned.notes[0]
     assert "3 x NVIDIA H100 80GB HBM3" in planned.notes[1]
     first = planned.arms["fp16, 1 GPU"]
     assert (first.model, first.batch_size_per_gpu, first.steps) == (
@@ -62,7 +62,7 @@ def test_with_fewer_gpus_than_asked_what_exists_is_measured_and_it_is_said_first
         110,
     )
     assert planned.environment == {}
-    with pytest.raises(DeviceError, match="use gpus=3"):
+    with pytest.raises(DeviceError, match="Use gpus=3"):
         plan(parameters(device="auto", strict_gpus=True))
 
 
@@ -79,7 +79,7 @@ def test_all_the_gpus_that_were_asked_for_are_measured_without_excuse(
 
 
 def test_strict_gpus_refuses_to_measure_anything_else():
-    with pytest.raises(DeviceError, match="strict_gpus=True, but there are 0 GPUs"):
+    with pytest.raises(DeviceError, match="strict_gpus=True, but 0 GPUs"):
         plan(parameters(strict_gpus=True))
 
 
@@ -126,9 +126,9 @@ def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
     assert allreduce.world_size == 32
     assert allreduce.slurm.slurm_partition == "big"
     assert planned.notes[0] == (
-        "Sizes: 1, 2, 4, 8, 2 x 8, 4 x 8 GPUs (nodes x processes of each) of a queue."
+        "Sizes: 1, 2, 4, 8, 2 x 8, 4 x 8 GPUs (nodes x processes per node)."
     )
-    assert "each start is a separate job in partition big" in planned.notes[1]
+    assert "each run is a separate job in partition big" in planned.notes[1]
     assert "slurm_exclusive" in planned.notes[1]
     assert (planned.asked, planned.measured, planned.nnodes) == (32, 32, 4)
 
@@ -143,10 +143,7 @@ def test_on_a_cluster_without_gpus_processes_stand_in_and_nobody_says_here(clust
         "fp32, 2 processes",
         "fp32, 2 x 2 processes",
     ]
-    assert planned.notes[0].startswith(
-        "CPU, functional: 4 GPUs (2 nodes x 2) were asked for and there is none on "
-        "these nodes"
-    )
+    assert planned.notes[0].startswith("CPU smoke test: there is no GPU on these nodes")
     assert planned.notes[1].startswith("Sizes: 1, 2, 2 x 2 processes (nodes x proc")
     assert all(config.device == "cpu" for config in planned.arms.values())
 

@@ -96,21 +96,25 @@ def test_a_loader_s_bytes_are_images_times_their_size():
         (
             10_000,
             11_000,
-            ["storage is below the demand: cold random reads give 1 GB/s"],
+            ["storage is below the demand: cold random reads deliver 1 GB/s"],
         ),
-        (10_000, 9_000, ["and loader are below", "reading and decoding images"]),
+        (10_000, 9_000, ["and loader are below", "so reading and decoding"]),
         (10_000, 9_900, ["Storage and loader are", "within 2% of the loader"]),
-        (30_000, 9_000, ["storage meets", "is the limit and not the storage."]),
+        (
+            30_000,
+            9_000,
+            ["storage meets", "bottleneck: the loader delivers 9,000"],
+        ),
         # A loader of a pack may be faster than reads at random: both are said.
         (
             10_000,
             25_000,
-            ["storage is below", ", but the loader gives 25,000 images/s"],
+            ["storage is below", ", but the loader delivers 25,000 images/s"],
         ),
         (None, 25_000, ["No cold random reads", "(20,000 needed; nas)."]),
-        (None, 9_000, ["No cold random reads", "what limits it is unknown."]),
-        (30_000, None, ["storage meets", "no loader was measured with cold data"]),
-        (None, None, ["No cold random reads to judge by; no loader was measured"]),
+        (None, 9_000, ["No cold random reads", "the bottleneck is unknown."]),
+        (30_000, None, ["storage meets", "no loader was measured cold"]),
+        (None, None, ["No cold random reads were measured; no loader was measured"]),
     ],
 )
 def test_limit_sentence(reads, loader, words):

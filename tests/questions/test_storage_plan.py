@@ -51,7 +51,6 @@ def test_a_data_set_is_measured_where_it_lies(nas):
     assert emulated.emulated_step_seconds == pytest.approx(
         2 / found.emulated.images_per_second
     )
-    assert "nothing is written there" in " ".join(found.notes)
     assert sorted(nas.rglob("*")) == before
     assert json.loads(json.dumps(found.facts))["cache"] == "cold"
 
@@ -60,7 +59,7 @@ def test_data_smaller_than_five_times_the_memory_are_called_a_cache_test(
     nas, monkeypatch
 ):
     assert any(
-        note.startswith("Cache test, nas:")
+        note.startswith("Cache test: nas (")
         for note in plan(parameters(data=str(nas))).notes
     )
 
@@ -89,7 +88,7 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
-        ({"data": "{nas},nas={nas}"}, "2 places are called .nas., 1 may be"),
+        ({"data": "{nas},nas={nas}"}, "2 places are called .nas.."),
         ({"paths": "nas={nas}/nowhere"}, "nowhere is not a folder"),
         ({"data": "synthetic"}, "data=.synthetic.: .* not read .*.photos."),
         ({"data": "nas=synthetic"}, "data=.nas=synthetic.: .* not read .*.photos."),
@@ -194,7 +193,8 @@ def test_without_a_published_rate_there_is_nothing_to_emulate(nas, monkeypatch):
     monkeypatch.setattr(storage_plan, "find_devices", lambda *_: unknown)
 
     with pytest.raises(
-        ParameterError, match=r"stages=emulate leaves 0 .*Use -p gpu H100 or -p stages"
+        ParameterError,
+        match=r"stages=emulate leaves nothing .*Use -p gpu H100 or -p",
     ):
         plan(parameters(data=str(nas), device="cuda", stages="emulate"))
 

@@ -44,7 +44,7 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
     assert speeds["sequential", "cold"].total_bytes == sum(sizes)
     mean = random.total_bytes / 16 / 1024
     assert [one[8] for one in reads.table.rows][2] == f"{mean:,.0f} KiB"
-    assert "in order, one thread reads file after file" in " ".join(reads.table.notes)
+    assert "file by file, at most 512 KiB" in " ".join(reads.table.notes)
     assert all(one.engine == "own reader" for one in speeds.values())
     assert sorted(images.rglob("*")) == before
     assert "nas: 18 files, random, cold" in capsys.readouterr().out
@@ -72,8 +72,8 @@ def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(
     assert (source.name, source.kind) == ("here, webdataset", "webdataset")
     assert source.images == 24
     said = " ".join(planned.notes)
-    assert "they are kept for the next study" in said
-    assert re.search(r"-p replicate \d{4,} would make it a test of storage", said)
+    assert "Remove them when no longer needed." in said
+    assert re.search(r"Use -p replicate \d{4,} to test the storage", said)
     assert [path.name for path in place.iterdir()] == ["nbkit-photos-2"]
     random = next(one for _, one in reads.found if one.pattern == "random")
     # The mean image, in whole blocks.

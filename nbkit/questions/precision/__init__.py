@@ -1,4 +1,4 @@
-"""Whether 16 bits are faster than 32 bits, with the same answer."""
+"""Mixed precision, memory layout and compilation: speedup and loss parity."""
 
 from nbkit.questions.question import Question
 
@@ -6,8 +6,7 @@ QUESTION = Question(
     __name__,
     label="Precision",
     text=(
-        "what do 16 bits, TF32, the layout and compilation give, and is the "
-        "answer right?"
+        "mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
     ),
     modules={
         "PrecisionPlan": ".planning",

@@ -51,7 +51,7 @@ _LOWEST_LOSS_SCALE = 1.0
 says that something is likely wrong then (``GradScaler.update``):
 https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py"""
 
-_KINDS = {"final_loss": "final loss", "mean_loss": "loss on the way"}
+_KINDS = {"final_loss": "final loss", "mean_loss": "mean loss"}
 """What is compared, by field of a run's summary."""
 
 
@@ -91,7 +91,7 @@ class Answer:
     def doubt(self) -> str:
         """What a reader must know, in two words; empty for a sound answer."""
         if self.suspicions:
-            return "wrong answer?"
+            return "loss suspect"
         return "not judged" if self.unjudged else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def judge_answers(
         for arm, runs in arms.items()
     }
     if own > tolerance:
-        why = f"its own runs differ by {own * 100:.0f} % of the first loss"
+        why = f"its runs differ by {own:.0%} of the first loss"
         answer = answers[baseline]
         suspicions = (*answer.suspicions, why)
         answers[baseline] = replace(answer, suspicions=suspicions)
@@ -183,15 +183,14 @@ def _answer(
     ]
     suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values(), tolerance)]
     if base is not None and not suspicions and None in differences:
-        suspicions.append("its loss could not be compared with the baseline's")
+        suspicions.append("its loss cannot be compared with the baseline")
     unjudged: list[str] = []
     for name, difference in zip(_KINDS.values(), differences, strict=True):
         if difference is not None and abs(difference) > limit:
             where = "above" if difference > 0 else "below"
             is_clear = is_judged or abs(difference) > _MOST_EXCUSED
             (suspicions if is_clear else unjudged).append(
-                f"its {name} is {where} the baseline's by "
-                f"{abs(difference) * 100:.0f} % of the first loss"
+                f"{name} {abs(difference):.0%} {where} the baseline"
             )
     skipped = _known(run.updates_skipped for run in runs.values())
     finite = {run.weights_finite for run in runs.values()}
@@ -221,14 +220,14 @@ def _difference(
 
 def _not_finite(runs: Sequence[RunSummary]) -> list[str]:
     """Return what was not finite first in a run."""
-    found: list[str] = []
+    faults: list[str] = []
     first = earliest(run.nonfinite for run in runs)
     if first is not None:
-        found.append(str(first))
+        faults.append(str(first))
     scales = _known(run.loss_scale for run in runs)
     if scales and min(scales) < _LOWEST_LOSS_SCALE:
-        found.append(f"its loss scale fell to {min(scales):.2g}")
-    return found
+        faults.append(f"loss scale fell to {min(scales):.2g}")
+    return faults
 
 
 def _rose(runs: Iterable[RunSummary], tolerance: float) -> list[str]:
@@ -237,7 +236,7 @@ def _rose(runs: Iterable[RunSummary], tolerance: float) -> list[str]:
     rise = max(rises, default=0.0)
     if rise <= tolerance:
         return []
-    return [f"its loss rose by {rise * 100:.0f} % of the first loss"]
+    return [f"loss rose by {rise:.0%} of the first loss"]
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -33,7 +33,7 @@ def arms_chart(
     published: Mapping[str, Sequence[PublishedRow]],
     *,
     device_type: Literal["cuda", "cpu"],
-    title: str = "Training throughput by number format and layout",
+    title: str = "Training throughput by precision and layout",
 ) -> alt.LayerChart:
     """Draw images per second of every arm."""
     values = [_measured(one) for one in arms]
@@ -110,10 +110,10 @@ def _measured_layers(
         tooltip=tooltip(
             arm="Measured",
             images_per_second="Images/s",
-            low="95 % from",
-            high="95 % to",
+            low="95% CI from",
+            high="95% CI to",
             runs="Runs",
-            ratio="Against the baseline",
+            ratio="vs. baseline",
         ),
     )
     with_interval = with_intervals(base, limit)
@@ -137,8 +137,7 @@ def _subtitle(arms: Sequence[MeasuredArm], device_type: str, *, is_cut: bool) ->
     counts = [one.images_per_second.n for one in arms]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    runs = f"{counted} run{'' if most == 1 else 's'} an arm"
-    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
-    cut = ", beyond the chart where it is cut" if is_cut else ""
-    text = f"median over runs, {runs}; {bars}{cut}"
-    return f"CPU, functional; {text}" if device_type == "cpu" else text
+    bars = "bars: 95% CI" if most > 1 else "no CI"
+    cut = ", cut at the edge of the chart" if is_cut else ""
+    text = f"median over runs, n={counted}; {bars}{cut}"
+    return f"CPU smoke test; {text}" if device_type == "cpu" else text

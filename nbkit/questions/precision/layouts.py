@@ -95,11 +95,11 @@ def left_out_sentences(
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [
-            f"The effect of the layout is omitted: the answer of {baseline.name}, the "
-            "baseline of all gains, is suspect."
+            f"Layout effects are omitted: the loss of the baseline {baseline.name} is "
+            "suspect."
         ]
     return [
-        f"The effect of the layout on {one.name} is omitted: its answer is "
+        f"The layout effect on {one.name} is omitted: its loss is "
         f"{'suspect' if one in suspect else 'not judged'}."
         for pair in pairs
         for one in pair
@@ -118,7 +118,7 @@ def _in_both(formats: Collection[Format]) -> list[tuple[Format, Format]]:
 
 
 def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
-    """Return what the layout does to 16 bits, in words; None if that was not measured.
+    """Return the layout's effect on 16 bits; None if that was not measured.
 
     Without compilation, if there is such a pair: so are most published pairs.
     """
@@ -126,8 +126,7 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
     if not pairs:
         return None
     pair = min(pairs, key=lambda one: one.compile)
-    gains = [one.sentence for one in (pair.last, pair.first) if one is not None]
-    return " ".join([*gains, f"The layout alone: {pair.effect.sentence}"])
+    return pair.effect.sentence
 
 
 def like_for_like(

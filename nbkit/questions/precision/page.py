@@ -57,7 +57,7 @@ from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
 _QUESTION = (
-    "What do 16 bits, TF32, the layout and compilation give, and is the answer right?"
+    "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
 )
 _LOSS_SCALING = Source(
     "P. Micikevicius et al., Mixed precision training (2018)",
@@ -126,7 +126,7 @@ class PrecisionResult:
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
             },
             notes=doubt_notes(self.answers)
-            + ([said] if (said := batch_norm_sentence(self.batch_norms)) else []),
+            + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
         return replace(made, lead=lead)
@@ -147,7 +147,7 @@ class PrecisionResult:
             self._rates,
             self.format(self.arms.baseline),
             self.arms.noise_floor,
-            self._doubted("wrong answer?", "not judged"),
+            self._doubted("loss suspect", "not judged"),
             self.arms.comparisons or 1,
         )
 
@@ -187,17 +187,17 @@ class PrecisionResult:
         left_out = left_out_sentences(
             self._rates,
             self.format(self.arms.baseline),
-            self._doubted("wrong answer?"),
+            self._doubted("loss suspect"),
             self._doubted("not judged"),
         )
         if not self.layouts:
             unmeasured = (
-                "No precision was measured in both layouts; do not set memory_format."
+                "No precision was measured in both layouts. Leave memory_format unset."
             )
             return Note(left_out or [unmeasured])
         sentence = layout_sentence(self.layouts)
         if sentence and self.is_cpu:
-            sentence = f"CPU, functional, which says nothing about GPUs: {sentence}"
+            sentence = f"CPU smoke test: {sentence}"
         notes = [*left_out, *held_together(self.verdicts)]
         return layout_table(self.layouts, [sentence, *notes] if sentence else notes)
 
@@ -213,7 +213,7 @@ class PrecisionResult:
         config = self.configs[self.arms.baseline]
         if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
             return {}
-        found = {
+        rows_by_arm = {
             one.arm: like_for_like(
                 one.format,
                 model=self.conditions["model"],
@@ -222,7 +222,7 @@ class PrecisionResult:
             for one in self.measured
             if not one.is_control
         }
-        return {arm: rows for arm, rows in found.items() if rows}
+        return {arm: rows for arm, rows in rows_by_arm.items() if rows}
 
     @property
     def bounds(self) -> Table | Note:
@@ -237,7 +237,7 @@ class PrecisionResult:
     def figure(self) -> Figure:
         """The answer as a picture."""
         chart = arms_chart(self.measured, self.published, device_type=self.device_type)
-        return Figure("Training throughput by number format and layout", chart)
+        return Figure("Training throughput by precision and layout", chart)
 
     @property
     def answer(self) -> str:
@@ -258,12 +258,14 @@ class PrecisionResult:
     def untimed(self) -> str:
         """Losses and gradients: the part of the answer that no clock enters."""
         own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
-        said = "; ".join(
-            f"{arm}: {answer.doubt or 'nothing suspicious'}"
+        findings = "; ".join(
+            f"{arm}: {answer.doubt or 'ok'}"
             for arm, answer in self.answers.items()
             if arm not in own
         )
-        return f"losses and gradients after {self._steps} steps ({said})." * bool(said)
+        if not findings:
+            return ""
+        return f"losses and gradients after {self._steps} steps ({findings})."
 
     @property
     def _steps(self) -> int:
@@ -276,14 +278,16 @@ class PrecisionResult:
             *(self.bounds, self.arms.certainty),
         )
         notes = [part.sentences for part in parts if isinstance(part, Note)]
+        plan_notes = self.plan.get("notes", [])
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*self.plan.get("notes", []), *chain(*notes)],
+            notes=[*plan_notes[:-1], *chain(*notes)],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure],
             method=[
+                *plan_notes[-1:],  # the conditions
                 *how_measured(self.repeats),
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
@@ -338,13 +342,13 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     arms = arms_of(study)
     if arms.row(arms.baseline).images_per_second is None:
         message = (
-            f"arm {arms.baseline!r}, with which all others are compared, has a run of "
-            "0 measured steps; use more steps, or a smaller batch if the data are few."
+            f"baseline {arms.baseline!r} has a run of 0 measured steps. Use more "
+            "steps, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
     facts = conditions([run for many in finished.values() for run in many])
     facts.pop("memory_format", None)  # it differs from arm to arm
-    found = PrecisionResult(
+    measured = PrecisionResult(
         arms=arms,
         configs=study.arms,
         answers=judge_answers(
@@ -364,7 +368,8 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
         },
     )
-    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))
+    shared = comparisons_at_once(lambda count: measured.among(count).verdicts)
+    return measured.among(shared)
 
 
 def report(study: Study) -> Report:

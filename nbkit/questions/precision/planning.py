@@ -17,6 +17,7 @@ from nbkit.launch.submit import existing_data
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.study_plan import Plan
+from nbkit.statistics import quantities as wording
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
@@ -110,7 +111,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
         message = (
             f"precision={values['precision']}, memory_format="
             f"{values['memory_format']} and compile={values['compile']} leave "
-            f"{BASELINE.name} alone, with nothing to compare; add a precision."
+            f"only {BASELINE.name}. Add a precision to compare with it."
         )
         raise ConfigError(message)
     perturbed = _perturbed(formats, arms[BASELINE.name]) if p.control else {}
@@ -126,7 +127,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
         repeats=values["repeats"],
         loss_tolerance=p.loss_tolerance,
         notes=(
-            *_stand_in(p, devices),
+            *_smoke_test(p, devices),
             *left_out,
             _what(p, formats, values["repeats"], len(perturbed)),
             _conditions(config),
@@ -201,8 +202,8 @@ def _batch_that_fits(
 
 def _smaller(batch: int, memory_bytes: int) -> str:
     return (
-        f"Batches of {batch} and not {_GPU_BATCHES[0]}: the memory that fp32 is "
-        f"estimated to need must fit into {memory_bytes / 2**30:.0f} GiB."
+        f"The batch is {batch} instead of {_GPU_BATCHES[0]}: the memory estimated for "
+        f"fp32 must fit into {memory_bytes / 2**30:.0f} GiB."
     )
 
 
@@ -260,14 +261,12 @@ def _perturbed(
     return made
 
 
-def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+def _smoke_test(p: Parameters, devices: Devices) -> list[str]:
     if not devices.is_cpu:
-        return
-    yield (
-        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
-        "instead. The numbers show that everything works, and say nothing about "
-        "formats and layouts on a GPU."
-    )
+        return []
+    return [
+        f"CPU smoke test: {why_cpus(p.device, p.engine)}. This is not a GPU benchmark."
+    ]
 
 
 def _what(
@@ -275,27 +274,23 @@ def _what(
 ) -> str:
     """Return how much is measured."""
     arms = len(formats) + bool(p.control)
-    again = f", among them {BASELINE.name} twice (A/A control)" if p.control else ""
-    first = f"; before them {perturbed} with perturbed weights" if perturbed else ""
+    control = ", measured twice (A/A control)" if p.control else ""
+    first = f", and {perturbed} runs with perturbed weights" if perturbed else ""
     return (
-        f"{arms} arms{again}; {repeats} process starts of each in balanced order, "
-        f"{arms * repeats} in all{first}. All are compared with {BASELINE.name}, not "
-        "compiled."
+        f"{arms} arms, n={repeats}, interleaved: {arms * repeats} runs{first}. The "
+        f"baseline is {BASELINE.name}, not compiled{control}."
     )
 
 
 def _conditions(config: ExperimentConfig) -> str:
     """Return what all arms have in common."""
     size = config.image_size
-    source = (
-        "synthetic data"
-        if config.data == "synthetic"
-        else f"images of {config.data} through the {config.loader} loader"
-    )
+    source = "synthetic data"
+    if config.data != "synthetic":
+        source = f"images of {config.data} ({config.loader} loader)"
     return (
-        f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
-        f"{size} pixels per device and step, {config.gpus} "
-        f"{'device' if config.gpus == 1 else 'devices'}, {source}, seed {config.seed} "
-        f"and learning rate {config.learning_rate:.3g} in every run; {config.steps} "
-        f"steps, of which the first {config.warmup_steps} are warm-up."
+        f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
+        f"{size}x{size}, {wording.counted(config.gpus, 'rank')}, {source}, "
+        f"seed {config.seed}, learning rate {config.learning_rate:.3g}; "
+        f"{config.steps} steps ({config.warmup_steps} warm-up)."
     )

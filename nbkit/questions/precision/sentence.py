@@ -42,42 +42,41 @@ def computed_sentence(
     device_type: Literal["cuda", "cpu"],
     floor: NoiseFloor | None = None,
 ) -> str:
-    """Return one sentence that says what was shown."""
+    """Return what was shown: the fastest sound arm, and what is not counted."""
     others = [one for one in arms if one.against and not one.is_control]
     sound = [one for one in others if one.answer.is_sound]
     doubtful = [one for one in others if not one.answer.is_sound]
     base = next(one for one in arms if one.arm == baseline)
-    prefix = "CPU, functional: " if device_type == "cpu" else ""
+    prefix = "CPU smoke test: " if device_type == "cpu" else ""
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
         return (
-            f"{prefix}the answer of the baseline {baseline} itself is suspect ({why}), "
-            "so no speed-up is compared: take more images a batch, or another model."
+            f"{prefix}No speedup is given: the loss of the baseline {baseline} is "
+            f"suspect ({why}). Use a larger batch, or another model."
         )
     best = fastest_sound(arms)
     if best is None:
-        text = f"no arm but {baseline} has an answer that can be trusted"
+        text = f"No arm except {baseline} has a loss that can be trusted"
     elif floor is not None and best.against and floor.covers(best.against):
         text = not_beyond(floor, baseline).rstrip(".")
+        text = text if prefix else f"{text[0].upper()}{text[1:]}"
     else:
-        text = _clause(best, base, steps) + best_of(len(sound))
+        text = _speedup(best, base, best_of(len(sound))) + _loss_parity(best, steps)
     least = max(1.0, _estimate(best) if best else 1.0)
     not_counted = [one for one in doubtful if _estimate(one) > least]
     if not_counted:
         fastest = max(not_counted, key=_estimate)
         text += (
-            f"; not counted: {fastest.arm} at {_estimate(fastest):.2f} times, whose "
-            f"answer {_why_not(fastest.answer)}"
+            f". Not counted: {fastest.arm} at {_estimate(fastest):.2f}x, "
+            f"{_why_not(fastest.answer)}"
         )
-    if not prefix and text.startswith("no arm"):
-        text = f"N{text[1:]}"
     return f"{prefix}{text}."
 
 
 def _why_not(answer: Answer) -> str:
     if answer.suspicions:
-        return f"may be wrong ({' and '.join(answer.suspicions)})"
-    return f"is not judged without the control ({' and '.join(answer.unjudged)})"
+        return f"{answer.doubt} ({' and '.join(answer.suspicions)})"
+    return f"loss not judged without a control ({' and '.join(answer.unjudged)})"
 
 
 def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
@@ -97,33 +96,33 @@ def _estimate(arm: MeasuredArm) -> float:
     return arm.against.estimate if arm.against else 1.0
 
 
-def _clause(best: MeasuredArm, base: MeasuredArm, steps: int) -> str:
+def _speedup(best: MeasuredArm, base: MeasuredArm, chosen: str) -> str:
     against = best.against
     assert against is not None
+    rate = best.images_per_second.median
     text = (
-        f"{best.arm} trains {_whole(best.images_per_second.median)} images/s, "
-        f"{against.estimate:.2f} times {base.arm}"
+        f"{best.arm} trains {f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} "
+        f"images/s, {against.estimate:.2f}x {base.arm}"
     )
     if against.ci_low is not None and against.ci_high is not None:
         ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        text += f" (95 % interval {ends})"
+        text += f" (95% CI {ends})"
     if against.verdict == "not enough runs":
-        runs = min(against.n_a, against.n_b)
-        text += f": not enough runs for a verdict ({runs} an arm)"
+        text += f": too few runs for a verdict, n={min(against.n_a, against.n_b)}"
     elif against.verdict in ("withheld", "no difference shown"):
         text += f": {against.conclusion.rstrip('.')}"
     else:
         text += f": {against.verdict}"
+    return text + chosen
+
+
+def _loss_parity(best: MeasuredArm, steps: int) -> str:
     apart = [best.answer.difference, best.answer.difference_on_the_way]
-    known = [abs(one) for one in apart if one is not None]
+    known = [abs(part) for part in apart if part is not None]
     if not known:
-        return text
-    few = f", which shows gross errors only ({_FEW_STEPS} steps show more)"
-    return f"{text}, and its loss over {steps} steps is the baseline's within " + (
-        f"{max(*known, 0.001) * 100:.1f} % of the first loss"
-        f"{few if steps < _FEW_STEPS else ''}"
+        return ""
+    few = f" (sanity check; use {_FEW_STEPS} or more steps)"
+    return (
+        f". Its loss over {steps} steps matches the baseline to "
+        f"{max(*known, 0.001):.1%} of the first loss{few if steps < _FEW_STEPS else ''}"
     )
-
-
-def _whole(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

@@ -15,13 +15,10 @@ from nbkit.review.bounds import Bound, resnet50_bound
 from nbkit.statistics import Ratio
 from nbkit.statistics import quantities as wording
 
-_NO_RUN = (
-    "No run with perturbed weights shows how much of that is rounding; measure with "
-    "control=True."
-)
+_NO_RUN = "Measure with control=True to separate rounding from errors."
 _BOUND_MODEL, _BOUND_IMAGE_SIZE = "resnet50", 224
 
-_times = "{:.2f} x".format
+_times = "{:.2f}x".format
 
 
 def loss_cell(answer: Answer) -> str | None:
@@ -45,12 +42,12 @@ def gradient_cell(answer: Answer) -> str | None:
 def doubt_notes(answers: Mapping[str, Answer]) -> list[str]:
     """Return why answers may be wrong, then why others are not judged."""
     suspect = [
-        f"{arm}: wrong answer? {' and '.join(answer.suspicions)}."
+        f"{arm}: {answer.doubt}: {' and '.join(answer.suspicions)}."
         for arm, answer in answers.items()
         if answer.suspicions
     ]
     unjudged = [
-        f"{arm}: answer not judged: {' and '.join(answer.unjudged)}. {_NO_RUN}"
+        f"{arm}: loss not judged: {' and '.join(answer.unjudged)}. {_NO_RUN}"
         for arm, answer in answers.items()
         if answer.unjudged
     ]
@@ -62,47 +59,42 @@ def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -
     last = max(1, steps // 10)
     which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"
     return table(
-        f"Is the answer still right after {steps} steps?",
+        f"Loss parity after {steps} steps",
         (
             Column("arm", "arm"),
             Column("first loss", "first_loss", "{:.3f}".format, "first_loss"),
             Column(f"loss, {which}", "final_loss", "{:.3f}".format, "final_loss"),
-            Column("against the baseline", "difference", _signed, "difference"),
+            Column("vs. baseline", "difference", _signed, "difference"),
             Column(
-                "on the way", "difference_on_the_way", _signed, "difference_on_the_way"
+                *("mean loss vs. baseline", "difference_on_the_way", _signed),
+                csv="difference_on_the_way",
             ),
-            Column("limit", "limit", lambda part: f"{part * 100:.3g} %", "loss_limit"),
+            Column("limit", "limit", lambda part: f"{part * 100:.3g}%", "loss_limit"),
             Column("gradients", gradient_cell),
-            Column("finding", lambda answer: answer.doubt or "nothing suspicious"),
+            Column("finding", lambda answer: answer.doubt or "ok"),
             Column(None, "updates_skipped", csv="updates_skipped"),
         ),
         [*answers.values()],
         [
-            "Every run begins with the same weights and sees the same images in the "
-            "same order. The loss is the mean over the last tenth of the steps, on the "
-            "way that over all steps; medians over runs. Differences from the "
-            "baseline are fractions of the first loss, of the repeat that differs "
-            "most, and are suspicious above the limit: "
-            f"{tolerance * 100:g} % or, if the study has measured it, twice the effect "
-            "of changing the baseline's weights by as little as the format rounds. "
-            f"If the baseline's own runs differ by more than {tolerance * 100:g} %, it "
-            "is suspect too.",
-            "A weight that is not finite stays so, therefore finite weights at "
-            "the end mean that every applied gradient was finite. In fp16 "
-            "steps whose gradients are not finite are skipped; a few at the beginning, "
-            "while the loss scale is found, are usual.",
+            "All runs share initial weights and image order. Differences are relative "
+            "to the baseline's first loss, for the repeat that differs most.",
+            f"Limit: {tolerance * 100:g}%, or twice the effect of perturbing the "
+            "baseline's weights by the rounding of the format.",
+            f"A baseline is suspect if its runs differ by over {tolerance * 100:g}%.",
+            "Gradients are finite if the final weights are. In fp16, steps with "
+            "non-finite gradients are skipped, usually a few at the start.",
         ],
     )
 
 
 def _signed(part: float) -> str:
-    return f"{part * 100:+.1f} %"
+    return f"{part:+.1%}"
 
 
 def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table:
     """Return what the layout does to each precision."""
     return table(
-        "Measured: what the layout does",
+        "Measured: channels_last vs. channels_first",
         (
             Column("format", lambda row: row.precision + ", compiled" * row.compile),
             Column(
@@ -110,8 +102,8 @@ def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table
                 lambda row: _times(row.last.estimate) if row.last else "baseline",
             ),
             Column("channels_first", "first.estimate", _times),
-            Column("layout alone", "effect.estimate", _times, "layout_ratio"),
-            Column("95 % interval (runs)", "effect", _interval_and_runs),
+            Column("last / first", "effect.estimate", _times, "layout_ratio"),
+            Column("95% CI (n)", "effect", _interval_and_runs),
             Column("verdict", "effect.verdict"),
             Column(None, "effect.ci_low", csv="layout_ratio_low"),
             Column(None, "effect.ci_high", csv="layout_ratio_high"),
@@ -119,8 +111,7 @@ def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table
         effects,
         [
             *notes,
-            "Both columns are gains over the same baseline; the layout alone is "
-            "channels_last over channels_first of the same format.",
+            "The first two columns are speedups over the baseline.",
         ],
     )
 
@@ -133,13 +124,13 @@ def _interval_and_runs(ratio: Ratio) -> str:
 def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
     """Return the same model in both layouts, as others have published it."""
     return table(
-        "Published by others: ResNet-50 in fp16 on one GPU, images/s by layout",
+        "Published: ResNet-50, fp16, one GPU, images/s by layout",
         (
             Column("GPU", "first.gpu_name"),
             Column("channels_first", "first", _published_cell),
             Column("channels_last", "last", _published_cell),
             Column("ratio", "ratio", _times),
-            Column("what else differs", lambda pair: pair.differs or "nothing stated"),
+            Column("other differences", lambda pair: pair.differs or "not stated"),
             Column(
                 None, "first.images_per_second", csv="channels_first_images_per_second"
             ),
@@ -149,10 +140,8 @@ def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
         ),
         pairs,
         [
-            "One number each, without an interval. Paddle ran NVIDIA's code "
-            "without the option that sets the layout, so main.py used "
-            "channels_first; versions and settings differ too, so this ratio is not "
-            "the effect of the layout alone."
+            "Paddle ran NVIDIA's code with its default channels_first. Versions and "
+            "settings differ too, so the ratio is not the layout's effect alone."
         ],
     )
 
@@ -169,11 +158,11 @@ def bounds_table(
     """Return how much of what the GPU allows every arm reaches, or why not."""
     config = configs[measured[0].arm]
     if gpu_name is None:
-        return Note(["Physical bound: not computed, no GPU was measured."])
+        return Note([])
     if (config.model, config.image_size) != (_BOUND_MODEL, _BOUND_IMAGE_SIZE):
         return Note(
             [
-                f"Physical bound: known for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
+                f"Roofline: known for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
                 f"pixels, not for {config.model} at {config.image_size}."
             ]
         )
@@ -195,18 +184,16 @@ def bounds_table(
             ]
         )
     if not rows:
-        return Note([f"Physical bound: the peaks of {gpu_name} are not known."])
+        return Note([f"Roofline: the peaks of {gpu_name} are not known."])
     return Table(
-        f"How much of what memory bandwidth and arithmetic of {gpu_name} allow",
-        ["arm", "images/s of a GPU", "bound", "kernels", "share", "limited by memory"],
+        f"Roofline: share of the bound of {gpu_name}",
+        ["arm", "images/s per GPU", "bound", "kernels", "share", "memory-bound"],
         rows,
         [
-            "The bound is a sum over kernels, each at the data sheet's bandwidth or "
-            "arithmetic, whichever takes longer; compiled arms are compared with fused "
-            "kernels. The best published code reaches 66 % (H200) to 94 % (L40S) of "
-            "the fused bound. "
-            "In fp32 a convolution may need less arithmetic than is counted "
-            "(Winograd), so that there the bound is not strict."
+            "The bound sums over kernels the longer of memory and arithmetic time at "
+            "data-sheet peaks; compiled arms are compared with fused kernels.",
+            "The best published code reaches 66% (H200) to 94% (L40S) of the fused "
+            "bound. Winograd convolutions in fp32 may exceed it.",
         ],
     )
 

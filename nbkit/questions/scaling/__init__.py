@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Scaling",
-    text="how does training throughput grow with GPUs and nodes, and beyond them?",
+    text="training throughput by number of GPUs and nodes, measured and projected",
     modules={
         "ScalingResult": ".page",
         "bandwidth": "nbkit.reports.bandwidth",

@@ -62,7 +62,7 @@ def scaling_chart(
     what = "CPU processes" if on_cpu else "GPUs"
     x = alt.X(
         "world_size:Q",
-        title=f"{what}; below, nodes x {what} of each" if nodes else what,
+        title=f"{what} (below: nodes x {what} per node)" if nodes else what,
         axis=alt.Axis(
             values=tick_labels(counts, wide=bool(nodes)),
             labelExpr=_with_nodes(nodes) if nodes else alt.Undefined,
@@ -128,8 +128,8 @@ def _measured_layers(
             arm="Measured",
             size="Devices",
             images_per_second="Images/s",
-            low="95 % from",
-            high="95 % to",
+            low="95% CI from",
+            high="95% CI to",
             runs="Runs",
             efficiency="Efficiency",
         ),

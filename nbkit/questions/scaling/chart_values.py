@@ -97,7 +97,7 @@ def projected_values(
                 "world_size": world_size,
                 "low": low,
                 "high": high,
-                "what": f"{PROBABILITY * 100:.0f} % interval",
+                "what": f"{PROBABILITY:.0%} interval",
             }
             for world_size, low, high in ends
         ]
@@ -125,13 +125,12 @@ def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
     fewest = min(row.images_per_second.n for row in rows)
     most = max(row.images_per_second.n for row in rows)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    runs = f"{counted} run{'' if most == 1 else 's'} a point"
-    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    bars = "bars: 95% CI" if most > 1 else "no CI"
     if is_cut:
-        bars += ", beyond the chart where it is cut"
-    text = f"median over runs, {runs}; {bars}"
+        bars += ", cut at the edge of the chart"
+    text = f"median over runs, n={counted}; {bars}"
     on_cpu = all(row.device_type == "cpu" for row in rows)
-    return f"CPU, functional; {text}" if on_cpu else text
+    return f"CPU smoke test; {text}" if on_cpu else text
 
 
 def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
@@ -139,12 +138,12 @@ def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
 
     Such as ``2 x 8``; where arms differ, each of theirs.
     """
-    found: dict[int, list[str]] = {}
+    by_count: dict[int, list[str]] = {}
     for row in rows:
-        labels = found.setdefault(row.world_size, [])
+        labels = by_count.setdefault(row.world_size, [])
         if row.nnodes > 1 and row.label not in labels:
             labels.append(row.label)
-    return {count: labels for count, labels in found.items() if labels}
+    return {count: labels for count, labels in by_count.items() if labels}
 
 
 def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:

@@ -95,12 +95,11 @@ class Straggler:
         """Who it is, and how much longer it needs."""
         several = "" if len(self.ranks) == 1 else "s"
         who = f"rank{several} {', '.join(map(str, self.ranks))}"
-        size = size_label(self.world_size, self.nnodes)
-        runs = "1 run" if self.runs == 1 else f"the median of {self.runs} runs"
+        ranks = f"{size_label(self.world_size, self.nnodes)} ranks"
         return (
-            f"{self.arm} on {size}: {who} on {self.node} (local rank "
-            f"{self.local_rank}) needs {self.excess * 100:.1f} % longer than the "
-            f"median rank for its own part of a step ({runs}); the others wait for it."
+            f"Straggler ({self.arm}, {ranks}): {who} on {self.node} (local rank "
+            f"{self.local_rank}), {self.excess:.1%} slower than the median rank "
+            f"(n={self.runs})."
         )
 
 

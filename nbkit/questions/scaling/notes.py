@@ -18,82 +18,69 @@ def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
 
 def notes(
     devices: Devices,
-    asked: tuple[int, int],
+    requested: tuple[int, int],
     configs: Sequence[ExperimentConfig],
     repeats: int,
     *,
-    cpu_was_asked: bool,
+    why_cpus: str,
 ) -> tuple[str, ...]:
-    """Return what is measured, what is missing first."""
-    sizes = list(
-        dict.fromkeys(size_label(one.world_size, one.nnodes) for one in configs)
-    )
+    """Return what is measured, what is missing first; the conditions are the last.
+
+    Parameters
+    ----------
+    requested
+        Nodes, and GPUs of each.
+    why_cpus
+        Why CPU processes are used; only read if they are.
+    """
+    labels = (size_label(one.world_size, one.nnodes) for one in configs)
+    sizes = list(dict.fromkeys(labels))
     largest = configs[-1]
     if devices.is_cpu:
-        said = _on_cpus(devices, asked, sizes, largest, cpu_was_asked=cpu_was_asked)
+        lines = _on_cpus(devices, sizes, largest, why_cpus)
     else:
-        said = _on_gpus(devices, asked, sizes, largest)
-    return (*said, *_of_slurm(configs), _conditions(configs[0], repeats))
+        lines = _on_gpus(devices, requested, sizes, largest)
+    return (*lines, *_of_slurm(configs), _conditions(configs[0], repeats))
 
 
 def _on_cpus(
-    devices: Devices,
-    asked: tuple[int, int],
-    sizes: Sequence[str],
-    largest: ExperimentConfig,
-    *,
-    cpu_was_asked: bool,
+    devices: Devices, sizes: Sequence[str], largest: ExperimentConfig, why: str
 ) -> list[str]:
-    there = "here" if largest.engine == "local" else "on these nodes"
-    why = (
-        "device=cpu was asked for"
-        if cpu_was_asked
-        else f"{_in_all(asked)} were asked for and there is none {there}"
-    )
-    shared = ""
-    if devices.count < largest.gpus:
-        shared = " Two of them share the one CPU."
+    shared = " Two processes share one CPU." if devices.count < largest.gpus else ""
     plural = "" if sizes == ["1"] else "es"
     return [
-        f"CPU, functional: {why}, so CPU processes of one thread each are used "
-        "instead. The numbers show that everything works and say nothing about a "
-        f"GPU.{shared}",
-        f"Sizes: {', '.join(sizes)} process{plural}{_nodes_times(largest)}. Nothing "
-        "is projected from CPUs.",
+        f"CPU smoke test: {why}. Each process uses 1 thread; this is not a GPU "
+        f"benchmark.{shared}",
+        f"Sizes: {', '.join(sizes)} process{plural}{_nodes_times(largest)}.",
     ]
 
 
 def _on_gpus(
     devices: Devices,
-    asked: tuple[int, int],
+    requested: tuple[int, int],
     sizes: Sequence[str],
     largest: ExperimentConfig,
 ) -> list[str]:
-    where = f"on {devices.count} x {devices.name}" if devices.name else "of a queue"
+    where = f" on {devices.count} x {devices.name}" if devices.name else ""
     plural = "" if sizes == ["1"] else "s"
-    measured = f"Sizes: {', '.join(sizes)} GPU{plural}{_nodes_times(largest)} {where}."
-    if largest.world_size >= asked[0] * asked[1]:
+    measured = f"Sizes: {', '.join(sizes)} GPU{plural}{_nodes_times(largest)}{where}."
+    nodes, each = requested
+    if largest.world_size >= nodes * each:
         return [measured]
+    several = "" if nodes == 1 else f" ({nodes} nodes x {each})"
     beyond = (
-        f"beyond {sizes[-1]} is a projection."
+        "Results for more GPUs are projections."
         if len(sizes) > 1
-        else "a projection needs at least two measured sizes, so there is none."
+        else "A projection to more GPUs needs two measured sizes."
     )
     return [
-        f"{_in_all(asked)} were asked for and {devices.count} are here: what exists is "
-        f"measured; {beyond}",
+        f"Requested: {nodes * each} GPUs{several}; available: {sizes[-1]}. {beyond}",
         measured,
     ]
 
 
-def _in_all(asked: tuple[int, int]) -> str:
-    nodes, each = asked
-    several = "" if nodes == 1 else f" ({nodes} nodes x {each})"
-    return f"{nodes * each} GPUs{several}"
-
-
 def _nodes_times(largest: ExperimentConfig) -> str:
-    return "" if largest.nnodes == 1 else " (nodes x processes of each)"
+    return "" if largest.nnodes == 1 else " (nodes x processes per node)"
 
 
 def _of_slurm(configs: Sequence[ExperimentConfig]) -> list[str]:
@@ -103,28 +90,26 @@ def _of_slurm(configs: Sequence[ExperimentConfig]) -> list[str]:
         return []
     where = f" in partition {slurm.slurm_partition}" if slurm.slurm_partition else ""
     shared = (
-        " Other jobs may run on the same nodes; -p slurm "
-        "'{\"slurm_exclusive\": true}' keeps them out."
+        " Other jobs may run on its nodes; exclude them with -p slurm "
+        "'{\"slurm_exclusive\": true}'."
     )
     return [
-        f"Slurm: each start is a separate job{where}, on the nodes that Slurm "
-        f"chooses.{'' if slurm.slurm_exclusive else shared}"
+        f"Slurm: each run is a separate job{where}."
+        f"{'' if slurm.slurm_exclusive else shared}"
     ]
 
 
 def _conditions(config: ExperimentConfig, repeats: int) -> str:
     """Return what all arms have in common."""
-    starts = "1 process start" if repeats == 1 else f"{repeats} process starts"
     size = config.image_size
     return (
-        f"Conditions: {config.model}, {config.batch_size_per_gpu} images of {size} x "
-        f"{size} pixels per device and step, {config.memory_format}, "
-        f"{_source(config)}; {starts} of each size in balanced order, "
-        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
+        f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
+        f"{size}x{size}, {config.memory_format}, {_source(config)}; {config.steps} "
+        f"steps ({config.warmup_steps} warm-up); n={repeats} per size, interleaved."
     )
 
 
 def _source(config: ExperimentConfig) -> str:
     if config.data == "synthetic":
         return "synthetic data"
-    return f"images of {config.data} through the {config.loader} loader"
+    return f"images of {config.data} ({config.loader} loader)"

@@ -53,7 +53,7 @@ from nbkit.studies.study import Study
 
 _CONTEXT_MODEL, _CONTEXT_GPU = "resnet50", "V100-SXM2-32GB"
 
-_QUESTION = "How does training throughput grow with the number of GPUs?"
+_QUESTION = "Scaling: training throughput by number of GPUs"
 _FURTHER = (2, 4)  # times the nodes that were measured
 
 _RING = Source(
@@ -113,20 +113,20 @@ class ScalingResult:
 
         Without a GPU, those of one that many have measured.
         """
-        found, is_cpu = {}, self.plan.devices.is_cpu
+        series, is_cpu = {}, self.plan.devices.is_cpu
         for limit in (4, 3, 2, 1):  # as many of each precision as there are colours for
-            found = {}
+            series = {}
             for precision in self.outlooks:
-                found |= curves(
+                series |= curves(
                     model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
                     gpu_name=self._gpu_name or _CONTEXT_GPU,
                     precision=precision,
                     largest_world_size=max(self.plan.asked, 8),
                     limit=limit,
                 )
-            if len(found) <= len(charts.PUBLISHED_COLOURS):
+            if len(series) <= len(charts.PUBLISHED_COLOURS):
                 break
-        return found
+        return series
 
     @property
     def _gpu_name(self) -> str | None:
@@ -154,9 +154,12 @@ class ScalingResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know: the plan's notes, and obstacles."""
+        """What a reader must know: the plan's notes, and obstacles.
+
+        The plan's last note, the conditions, is part of the method.
+        """
         return [
-            *self.plan.notes,
+            *self.plan.notes[:-1],
             *self._refusals(),
             *straggler_sentences(self.times),
         ]
@@ -170,6 +173,7 @@ class ScalingResult:
     def method(self) -> list[str]:
         """How it was measured: statistic, order, images, where and when."""
         return [
+            *self.plan.notes[-1:],
             *how_measured(self.plan.repeats),
             *describe_images(self.conditions),
             where_and_when(self.conditions),
@@ -200,22 +204,20 @@ class ScalingResult:
             for projection in outlook.projections
         ]
         if rows:
-            caption = "Projected, nominally 80 % intervals"
+            caption = "Projected throughput, nominal 80% intervals"
             columns = ["precision", "GPUs", "images/s", "efficiency"]
             return Table(caption, columns, rows, [HELD_OUT])
-        return Note(
-            self._refusals() or ["Nothing to project: every size was measured."]
-        )
+        return Note(self._refusals() or ["Every requested size was measured."])
 
     @property
     def context(self) -> Table | Note:
         """Published curves, by others and under their own conditions."""
         if not self.published:
-            return Note([f"No published curve of {self._gpu_name} is known."])
+            return Note([f"No published scaling results for {self._gpu_name}."])
         members = [row for rows in self.published.values() for row in rows]
         sizes = sorted({row.world_size for row in members})
         return Table(
-            "Published by others, in images/s, on GPUs and under their own conditions",
+            "Published results on GPUs, images/s (conditions differ)",
             ["series", *(device_label("cuda", size) for size in sizes), "efficiency"],
             [
                 [label, *published_cells(rows, sizes)]
@@ -294,8 +296,8 @@ def _measured(run: Run) -> MeasuredRun:
     summary = run.summary
     if summary.images_per_second is None:
         message = (
-            f"run {run.run_id} has 0 measured steps; use more steps than warmup_steps="
-            f"{run.config.warmup_steps}, or a smaller batch if the data are few."
+            f"run {run.run_id} has 0 measured steps. Use more steps than warmup_steps="
+            f"{run.config.warmup_steps}, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
     return MeasuredRun(
@@ -313,13 +315,15 @@ def _measured(run: Run) -> MeasuredRun:
 
 def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
     """Return where the methods of this report and the published numbers come from."""
-    found = [WELCH]
+    methods = [WELCH]
     if bandwidth.rows:
-        found.append(NCCL_TESTS)
+        methods.append(NCCL_TESTS)
     if any(outlook.projections for outlook in result.outlooks.values()):
-        found.append(_RING)
+        methods.append(_RING)
     rows = [row for rows in result.published.values() for row in rows]
-    return list(dict.fromkeys([*found, *(Source(row.source, row.url) for row in rows)]))
+    return list(
+        dict.fromkeys([*methods, *(Source(row.source, row.url) for row in rows)])
+    )
 
 
 def _next_step(plan: ScalingPlan) -> str:

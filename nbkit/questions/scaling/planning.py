@@ -15,7 +15,7 @@ from nbkit.launch.submit import existing_data
 from nbkit.questions.scaling.notes import arm_name, notes
 from nbkit.questions.scaling.slurm import slurm_fields
 from nbkit.questions.study_plan import Plan
-from nbkit.studies.devices import Devices, find_devices, sweep_sizes
+from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 
@@ -133,7 +133,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
             (p.nnodes, p.gpus),
             configs,
             p.repeats,
-            cpu_was_asked=p.device == "cpu",
+            why_cpus=why_cpus(p.device, p.engine),
         ),
     )
 
@@ -153,12 +153,12 @@ def _check_counts(p: Parameters) -> None:
 
 
 def _require_gpus(devices: Devices, gpus: int) -> None:
-    found = 0 if devices.is_cpu else devices.count
-    if found < gpus:
+    available = 0 if devices.is_cpu else devices.count
+    if available < gpus:
         message = (
-            f"gpus={gpus} with strict_gpus=True, but there are {found} GPUs here; use "
-            f"{f'gpus={found}' if found else 'a machine with GPUs'}, or "
-            "strict_gpus=False to measure what there is."
+            f"gpus={gpus} with strict_gpus=True, but {available} GPUs are available. "
+            f"Use {f'gpus={available}' if available else 'a machine with GPUs'}, or "
+            "strict_gpus=False to measure fewer."
         )
         raise DeviceError(message)
 

@@ -39,8 +39,8 @@ from nbkit.questions.scaling.curves import PROBABILITY, Curves
 from nbkit.studies.devices import DeviceType
 
 HELD_OUT = (
-    "The intervals are nominally 80 %: of 38 published points held out, 28 lay inside "
-    "and 37 inside or within 3 %."
+    "80% is nominal: of 38 published points held out, 28 lay inside and 37 inside or "
+    "within 3%."
 )
 """What the probability of an interval is worth, for the readers of one."""
 
@@ -154,7 +154,7 @@ def project(
 
 
 def _curves(points: Sequence[Point]) -> Curves:
-    known = [one for point in points if (one := point.run_scatter) is not None]
+    known = [s for point in points if (s := point.run_scatter) is not None]
     scatter = math.hypot(*known) / math.sqrt(len(known)) if known else 0.0
     return Curves(
         {
@@ -170,43 +170,39 @@ def _check(points: Sequence[Point]) -> None:
         if not point.images_per_second > 0:
             message = (
                 f"images_per_second={point.images_per_second} with "
-                f"{point.world_size} devices; a projection needs rates above 0: "
-                "leave that point out."
+                f"{point.world_size} devices is not above 0. Leave that point out."
             )
             raise NotEnoughDataError(message)
     if len({point.world_size for point in points}) < len(points):
         message = (
             f"{len(points)} points for {len({p.world_size for p in points})} world "
-            "sizes; give one point a world size, the median of its runs."
+            "sizes. Give one point per world size: the median of its runs."
         )
         raise NotEnoughDataError(message)
 
 
 def _no_projection_at_all(points: Sequence[Point]) -> str | None:
     if any(point.device_type != "cuda" for point in points):
-        return (
-            "No projection: CPU processes share their cores and memory, so what was "
-            "measured with them says nothing about GPUs."
-        )
+        return "No projection: CPU runs are not extrapolated to GPUs."
     if len(points) < 2:
         return (
-            f"No projection: it needs at least 2 GPU counts and {len(points)} was "
-            "measured; measure with 1 and 2 GPUs."
+            f"No projection: it needs 2 GPU counts and {len(points)} was measured. "
+            "Measure 1 and 2 GPUs."
         )
     batches = sorted({batch for p in points if (batch := p.batch_size_per_gpu)})
     if batches and batches[-1] > _SAME_BATCH * batches[0]:
         return (
-            f"No projection: the batch per GPU is {' and '.join(map(str, batches))}, "
-            "and the time of a step changes with it; measure all sizes with one."
+            f"No projection: the batch per GPU is {' and '.join(map(str, batches))}. "
+            "Measure all sizes with one batch."
         )
     base = min(points, key=lambda point: point.world_size)
     best = max(points, key=_per_gpu)
     if _per_gpu(best) > (1 + _SUPERLINEAR) * _per_gpu(base):
         percent = (_per_gpu(best) / _per_gpu(base) - 1) * 100
         return (
-            f"No projection: with {best.world_size} GPUs each is {percent:.0f} % "
-            f"faster than with {base.world_size}, which communication cannot do; find "
-            f"what held {base.world_size} back, and measure it again."
+            f"No projection: the rate per GPU is {percent:.0f}% higher with "
+            f"{best.world_size} GPUs than with {base.world_size}. Check and repeat the "
+            f"runs with {base.world_size}."
         )
     return None
 
@@ -221,31 +217,26 @@ def _no_projection_to(
     largest = max(point.world_size for point in points)
     if target < largest:
         return (
-            f"No projection to {target} GPUs: {largest} were measured; "
-            f"measure {target} too."
+            f"No projection to {target} GPUs: {largest} were measured. "
+            f"Measure {target} too."
         )
     across = sum(point.nnodes > 1 for point in points)
     if target > gpus_per_node and across < _FEWEST_ACROSS:
-        why = (
-            "one point across nodes does not say what further nodes cost"
-            if across
-            else "points within one node say nothing of the network between nodes"
-        )
+        multi_node = "only one multi-node size" if across else "no multi-node size"
         return (
-            f"No projection to {target} GPUs: a node has {gpus_per_node}, and {why}; "
-            "measure on 2 and on 4 nodes."
+            f"No projection to {target} GPUs: a node has {gpus_per_node}, and "
+            f"{multi_node} was measured. Measure 2 and 4 nodes."
         )
     if target > _FURTHEST * largest:
         return (
-            f"No projection to {target} GPUs: {largest} were measured, and no "
-            "published series with one batch per GPU shows whether one holds beyond "
-            f"{_FURTHEST} times that; measure {math.ceil(target / _FURTHEST)}."
+            f"No projection to {target} GPUs: the limit is {_FURTHEST}x the largest "
+            f"measured size ({largest}). Measure {math.ceil(target / _FURTHEST)} GPUs."
         )
     return None
 
 
 def _too_wide(target: int, low: float, high: float) -> str:
     return (
-        f"No projection to {target} GPUs: the points leave anything from {low:,.0f} to "
-        f"{high:,.0f} images/s possible; measure more sizes, or more runs of each."
+        f"No projection to {target} GPUs: the interval is too wide ({low:,.0f} to "
+        f"{high:,.0f} images/s). Measure more sizes, or more runs per size."
     )

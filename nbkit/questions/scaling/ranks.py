@@ -26,11 +26,11 @@ _NODES = (
     Column("node", "node"),
     Column("runs", "runs"),
     Column(
-        *("own time of a step, ms", "own_seconds"),
+        *("own time per step, ms", "own_seconds"),
         *(lambda seconds: f"{seconds * 1e3:.3g}", "own_seconds"),
     ),
     Column(
-        *("over the median rank's", "against_median", "{:.3f}".format),
+        *("vs. median rank", "against_median", "{:.3f}".format),
         "against_median",
     ),
     Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
@@ -40,7 +40,7 @@ _NODES = (
     ),
     Column(
         *("GPU utilization, whole run", "gpu_utilization_percent"),
-        *("{:.0f} %".format, "gpu_utilization_percent"),
+        *("{:.0f}%".format, "gpu_utilization_percent"),
     ),
 )
 
@@ -62,13 +62,11 @@ def times_of(run: Run) -> NodeTimes | None:
 
 def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
     """Return which ranks delay the others, the slowest first; nothing if none does."""
-    found = stragglers(times)
-    sentences = [one.sentence for one in found[:_MOST_NAMED]]
-    more = len(found) - len(sentences)
+    slow = stragglers(times)
+    sentences = [one.sentence for one in slow[:_MOST_NAMED]]
+    more = len(slow) - len(sentences)
     if more:
-        sentences.append(
-            f"{more} more ranks need {_percent(STRAGGLES)} longer or more."
-        )
+        sentences.append(f"{more} more ranks are at least {STRAGGLES:.0%} slower.")
     return sentences
 
 
@@ -79,23 +77,21 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     """
     several = [one for one in times if len(one.ranks) > 1]
     sentences = straggler_sentences(several) or [
-        f"No rank needs {_percent(STRAGGLES)} longer than the median rank of its run "
-        "for its own part of a step."
+        f"No rank is {STRAGGLES:.0%} slower than the median rank of its run."
         if several
-        else "One rank does not wait for others."
+        else "A single rank has no stragglers."
     ]
     rows = node_table(several)
     if not rows:
         return Note(sentences)
     return table(
-        "Measured by node",
+        "Measured step time by node",
         _NODES,
         rows,
         [
-            "Own time: a step without the time spent only on waiting for gradients. "
-            "A slow rank waits little, and the others wait for it.",
-            "GPU utilization: mean over all samples, start included; all other "
-            "columns are of the measured steps.",
+            "Own time is the step time without exposed communication. A straggler has "
+            "the longest own time, and the other ranks wait for it.",
+            "GPU utilization is the mean over the whole run, startup included.",
             *sentences,
         ],
     )
@@ -107,7 +103,3 @@ def ranks_result(times: Sequence[NodeTimes]) -> dict[str, Any]:
         "nodes": [asdict(row) for row in node_table(times)],
         "stragglers": [asdict(one) for one in stragglers(times)],
     }
-
-
-def _percent(part: float) -> str:
-    return f"{part * 100:.0f} %"

@@ -14,9 +14,8 @@ from nbkit.statistics import quantities as wording
 from nbkit.statistics.comparison import efficiency
 
 _CERTAINTY_NOTE = (
-    "Each run is one number, images over time. Welch's t is computed on logarithms; "
-    "the bootstrap resamples the runs (fixed seed) and is a cross-check: with a "
-    "handful of runs it is too narrow."
+    "Each run is one observation; Welch's t on logarithms. The bootstrap is a "
+    "cross-check and too narrow for few runs."
 )
 
 
@@ -29,11 +28,11 @@ def headline_table(
     named = {f"{row.arm} on {row.devices}": row for row in rows}
     per_device, rates = "images_per_second_per_device", "images_per_second"
     return table(
-        f"Measured {'with CPU processes (functional)' if is_cpu else 'on GPUs'}",
+        f"Measured throughput{' (CPU smoke test)' if is_cpu else ''}",
         [
             Column("precision", "arm"),
             Column("processes" if is_cpu else "GPUs", "label"),
-            *rate("images/s", "95 % interval (runs)", rates, rates, n=f"{rates}.n"),
+            *rate("images/s", "95% CI (n)", rates, rates, n=f"{rates}.n"),
             Column(None, f"{rates}.ci_low", csv=f"{rates}_ci_low"),
             Column(None, f"{rates}.ci_high", csv=f"{rates}_ci_high"),
             Column(None, f"{rates}.n", csv="runs"),
@@ -41,7 +40,7 @@ def headline_table(
             Column("efficiency", lambda row: wording.percent(_judged(row))),
             Column(None, _judged, csv="efficiency_estimate"),
             *map(_of_finite, ("efficiency_low", "efficiency_high")),
-            _of_finite("node_efficiency", "against one node" if spans_nodes else None),
+            _of_finite("node_efficiency", "vs. one node" if spans_nodes else None),
             *map(_of_finite, ("node_efficiency_low", "node_efficiency_high")),
             *(Column(None, n, csv=n) for n in ("world_size", "nnodes", per_device)),
             Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
@@ -97,7 +96,7 @@ def certainty_table(
         confidence = ratio.verdict_confidence
         needed = runs_needed(ratio.a_runs, ratio.b_runs, confidence=confidence)
         notes += [ratio.sentence, needed.sentence]
-    return table("Efficiency, 95 % intervals by two methods", columns, rows, notes)
+    return table("Efficiency: 95% CI by two methods", columns, rows, notes)
 
 
 def _ends(title: str, name: str) -> Column:

@@ -3,12 +3,12 @@
 Weak scaling: the batch per device is the same at every size. Every number is a median
 over runs (separate process starts) of each run's images over time, and is given with
 the number of runs and an interval. What was measured on CPU processes is called
-"CPU, functional" everywhere: it shows that the machinery works, nothing about GPUs.
+"CPU smoke test" everywhere: it shows that the machinery works, nothing about GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from nbkit.statistics import (
     ratio,
     summarise,
 )
-from nbkit.statistics.quantities import device_label, size_label
+from nbkit.statistics.quantities import device_label, percent, size_label
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.devices import DeviceType
 
@@ -112,17 +112,17 @@ def scaling_table(
     for run in runs:
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
     if not groups:
-        message = "runs: there are 0, a scaling table needs at least 1; launch some."
+        message = "No run for a scaling table: 0 runs. Run the study first."
         raise NotEnoughDataError(message)
     usable = usable_arms(groups, not_finite or {})
     rows = []
     for arm, sizes in groups.items():
         _require_one_kind(arm, sizes)
         base = sizes[min(sizes)]
-        found = [
+        measured = [
             _row(sizes[size], base, _one_node(sizes, size)) for size in sorted(sizes)
         ]
-        rows += [replace(row, counts=arm in usable) for row in found]
+        rows += [replace(row, counts=arm in usable) for row in measured]
     return rows
 
 
@@ -140,8 +140,8 @@ def compare_arms(
         shared = set(sizes) & set(base)
         if shared and arm in usable:
             size = max(shared)
-            one = sizes[size][0]
-            where = device_label(one.device_type, size, one.nnodes)
+            run = sizes[size][0]
+            where = device_label(run.device_type, size, run.nnodes)
             compare.append(
                 partial(
                     ratio,
@@ -158,16 +158,16 @@ def _require_one_kind(arm: str, sizes: dict[int, list[MeasuredRun]]) -> None:
     kinds = {run.device_type for runs in sizes.values() for run in runs}
     if len(kinds) > 1:
         message = (
-            f"arm {arm!r} has runs on {' and '.join(sorted(kinds))}; one curve is of "
-            "one device type: give them different arms."
+            f"arm {arm!r} mixes device types: {' and '.join(sorted(kinds))}. "
+            "Use one arm per device type."
         )
         raise NotEnoughDataError(message)
     for size, runs in sizes.items():
         nodes = sorted({run.nnodes for run in runs})
         if len(nodes) > 1:
             message = (
-                f"arm {arm!r} has runs with {size} devices on {nodes} nodes; "
-                "they exchange over different links: give them different arms."
+                f"arm {arm!r} mixes node counts: {size} devices on {nodes} nodes. "
+                "Use one arm per node count."
             )
             raise NotEnoughDataError(message)
 
@@ -177,8 +177,8 @@ def _one_node(
 ) -> list[MeasuredRun] | None:
     """Return the runs of one whole node, which those of several compare with."""
     nnodes = sizes[size][0].nnodes
-    found = sizes.get(size // nnodes)
-    return found if nnodes > 1 and found and found[0].nnodes == 1 else None
+    single = sizes.get(size // nnodes)
+    return single if nnodes > 1 and single and single[0].nnodes == 1 else None
 
 
 def _row(
@@ -250,54 +250,51 @@ def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
 
 
 def computed_sentence(rows: Sequence[ScalingRow]) -> str:
-    """Return one sentence that says what the table shows.
+    """Return what the table shows, one sentence per arm.
 
     Each arm is described at its largest size, the fastest first.
     """
     if not rows:
-        message = "rows: there are 0, a sentence needs at least 1; measure something."
+        message = "No scaling row to describe: 0 rows. Run the study first."
         raise NotEnoughDataError(message)
     last = {row.arm: row for row in rows}  # sizes ascend within an arm
     fastest_first = sorted(
         last.values(), key=lambda row: row.images_per_second.median, reverse=True
     )
-    text = "; ".join(_clause(row) for row in fastest_first) + "."
+    text = " ".join(f"{_clause(row)}." for row in fastest_first)
     functional = all(row.device_type == "cpu" for row in rows)
-    return f"CPU, functional: {text}" if functional else text
+    return f"CPU smoke test: {text}" if functional else text
 
 
 def _clause(row: ScalingRow) -> str:
     rate = row.images_per_second
-    spread = "1 run, no interval"
-    if rate.ci_low is not None and rate.ci_high is not None:
-        ends = interval_in_words(rate.ci_low, rate.ci_high, _whole)
-        spread = f"95 % interval of these {rate.n} runs {ends}"
-    text = (
-        f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s ({spread})"
-    )
+    spread = _interval(rate.ci_low, rate.ci_high, _whole, f", n={rate.n}")
+    spread = spread or f" (n={rate.n}, no CI)"
+    text = f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s{spread}"
     if row.world_size == row.base_world_size:
         return f"{text}, the only size measured"
     base = device_label(row.device_type, row.base_world_size, row.base_nnodes)
     each = row.world_size // row.nnodes
-    text += f", {row.speedup:.2f} times {base}: efficiency {_percent(row.efficiency)}"
-    text += _interval(row.efficiency_low, row.efficiency_high)
+    text += f", {row.speedup:.2f}x {base}: efficiency {percent(row.efficiency)}"
+    text += _interval(row.efficiency_low, row.efficiency_high, percent)
     if row.node_efficiency is not None and each != row.base_world_size:
-        text += f", against one whole node {_percent(row.node_efficiency)}"
-        text += _interval(row.node_efficiency_low, row.node_efficiency_high)
+        text += f", relative to one node {percent(row.node_efficiency)}"
+        text += _interval(row.node_efficiency_low, row.node_efficiency_high, percent)
     return text
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def _interval(
+    low: float | None,
+    high: float | None,
+    shown: Callable[[float], str],
+    n: str = "",
+) -> str:
     """Return an interval in brackets; nothing where there is none."""
     if low is None or high is None:
         return ""
-    return f" (95 % interval {interval_in_words(low, high, _percent)})"
+    return f" (95% CI {interval_in_words(low, high, shown)}{n})"
 
 
 def _whole(rate: float) -> str:
     """Return a rate with three figures at least and no more digits than it deserves."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def _percent(part: float) -> str:
-    return f"{part * 100:.1f} %"

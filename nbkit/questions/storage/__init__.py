@@ -1,11 +1,11 @@
-"""Whether the storage is fast enough for the GPUs, cold and warm."""
+"""Storage throughput and GPU demand, cold and warm cache."""
 
 from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
     label="Storage",
-    text="is the storage fast enough for the GPUs, cold and warm?",
+    text="storage throughput and GPU demand, cold and warm cache",
     modules={
         "Reads": ".reads",
         "StoragePlan": ".planning",

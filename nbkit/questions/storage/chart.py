@@ -24,7 +24,7 @@ from nbkit.reports.chart_style import (
 
 _LINE_HEIGHT = 26
 _PANEL_HEIGHT = 150
-_ORIGINS = {"read": "reads alone", "loader": "images through the loader"}
+_ORIGINS = {"read": "reads without a loader", "loader": "loader"}
 
 
 def supply_chart(
@@ -41,7 +41,7 @@ def supply_chart(
         title=None,
         axis=alt.Axis(labelLimit=300, grid=True, gridColor="#F0F0F0", ticks=False),
     )
-    x_title = "Images per second (reads: bytes over the mean image)"
+    x_title = "Images per second (reads: bytes / mean image size)"
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=y,
         color=alt.Color(
@@ -97,11 +97,11 @@ def _row(one: Supply) -> dict[str, Any]:
 def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
     value = {
         "asked": demand.images_per_second,
-        "series": f"asked for by {demand.gpus} x {demand.gpu_name}",
+        "series": f"required by {demand.gpus} x {demand.gpu_name}",
         "source": demand.source,
     }
     legend = alt.Legend(
-        title="By a rate that others published",
+        title="Published rate",
         symbolType="stroke",
         symbolDash=[6, 4],
         symbolStrokeWidth=2,

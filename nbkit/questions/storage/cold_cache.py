@@ -41,7 +41,7 @@ def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
     """Bring a data set's pages into the state that a study declares, and prove it."""
     # As a launch will name it: the manifest keeps the path.
     listing = find(existing_data(data))
-    _look_at(listing, data)
+    _ensure_manifest(listing, data)
     files = [listing.root / name for name in listing.files]
     known = make_cold(files) if plan["cache"] == "cold" else warm_up(files)
     return {
@@ -51,11 +51,11 @@ def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
     }
 
 
-def _look_at(listing: Listing, data: str) -> None:
+def _ensure_manifest(listing: Listing, data: str) -> None:
     """Decide now which images are readable: the first run would read all of them."""
     fingerprint = listing.fingerprint()
     known = manifests_folder() / manifest_name(fingerprint)
     if known_manifest(known, listing) is None:
-        sys.stdout.write(f"Looking once at every image of {data}\n")
+        sys.stdout.write(f"Checking every image of {data} once\n")
         sys.stdout.flush()
         write_manifest(listing, fingerprint, known)

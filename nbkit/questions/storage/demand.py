@@ -117,39 +117,39 @@ def judge_utilization(found: Summary) -> str:
 
 def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     """Return which part between storage and GPU is below the demand, by medians."""
-    asked = demand.images_per_second
+    needed = demand.images_per_second
     reads, loader = _best(supplies, "read"), _best(supplies, "loader")
     if loader is None:
-        loaded = "no loader was measured with cold data"
+        loaded = "no loader was measured cold"
     else:
         rate = loader.images_per_second.median
         loaded = (
-            f"the loader gives {rate:,.0f} images/s from cold data ({asked:,.0f} "
-            f"needed; {loader.place})"
+            f"the loader delivers {rate:,.0f} images/s cold ({needed:,.0f} needed; "
+            f"{loader.place})"
         )
-    is_enough = loader is not None and loader.images_per_second.median >= asked
+    is_enough = loader is not None and loader.images_per_second.median >= needed
     if reads is None:
-        end = "" if is_enough or loader is None else ", and what limits it is unknown"
-        return f"No cold random reads to judge by; {loaded}{end}."
+        end = "" if is_enough or loader is None else "; the bottleneck is unknown"
+        return f"No cold random reads were measured; {loaded}{end}."
     gigabytes = reads.bytes_per_second.median / 1e9
-    asked_gigabytes = asked * reads.bytes_per_image / 1e9
-    given = f"cold random reads give {gigabytes:.3g} GB/s "
-    given += f"({asked_gigabytes:.3g} needed)"
+    needed_gigabytes = needed * reads.bytes_per_image / 1e9
+    given = f"cold random reads deliver {gigabytes:.3g} GB/s "
+    given += f"({needed_gigabytes:.3g} needed)"
     of_reads = reads.images_per_second.median
-    if of_reads < asked:
+    if of_reads < needed:
         ratio = math.inf if loader is None else loader.images_per_second.median
         ratio /= of_reads
         if not is_enough and abs(ratio - 1) <= PRACTICAL_MARGIN:
             return (
-                f"Storage and loader are below the demand: {given}, and {loaded}; such "
-                f"reads would give {of_reads:,.0f}, within {PRACTICAL_MARGIN:.0%} of "
-                "the loader, so which of them limits first is unknown."
+                f"Storage and loader are below the demand: {given}, and {loaded}. The "
+                f"reads allow {of_reads:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} "
+                "of the loader, so the bottleneck is unknown."
             )
         if ratio < 1:
             return (
-                f"Storage and loader are below the demand: {given}, and {loaded}; such "
-                f"reads would give {of_reads:,.0f}, so faster storage alone changes "
-                "little: reading and decoding images with these CPUs limits first."
+                f"Storage and loader are below the demand: {given}, and {loaded}. The "
+                f"reads allow {of_reads:,.0f} images/s, so reading and decoding on "
+                "these CPUs is the bottleneck."
             )
         # A pack is read in order, which may be faster than at random.
         end = f", but {loaded}" if is_enough else ""
@@ -157,8 +157,8 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     if is_enough or loader is None:
         return f"The storage meets the demand: {given}; {loaded}."
     return (
-        f"The storage meets the demand: {given}; {loaded}, so reading and decoding "
-        "images with these CPUs is the limit and not the storage."
+        f"The storage meets the demand: {given}. Reading and decoding on these CPUs is "
+        f"the bottleneck: {loaded}."
     )
 
 

@@ -8,7 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from nbkit.questions.storage.chart import supply_chart
-from nbkit.questions.storage.demand import Demand, Supply, limit_sentence, scaled
+from nbkit.questions.storage.demand import (
+    UTILIZATION_NEEDED,
+    Demand,
+    Supply,
+    limit_sentence,
+    scaled,
+)
 from nbkit.questions.storage.epochs import EpochRow, epoch_row
 from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.places import Source as DataSource
@@ -31,7 +37,7 @@ from nbkit.statistics import NoiseFloor, Summary
 from nbkit.statistics import quantities as wording
 from nbkit.studies.study import Study
 
-_QUESTION = "Is the storage fast enough for the GPUs, cold and warm?"
+_QUESTION = "Storage: throughput and GPU demand, cold and warm cache"
 _MAN = "https://man7.org/linux/man-pages/man2"
 _SOURCES = (
     Source(
@@ -133,10 +139,12 @@ class StorageResult:
         """What every place gives, as a part of what is asked for."""
         demand, notes = self.demand, []
         if demand is not None:
-            notes = [f"{it.name}: {self._limit(demand, it)}" for it in self.places]
+            # With one place, the answer says it.
+            places = self.places if len(self.places) > 1 else ()
+            notes = [f"{it.name}: {self._limit(demand, it)}" for it in places]
             notes += [
-                f"MLPerf Storage assumes {wording.rate(row.images_per_second)} "
-                f"images/s of an emulated {row.gpu_name} ({row.source})."
+                f"MLPerf Storage emulates the {row.gpu_name} at "
+                f"{wording.rate(row.images_per_second)} images/s ({row.source})."
                 for row in lookup(gpu_name=demand.gpu_name, phase="emulation")
             ]
         return supply_table(self.supplies, demand, [*self._sources.values()], notes)
@@ -156,12 +164,12 @@ class StorageResult:
     def figure(self) -> Figure | Note:
         """The answer as a picture."""
         if not self.supplies:
-            return Note(["Nothing was measured that could be drawn."])
-        title = "What storage and loader give"
-        runs = f"{wording.counted(max(row.n for row in self.rows), 'run')} an arm"
-        subtitle = f"medians; bars: lowest to highest of repeats or runs ({runs})"
+            return Note(["No throughput was measured."])
+        title = "Storage and data-loader throughput"
+        n = max(row.n for row in self.rows)
+        subtitle = f"median and range over read repeats and loader runs (loader n={n})"
         if self.evidence.is_cpu:
-            subtitle = f"CPU, functional; {subtitle}"
+            subtitle = f"CPU smoke test; {subtitle}"
         chart = supply_chart(self.supplies, self.demand, title=title, subtitle=subtitle)
         return Figure(title, chart)
 
@@ -187,28 +195,27 @@ class StorageResult:
         return "No epoch has steps after its warm-up, so there is no result."
 
     def _test_name(self, row: EpochRow) -> str:
-        """Return ``cache test: `` where a row's data are too small for another."""
+        """Return `` (cache test)`` where a row's data are too small for another."""
         memory_bytes = self.evidence.plan["memory_bytes"]
         name = name_of_test(self._sources[row.source], memory_bytes)
-        return "cache test: " if name == "cache test" else ""
+        return " (cache test)" if name == "cache test" else ""
 
     def _emulated_answer(self, demand: Demand, share: Summary, row: EpochRow) -> str:
         source = self._sources[row.source]
         place = next(place for place in self.places if source in place.sources)
         return (
-            f"{self._test_name(row)}{source.name} keeps {demand.gpus} emulated "
-            f"{demand.gpu_name} busy {wording.percent(share.median)} of the first "
-            f"epoch ({row.cache}; {wording.counted(share.n, 'run')}, {row.verdict}; "
-            "90 % are required, 100 % take "
-            f"{wording.gigabytes(demand.images_per_second * source.bytes_per_image)} "
-            f"GB/s). {self._limit(demand, place)}"
+            f"{source.name}{self._test_name(row)} reaches "
+            f"{wording.percent(share.median)} accelerator utilization (target "
+            f"{UTILIZATION_NEEDED:.0%}) with {demand.gpus} emulated {demand.gpu_name} "
+            f"in the first epoch ({row.cache}; n={share.n}, {row.verdict}). "
+            f"{self._limit(demand, place)}"
         )
 
     def _loader_answer(self, first: Summary, row: EpochRow) -> str:
-        later = f", later ones {wording.rate(row.later.median)}" if row.later else ""
+        later = f", {wording.rate(row.later.median)} later" if row.later else ""
         return (
-            f"{self._test_name(row)}{row.arm} has {wording.rate(first.median)} "
-            f"images/s in its first epoch ({row.cache}){later}; no GPU's demand was "
+            f"{row.arm}{self._test_name(row)} delivers {wording.rate(first.median)} "
+            f"images/s in the first epoch ({row.cache}){later}. No GPU demand was "
             "compared."
         )
 
@@ -248,16 +255,14 @@ def _method(cache: str, repeats: int) -> list[str]:
     order = (
         "every arm once"
         if repeats == 1
-        else f"{repeats} process starts of every arm, the arms forward, then backward, "
-        "and so on"
+        else f"{repeats} runs per arm, interleaved (ABBA) to cancel drift"
     )
     return [
-        f"Order: {order}. Before each start the files of its data are dropped from the "
-        "page cache (posix_fadvise), and mincore must show that no page is left, or "
-        "the study ends; names and sizes of files stay in memory."
+        f"Order: {order}. Before each run, posix_fadvise drops its data from the page "
+        "cache and mincore verifies it; file metadata stays cached."
         if cache == "cold"
-        else f"Order: {order}. Before each start the data are read once.",
-        "Intervals: Student's t on logarithms of one number a run.",
+        else f"Order: {order}. The data are read once before each run.",
+        "CI: Student's t on the logarithms of the runs.",
     ]
 
 

@@ -23,7 +23,7 @@ from nbkit.readspeed.measuring import Cache, Engine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
 from nbkit.statistics import quantities as wording
-from nbkit.studies.devices import Devices, find_devices
+from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.photo_copies import FORMS
 from nbkit.telemetry.machine import describe_machine
@@ -150,7 +150,7 @@ def plan(parameters: Parameters) -> StoragePlan:
         read_repeats=values["read_repeats"],
         memory_bytes=memory_bytes,
         notes=(
-            *_stand_in(p, devices),
+            *_smoke_test(p, devices),
             *unknown,
             *_where(places),
             *_guard(places, memory_bytes, copies_of(p, values)),
@@ -182,7 +182,7 @@ def _check(p: Parameters) -> None:
         )
     names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
     lines += [
-        f"{names.count(name)} places are called {name!r}, 1 may be; name them, as in "
+        f"{names.count(name)} places are called {name!r}. Name them, as in "
         f"nas=/mnt/nas,local=/scratch."
         for name in dict.fromkeys(names)
         if names.count(name) > 1
@@ -221,7 +221,7 @@ def _without_emulation(stages: Sequence[str], reasons: Sequence[str]) -> list[st
     left = [one for one in stages if one != "emulate"]
     if not left:
         message = (
-            f"stages={','.join(stages)} leaves 0 stages, 1 is needed: "
+            f"stages={','.join(stages)} leaves nothing to measure: "
             f"{' '.join(reasons)} Use -p gpu H100 or -p stages load."
         )
         raise ParameterError(message)
@@ -243,7 +243,7 @@ def _emulated(
     except NotEnoughDataError as error:
         if p.gpu is not None:
             raise
-        return None, [f"No demand is compared, and no GPU emulated: {error}"]
+        return None, [f"No GPU is emulated: {error}"]
     return found, []
 
 
@@ -291,12 +291,11 @@ def _config(
     )
 
 
-def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
+def _smoke_test(p: Parameters, devices: Devices) -> Iterable[str]:
     if devices.is_cpu:
-        why = "device=cpu was asked for" if p.device == "cpu" else "no GPU is here"
         yield (
-            f"CPU, functional: {why}. Reads are measured on this machine; images are "
-            "decoded by its CPUs, and no GPU computes anything."
+            f"CPU smoke test: {why_cpus(p.device, p.engine)}. Reads and decoding are "
+            "measured on this machine; no GPU computes."
         )
 
 
@@ -305,12 +304,9 @@ def _where(places: Sequence[Place]) -> Iterable[str]:
         if place.is_ours:
             size = sum(source.bytes for source in place.sources)
             yield (
-                f"{place.name}: {wording.size(size)} of photographs are in "
-                f"{place.folder} in folders called nbkit-photos; they are kept for the "
-                "next study, remove them when they are no longer needed."
+                f"{place.name}: {wording.size(size)} of photographs are kept in "
+                f"{place.folder} (nbkit-photos). Remove them when no longer needed."
             )
-        else:
-            yield f"{place.name}: {place.folder} is read, and nothing is written there."
 
 
 def _guard(
@@ -321,15 +317,14 @@ def _guard(
         ((source, place.is_ours) for place in places for source in place.sources),
         key=lambda one: one[0].bytes,
     )
-    evidence = memory_bytes and cache_evidence(largest.bytes, memory_bytes, 1)
-    if not memory_bytes or not evidence:
+    if not memory_bytes or cache_evidence(largest.bytes, memory_bytes, 1) is None:
         return
     needed = math.ceil(copies * CACHE_FACTOR * memory_bytes / largest.bytes)
-    remedy = f"-p replicate {needed}" if is_ours else "More data"
+    remedy = f"-p replicate {needed}" if is_ours else "more data"
     yield (
-        f"Cache test, {largest.name}: {evidence}, so every epoch except a proven "
-        f"cold first one can come from memory. {remedy} would make it a test of "
-        "storage."
+        f"Cache test: {largest.name} ({wording.size(largest.bytes)}) is smaller than "
+        f"{CACHE_FACTOR}x memory ({wording.size(memory_bytes)}), so epochs may be read "
+        f"from the page cache. Use {remedy} to test the storage."
     )
 
 
@@ -337,12 +332,10 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    arms_said = wording.counted(count, "arm")
-    epochs = wording.counted(values["epochs"], "epoch")
-    starts = wording.counted(values["repeats"], "process start")
+    counted = f"{wording.counted(count, 'arm')} of "
+    counted += wording.counted(values["epochs"], "epoch")
     return (
-        f"Reads of {wording.size(values['read_bytes'])}, in order and at random, cold "
-        f"and warm, {wording.counted(values['read_repeats'], 'time')} each; then "
-        f"{arms_said} of {epochs}, {starts} of each, {count * values['repeats']} in "
-        f"all, each {p.cache} at its start."
+        f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
+        f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "
+        f"{count * values['repeats']} runs, each {p.cache} at its start."
     )

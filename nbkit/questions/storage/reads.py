@@ -61,11 +61,11 @@ class Reads:
         """Every place's rates."""
         speeds = [speed for _, speed in self.found]
         return Table(
-            "Measured: reads alone, without a loader",
+            "Measured reads without a loader",
             [
-                *("place", "reads", "page cache before", "GB/s, median"),
-                *("lowest to highest", "mean", "repeats", "reads/s", "each"),
-                *("threads", "by"),
+                *("place", "reads", "page cache at start", "GB/s, median"),
+                *("range", "mean", "repeats", "reads/s", "read size"),
+                *("threads", "engine"),
             ],
             [_cells(place, speed) for place, speed in self.found],
             self._notes,
@@ -80,7 +80,9 @@ class Reads:
     @property
     def _notes(self) -> list[str]:
         reasons = dict.fromkeys(
-            f"{place}: {speed.coldness}" for place, speed in self.found
+            f"{place}: {speed.coldness}"
+            for place, speed in self.found
+            if speed.cache == "cold"
         )
         engines = dict.fromkeys(
             f"{place}: read by {speed.engine_in_words} ({speed.engine_reason})"
@@ -91,11 +93,10 @@ class Reads:
             *(f"{one}." for one in reasons),
             *(f"{one}." for one in engines),
             *dict.fromkeys(map(_in_order, self.found)),
-            "Repeats follow one another, so they have a range and no "
-            "interval. The mean is what NetApp's report prints of five; each is the "
-            "mean size of a read; warm reads are those of memory, not of storage. Cold "
-            "means that no page is in this machine's page cache; the caches of a disk, "
-            "a controller or a virtual machine's host are unknown.",
+            "Repeats are consecutive, so a range is shown instead of a CI. NetApp's "
+            "report prints the mean of five.",
+            "Cold means that no page is in this machine's page cache; caches of disks, "
+            "controllers and hypervisors are unknown.",
         ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
@@ -103,13 +104,13 @@ class Reads:
 
 
 def _in_order(found: tuple[str, ReadSpeed]) -> str:
-    """Return what reading in order means at a place."""
+    """Return what sequential reads are at a place."""
     place, speed = found
     if speed.num_files == 1:
-        how = "512 KiB after 512 KiB, as dd does"
+        how = "512 KiB per read, like dd"
     else:
-        how = "file after file, 512 KiB at most a read; dd would read one large file"
-    return f"{place}: in order, one thread reads {how}."
+        how = "file by file, at most 512 KiB per read"
+    return f"{place}: sequential reads use one thread, {how}."
 
 
 def _cells(place: str, speed: ReadSpeed) -> list[str]:
@@ -147,7 +148,7 @@ def read(plan: StoragePlan) -> Reads:
         If a test file cannot be written.
     """
     waited = wait_before(plan.arms.values(), plan.wait_for_quiet)
-    found = []
+    speeds = []
     for place in plan.places:
         # Memory is never cold.
         is_memory = place.storage["kind"] == "memory"
@@ -165,10 +166,10 @@ def read(plan: StoragePlan) -> Reads:
                         total_bytes=plan.read_bytes,
                         engine=plan.read_engine,
                     )
-                    found.append((place.name, speed))
-                    sys.stdout.write(f"{_said(place, speed)}\n")
+                    speeds.append((place.name, speed))
+                    sys.stdout.write(f"{_progress_line(place, speed)}\n")
                     sys.stdout.flush()
-    return Reads(tuple(found), waited)
+    return Reads(tuple(speeds), waited)
 
 
 @contextmanager
@@ -181,8 +182,8 @@ def _to_read(place: Place, size_bytes: int) -> Iterator[list[Path]]:
         yield _own_files(place)
 
 
-def _said(place: Place, speed: ReadSpeed) -> str:
-    what = "a test file, made for this" if place.is_ours else speed.what
+def _progress_line(place: Place, speed: ReadSpeed) -> str:
+    what = "a temporary test file" if place.is_ours else speed.what
     rate = speed.bytes_per_second.median / 1e9
     return (
         f"{place.name}: {what}, {speed.pattern}, {speed.coldness.name}: {rate:.3g} "

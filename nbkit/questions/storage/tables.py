@@ -23,22 +23,22 @@ def _utilization(share: Summary) -> str:
     middle = wording.percent(share.median)
     if share.ci_low is None or share.ci_high is None:
         return middle
-    # An interval of logarithms may reach beyond what can be.
+    # An interval of logarithms may reach beyond 1.
     high = min(share.ci_high, 1.0)
-    return f"{middle} ({share.ci_low * 100:.1f} to {high * 100:.1f})"
+    return f"{middle} [{share.ci_low * 100:.1f}, {high * 100:.1f}]"
 
 
 _EPOCHS = (
     Column("arm", "arm"),
-    Column("page cache before", "cache"),
+    Column("page cache at start", "cache"),
     *rate(
-        *("images/s, first epoch", "95 % interval (runs)"),
+        *("images/s, first epoch", "95% CI (n)"),
         *("first", "first_images_per_second"),
         n="n",
     ),
-    *rate("later epochs", "95 % interval", "later", "later_images_per_second"),
-    Column("busy, first epoch", "first_utilization", _utilization, "first_utilization"),
-    Column("busy, later", "later_utilization", _utilization, "later_utilization"),
+    *rate("later epochs", "95% CI", "later", "later_images_per_second"),
+    Column("AU, first epoch", "first_utilization", _utilization, "first_utilization"),
+    Column("AU, later", "later_utilization", _utilization, "later_utilization"),
     Column("verdict", "verdict"),
     Column("data wait", "data_wait_share", wording.percent),
 )
@@ -58,32 +58,27 @@ def epochs_table(
         size = row.arrived_bytes
         if size is None:
             return None
-        return f"{wording.size(size)} ({size / sizes[row.source]:.2f} x)"
+        return f"{wording.size(size)} ({size / sizes[row.source]:.2f}x)"
 
-    where = "with CPU processes (functional)" if is_cpu else "on GPUs"
     return table(
-        f"Measured {where}: epochs",
+        f"Measured throughput by epoch{' (CPU smoke test)' if is_cpu else ''}",
         (
             *_EPOCHS,
-            Column("arrived", arrived),
+            Column("bytes read", arrived),
             Column(None, "arrived_bytes", csv="arrived_bytes"),
             Column(None, "n", csv="runs"),
         ),
         rows,
         [
-            "Images/s: images over time without warm-up, of each run; the median over "
-            "runs. The first epoch of a cold run comes from the storage, the later "
-            "ones from wherever the data fit.",
-            "Busy: share of the time in which an emulated accelerator computes, its "
-            "first step left out (MLPerf Storage); "
-            f"{UTILIZATION_NEEDED * 100:.0f} % are required, and a verdict needs "
-            f"{MINIMUM_RUNS} runs. The computation is a pause as long as a published "
-            "rate implies: nothing is computed.",
-            "Arrived: bytes that the disks of this host, or its network cards for a "
-            "file server, delivered to all processes during a run, beside the size of "
-            "the data. Once, with several epochs, means that the later ones came from "
-            "memory; less than once, that the first one did. Unknown where neither of "
-            "them counts the data, as with RDMA, 9p and FUSE.",
+            "Only the first epoch of a cold run tests the storage: later epochs may be "
+            "read from the page cache.",
+            "AU is accelerator utilization without the first step (MLPerf Storage); "
+            f"the target is {UTILIZATION_NEEDED:.0%}, and a verdict needs "
+            f"n={MINIMUM_RUNS}.",
+            "An emulated accelerator computes nothing: each step is a pause at a "
+            "published rate.",
+            "Bytes read are those of all processes from the host's disks or network "
+            "cards; unknown for RDMA, 9p and FUSE.",
             *each_run(
                 {
                     f"{row.arm}, {epochs}": runs
@@ -109,7 +104,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     """Return what files, packs and places give, each against the first."""
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
-        return Note(["One data set was loaded, so there is nothing to compare."])
+        return Note(["Only one data set was loaded."])
     base, *others = loads
     floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {
@@ -126,8 +121,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     together = held_together([*ratios.values()])
     ratios |= {key: twin() for key, twin in twins.items()}
     floor_sentences = [floor.sentence for floor in floors.values()] or [
-        "No control: no arm was measured twice, so these runs do not say how large a "
-        "difference chance alone makes."
+        "No A/A control: the run-to-run noise is unknown."
     ]
     return table(
         f"Images/s against {base.arm}",
@@ -163,7 +157,7 @@ _SUPPLY = (
     Column("place", "place"),
     Column("measured", "what"),
     Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
-    Column("lowest to highest", "images_per_second", spread(wording.rate)),
+    Column("range", "images_per_second", spread(wording.rate)),
     Column("n", "images_per_second.n"),
     Column("GB/s", "bytes_per_second.median", wording.gigabytes, "bytes_per_second"),
 )
@@ -175,32 +169,32 @@ def supply_table(
     sources: Sequence[Source],
     notes: Sequence[str],
 ) -> Table | Note:
-    """Return what every place gives, as a part of what is asked for."""
+    """Return the throughput of every place, over what GPUs require."""
     if not supplies:
-        return Note(["Nothing was measured that could be compared with a demand."])
-    asked = None if demand is None else demand.images_per_second
-    said = [
-        "Images/s of reads are their bytes over the mean image of the data set, GB/s "
-        "of a loader its images times that."
-    ]
+        return Note(["No throughput was measured."])
+    required = None if demand is None else demand.images_per_second
+    conversion = (
+        "Images/s of reads and GB/s of loaders are converted with the mean image size."
+    )
+    lines = [conversion]
     if demand is not None:
         sizes = (
-            f"{one.name} {one.bytes_per_image / 1e3:,.0f} kB each, "
+            f"{one.name} {one.bytes_per_image / 1e3:,.0f} kB per image, "
             f"{demand.images_per_second * one.bytes_per_image / 1e9:.3g} GB/s"
             for one in sources
         )
-        said.append(
-            f"Demand, not measured: {demand.gpus} x {demand.gpu_name} at "
+        lines.append(
+            f"Demand (published): {demand.gpus} x {demand.gpu_name} at "
             f"{wording.rate(demand.images_per_second)} images/s ({'; '.join(sizes)}). "
-            f"One GPU's rate: {demand.source}."
+            f"Source: {demand.source}."
         )
     part = Column(
-        "of the demand",
-        lambda supply: asked and supply.images_per_second.median / asked,
-        "{:.2f} x".format,
+        "vs. demand",
+        lambda supply: required and supply.images_per_second.median / required,
+        "{:.2f}x".format,
     )
     columns = (*_SUPPLY, part)
-    return table("Supply against demand", columns, supplies, [*said, *notes])
+    return table("Throughput and demand", columns, supplies, [*lines, *notes])
 
 
 class _Stored(NamedTuple):
@@ -213,12 +207,12 @@ class _Stored(NamedTuple):
 _PLACES = (
     Column("data", "source.name"),
     Column(
-        *("of", "source"),
+        *("images", "source"),
         lambda source: f"{source.images:,} images in {plural(source.files, 'file')}",
     ),
     Column("size", "source.bytes", wording.size),
-    Column("times the memory", "times_memory", times_in_words),
-    Column("so it is a", "test"),
+    Column("size / memory", "times_memory", times_in_words),
+    Column("test", "test"),
     *(
         Column(title, lambda row, key=key: row.storage.get(key))
         for title, key in (
@@ -242,10 +236,10 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
         for source in place.sources
     ]
     note = (
-        "MLPerf Storage asks for data of five times the memory of all hosts; below "
-        "that, epochs can come from memory, and the test is one of caches."
+        "MLPerf Storage requires 5x the memory of all hosts; smaller data may be read "
+        "from the page cache (cache test)."
     )
-    return table("Where the data are", _PLACES, rows, [note])
+    return table("Data location", _PLACES, rows, [note])
 
 
 def name_of_test(source: Source, memory_bytes: int | None) -> str | None:

@@ -16,28 +16,28 @@ from nbkit.review.energy import system_samples
 
 _READS: tuple[tuple[str, str, Callable[[Interval], float | None]], ...] = (
     (
-        "Reads alone: throughput over time",
+        "Reads: throughput over time",
         "MB per second",
         lambda one: one.bytes_per_second / 1e6,
     ),
     (
-        "Reads alone: reads over time",
+        "Reads: IOPS over time",
         "Reads per second",
         lambda one: one.operations_per_second,
     ),
     (
-        "Reads alone: size of a read over time",
+        "Reads: read size over time",
         "KiB per read",
         lambda one: one.operation_bytes and one.operation_bytes / 1024,
     ),
 )
-_EPOCHS = "Epochs: what arrives over time"
+_EPOCHS = "Epochs: bytes read over time"
 
 
 def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Return throughput, reads and their size over time, and throughput of epochs."""
     counted = " and ".join(dict.fromkeys(speed.counted_by for _, speed in reads.found))
-    subtitle = f"first cold repeat, as counted by {counted}"
+    subtitle = f"first cold repeat, counted by {counted}"
     figures = []
     for title, y_title, value in _READS:
         rows = list(_moments(reads, value))
@@ -51,8 +51,7 @@ def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]
             epochs,
             title=_EPOCHS,
             y_title="MB per second",
-            subtitle="first run of each arm, from its start; all disks of the host, or "
-            "its network cards for a file server",
+            subtitle="first run of each arm; all disks or network cards of the host",
         )
         figures.append(Figure(_EPOCHS, chart))
     return figures
@@ -65,20 +64,20 @@ def _moments(
         if speed.cache != "cold" or speed.coldness.state == "not proven":
             continue
         for one in speed.readings[0].intervals:
-            found = value(one)
-            if found is not None:
+            number = value(one)
+            if number is not None:
                 series = f"{place}, {speed.pattern}"
-                yield {"series": series, "seconds": one.seconds, "value": found}
+                yield {"series": series, "seconds": one.seconds, "value": number}
 
 
 def epoch_moments(
     runs: Iterable[tuple[str, Run]], counters: Mapping[str, Counter | None]
 ) -> list[dict[str, Any]]:
     """Return what arrived on this host over time while runs went on."""
-    found = []
+    moments = []
     for arm, run in runs:
         points = _arrivals(run, counters[arm])
-        found += [
+        moments += [
             {
                 "series": arm,
                 "seconds": now[0] - points[0][0],
@@ -87,7 +86,7 @@ def epoch_moments(
             for before, now in pairwise(points)
             if now[0] > before[0] and now[1] >= before[1]
         ]
-    return found
+    return moments
 
 
 def arrived_bytes(run: Run, counter: Counter | None) -> int | None:
