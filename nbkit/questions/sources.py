@@ -40,7 +40,7 @@ def sources_table() -> Table:
     here = f"{count} GPU{'' if count == 1 else 's'}"
     return Table(
         "What the notebooks cover",
-        ["notebook", "from", "question", "command", "in this store", "not here"],
+        ["notebook", "from", "question", "command", "in this store", "missing"],
         [
             [
                 one.name,
@@ -54,9 +54,8 @@ def sources_table() -> Table:
         ],
         [
             *(f"{name}: {title}." for name, title in REPORTS.items()),
-            "Not here: what the reports' own figures need and this machine lacks or "
-            "does not report. Without it, a notebook runs on what is available, and "
-            "says so.",
+            "Missing: GPUs or data behind the reports' figures that this machine lacks "
+            "or does not report. A notebook then runs on what is available.",
         ],
     )
 
@@ -64,13 +63,13 @@ def sources_table() -> Table:
 def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
     """Return what the newest finished study of a notebook in the store says."""
     if notebook == TOUR.name:
-        return "a tour: leaves runs and no study"
+        return "tour: creates runs, but no study"
     if notebook == "machines":
         return _newest_comparison()
     every = _studies() if studies is None else studies
     kind = [one for one in every if one.kind == notebook]
     if not kind:
-        return "never run here"
+        return "not run yet"
     # An aborted start does not undo what was measured before.
     newest = next((one for one in reversed(kind) if not one.missing), kind[-1])
     runs = [run for many in newest.runs_by_arm().values() for run in many]
@@ -79,7 +78,7 @@ def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
     done = f"{len(runs)} of {len(newest.order)} runs"
     device = next((n for run in runs if (n := run.summary.device_name)), None)
     ended = max(run.record["time"]["ended"] or "" for run in runs)
-    on = "CPU, functional" if _on_cpus(runs) else "GPU"
+    on = "CPU smoke test" if _on_cpus(runs) else "GPU"
     word = "unfinished" if newest.missing else "finished"
     return f"{word} {ended[:16]}Z on {device or 'unknown'} ({on}): {done}"
 
@@ -92,7 +91,7 @@ def _newest_comparison() -> str:
     """Return when bundles were last compared: those reports belong to no study."""
     found = sorted(reports_folder().glob("*-machines-*/result.json"))
     if not found:
-        return "never run here"
+        return "not run yet"
     saved = read_json(found[-1]) or {}
     return f"report {found[-1].parent.name}: {saved.get('title', 'unfinished')}"
 

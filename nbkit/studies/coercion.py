@@ -150,12 +150,12 @@ _REMEDIES = {
     "int": "not a whole number; use one, such as 8.",
     "float": "not a number; use one, such as 0.1.",
     "bool": "neither true nor false; use one of the two.",
-    "str": "not a text; papermill keeps it one with -r {name} {value}.",
+    "str": "not a string; pass it to papermill with -r {name} {value}.",
     "dict": 'not a JSON object; use one, such as {{"slurm_qos": "high"}}.',
 }
 _LIST_REMEDIES = {
     "int": "not a list of whole numbers; separate them by commas, such as 1,2,4.",
     "float": "not a list of numbers; separate them by commas, such as 0.1,0.2.",
     "bool": "not a list of true and false; separate them by commas.",
-    "str": "not a list of texts; separate them by commas, such as fp32,fp16.",
+    "str": "not a list of strings; separate them by commas, such as fp32,fp16.",
 }

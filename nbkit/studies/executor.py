@@ -77,7 +77,7 @@ def wait_for_the_last_runs(
             elif not run.state.is_final and run.state is not RunState.UNKNOWN:
                 message = (
                     f"run {run.run_id} of study {study_id} is {run.state}: its host "
-                    "may still run. Stop the run, or wait until it is unknown, "
-                    f"{SILENT_SECONDS / 60:.0f} minutes after its last sign."
+                    "may still be up. Stop the run, or wait until it is unknown, "
+                    f"{SILENT_SECONDS / 60:.0f} minutes after its last heartbeat."
                 )
                 raise RunError(message)

@@ -71,9 +71,8 @@ def _first_line() -> str:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         version = metadata.version("papermill")
         print(
-            f"papermill {version} does not say how the cell begins that it injects "
-            f"({error}): a parameter that this notebook does not have is not noticed. "
-            'Install "papermill>=2.6,<3" to have it refused.'
+            f"papermill {version}: injected cell not recognized ({error}), so unknown "
+            'parameters are ignored. Install "papermill>=2.6,<3" to reject them.'
         )
         return _USUAL
     return cell.source.partition("\n")[0]

@@ -74,7 +74,7 @@ def arms_and_order(
     if control is not None:
         if control not in arms:
             listed = ", ".join(map(repr, arms))
-            message = f"control={control!r} is not an arm; use one of {listed}."
+            message = f"control={control!r} is not an arm. Use one of {listed}."
             raise ConfigError(message)
         names = [control, *(arm for arm in arms if arm != control), twin(control)]
         again = arms[control]
@@ -85,7 +85,7 @@ def arms_and_order(
     first = dict(once or {})
     twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
     if twice:
-        message = f"2 arms are called {twice[0]!r}, 1 may be; rename one of them."
+        message = f"2 arms are named {twice[0]!r}. Rename one of them."
         raise ConfigError(message)
     slots = [Slot(name, 0) for name in first]
     return {**first, **compared}, [*slots, *balanced_order(names, repeats)]

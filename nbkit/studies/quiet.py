@@ -36,10 +36,10 @@ class Wait:
 
     def __str__(self) -> str:
         if self.is_quiet:
-            return f"Waited {self.waited_seconds:.0f} s until the machine was quiet."
+            return f"Waited {self.waited_seconds:.0f} s until the machine was idle."
         return (
-            f"After {self.waited_seconds:.0f} s, the longest wait allowed, the "
-            f"machine was not quiet: {_in_words(self.busy)}."
+            f"Machine still busy after {self.waited_seconds:.0f} s: "
+            f"{_in_words(self.busy)}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def wait_for(
         if config.engine != "local":
             message = (
                 f"wait_for_quiet checks this machine, but engine={config.engine!r} "
-                "runs elsewhere; omit it."
+                "runs elsewhere. Omit it."
             )
             raise ConfigError(message)
     devices = {config.device for config in configs} - {"cpu", "replay"}
@@ -71,8 +71,8 @@ def wait_until_quiet(
     """Return once nothing was busy in some looks in a row, or patience is over."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
-            f"wait_for_quiet={patience_seconds!r} is not a time in seconds; pass a "
-            "number of 0 or more, such as 600."
+            f"wait_for_quiet={patience_seconds!r} is not a time in seconds. Use 0 or "
+            "more, such as 600."
         )
         raise ConfigError(message)
     began = time.monotonic()
@@ -87,8 +87,8 @@ def wait_until_quiet(
             return Wait(round(waited, 1), not busy, busy)
         if busy and now - said_at >= _SAY_SECONDS:
             said_at = now
-            most = f"{patience_seconds:.0f} s at most"
-            say(f"Waiting for a quiet machine, {most}: {_in_words(busy)}.")
+            limit = f"up to {patience_seconds:.0f} s"
+            say(f"Waiting for an idle machine, {limit}: {_in_words(busy)}.")
 
 
 def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
@@ -106,7 +106,7 @@ def _print(sentence: str) -> None:
 
 
 def _in_words(busy: Busy) -> str:
-    return ", ".join(f"{name} {share * 100:.0f} %" for name, share in busy.items())
+    return ", ".join(f"{name} {share * 100:.0f}%" for name, share in busy.items())
 
 
 def _looks(devices: Iterable[str], stack: ExitStack) -> Iterator[Busy]:

@@ -36,14 +36,14 @@ def check_together(
         first = list(arms).index(group[0]) if group and group[0] in arms else 0
         if len(group) < 2 or list(arms[first : first + len(group)]) != list(group):
             message = (
-                f"together={list(group)!r} is not two or more arms that follow each "
-                f"other in {list(arms)!r}; name them in that order."
+                f"together={list(group)!r} is not two or more consecutive arms of "
+                f"{list(arms)!r}. Name them in that order."
             )
             raise ConfigError(message)
         if control in group or used & set(group):
             message = (
-                f"together={list(group)!r} has an arm that is the control, or in "
-                "another group too; use each arm in one group, without the control."
+                f"together={list(group)!r} contains the control or an arm of another "
+                "group. Use each arm in one group, without the control."
             )
             raise ConfigError(message)
         used |= set(group)
@@ -79,7 +79,7 @@ def checked(
     """Return starts none of which would be refused: the last one may be hours away."""
     for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
         for error in refusals(arms[arm]):
-            error.add_note(f"Arm {arm!r} of the study asks for it.")
+            error.add_note(f"Requested by arm {arm!r} of the study.")
             raise error
     return starts
 

@@ -114,7 +114,7 @@ class Study(StoredStudy):
         if not arms or repeats < 1:
             message = (
                 f"a study of {len(arms)} arms and repeats={repeats} has nothing to "
-                "run; use at least one arm and repeats=1."
+                "run. Use at least one arm and repeats=1."
             )
             raise ConfigError(message)
         check_together(together, list(arms), control)
@@ -307,7 +307,7 @@ class Study(StoredStudy):
         if content["executor"] == ProcessIdentity.of().to_dict():
             return content
         message = (
-            f"another process executes study {self.study_id} now; wait for it or "
+            f"another process executes study {self.study_id} now. Wait for it or "
             "interrupt it."
         )
         raise RunError(message)

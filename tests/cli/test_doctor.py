@@ -275,7 +275,7 @@ def test_a_kernel_of_an_environment_without_nbkit_is_a_failure(
 
     assert kernel.state == state
     if state == "failure":
-        assert f"starts {python}, which has no nbkit" in kernel.found
+        assert f"starts {python}, where nbkit is not installed" in kernel.found
         assert kernel.remedy == f"{sys.executable} -m ipykernel install --user"
 
 

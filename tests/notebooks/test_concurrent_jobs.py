@@ -23,13 +23,14 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
 
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "CPU, functional: device=cpu was asked for" in done.text
+    assert "CPU smoke test: device=cpu was asked for" in done.text
     assert "[4/4] 1,1 job 2 (pinned), repeat 1: finished" in done.text
     report = done.report
     assert_answer(
         report,
-        "CPU, functional: 1,1 concurrently: slowdown ",
-        "Pinned over not pinned: 1,1 (pinned) together / ",
+        "CPU",
+        "1,1: slowdown ",
+        "Pinned vs. not pinned: 1,1 (pinned) concurrent / ",
     )
     result = report["result"]
     assert result["functional_only"] is True
@@ -40,11 +41,11 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
         assert 0.5 <= measured_at_once["overlap_share"] <= 1
         assert 0 < one["fairness"]["median"] <= 1
     assert [one["measured"] for one in result["effects"]] == [
-        "1,1 together",
+        "1,1 concurrent",
         "1 alone",
     ]
     page = Path(report["page"]).read_text()
-    assert "Published by others: concurrent jobs" in page
+    assert "Published: concurrent jobs" in page
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
     runs = {run.record["tags"]["arm"]: run for run in nbkit.runs()}

@@ -20,14 +20,14 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     )
 
     done.assert_complete()
-    assert "Emulated: device=cpu was asked for" in done.text
-    assert "Not measured: the steps between the two pipelines" in done.text
+    assert "Emulated GPU: device=cpu was asked for" in done.text
+    assert "Not measured: single changes between the two pipelines" in done.text
     assert "new, 10 steps" in done.reported
-    assert "What the tuner tried: " in done.reported
+    assert "Tuner trials: " in done.reported
     assert "[4/4] tuned, 1 rank, repeat 1: finished" in done.text
     report = done.report
     # Which of two loaders is faster on two busy cores is not what is tested here.
-    assert_answer(report, "On 1 emulated GPU, the tuned input (")
+    assert_answer(report, "1 emulated GPU: tuned (")
     result = report["result"]
     assert {row["arm"]: row["n"] for row in result["rows"]} == {
         "chexnet_old, 1 rank": 1,

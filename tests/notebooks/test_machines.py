@@ -14,14 +14,14 @@ def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path
     done = execute("machines", tmp_path / "out.ipynb")
 
     done.assert_complete()
-    assert "No bundle was named" in done.text
-    assert "two-cpu-vm over one-cpu-vm" in done.text
+    assert "No bundles given" in done.text
+    assert "two-cpu-vm / one-cpu-vm" in done.text
     assert "virtualization" in done.reported
     text = done.answer["text/plain"]
-    assert text.startswith("CPU, functional: fp32: two-cpu-vm / one-cpu-vm = ")
-    assert "Published by others: A100 / V100 = " in text
+    assert text.startswith("CPU smoke test: fp32: two-cpu-vm / one-cpu-vm = ")
+    assert "Published: A100 / V100 = " in text
     report = done.report
-    assert report["title"].endswith("?")
+    assert report["title"].startswith("Machines: ")
     assert report["result"]["functional_only"] is True
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()

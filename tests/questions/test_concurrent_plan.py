@@ -71,9 +71,7 @@ def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
     assert arms["1 alone (pinned)"].devices == ("GPU-a",)
     assert arms["2 alone (pinned)"].devices == ("GPU-a", "GPU-b")
     assert {arms[name].devices for name in arms if "pinned" not in name} == {None}
-    assert "name their GPUs, and their CPUs are on the same NUMA nodes" in "".join(
-        planned.notes
-    )
+    assert "have GPUs and CPUs on the same NUMA nodes" in "".join(planned.notes)
 
 
 @pytest.mark.parametrize(

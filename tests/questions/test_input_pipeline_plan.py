@@ -76,9 +76,9 @@ def test_all_arms_are_the_ladder_from_old_to_new_one_change_an_arm(parameters):
 @pytest.mark.parametrize(
     ("count", "gpus", "workers", "said"),
     [
-        (2, 2, 1, "2 ranks leave none for loading, so 1 process a rank is measured."),
-        (5, 1, 1, "5 cores for 1 rank give 1 loading process a rank."),
-        (40, 4, 6, "give 6 loading processes a rank."),
+        (2, 2, 1, "2 ranks give no worker, so 1 worker per rank is measured."),
+        (5, 1, 1, "5 cores and 1 rank give 1 worker per rank."),
+        (40, 4, 6, "give 6 workers per rank."),
     ],
 )
 def test_the_rule_of_the_guide_is_an_arm(
@@ -90,7 +90,7 @@ def test_the_rule_of_the_guide_is_an_arm(
 
     rule = planned.arms[f"rule, {gpus} {'rank' if gpus == 1 else 'ranks'}"]
     assert (rule.loader, rule.loader_config.num_workers) == ("torch", workers)
-    assert any("Rule of Dell's guide" in n and said in n for n in planned.notes)
+    assert any("Dell guide's rule" in n and said in n for n in planned.notes)
 
 
 def test_the_grid_doubles_workers_up_to_twice_a_ranks_cores(parameters, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_gpu_nobody_owns_can_be_emulated_where_others_are(parameters, drive):
         parameters(device="auto", emulated_gpu="H200", batch_size_per_gpu=16)
     )
 
-    assert planned.notes[0].startswith("Emulated: emulated_gpu was asked for")
+    assert planned.notes[0].startswith("Emulated GPU: emulated_gpu is set")
     assert {config.task for config in planned.arms.values()} == {"load"}
 
 
@@ -205,7 +205,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
     planned = plan(parameters(**queued, arms=["naive"], device="auto"))
     assert planned.facts["cores"] is None
     assert "64" not in " ".join(planned.notes)
-    assert planned.notes[0].startswith("Emulated: there is no GPU on these nodes, so")
+    assert planned.notes[0].startswith("Emulated GPU: there is no GPU on these nodes")
 
 
 def test_images_that_last_for_a_few_batches_are_refused(parameters):

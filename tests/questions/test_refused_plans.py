@@ -17,7 +17,7 @@ def refused(study, said):
     with pytest.raises(ConfigError, match=said) as caught:
         study.run(progress=False)
 
-    assert caught.value.__notes__ == ["Arm 'bad' of the study asks for it."]
+    assert caught.value.__notes__ == ["Requested by arm 'bad' of the study."]
     assert nbkit.runs() == []
 
 

@@ -66,8 +66,8 @@ def test_a_store_without_studies_says_that_nothing_was_run(store):
     rows = {row[0]: row for row in sources_table().rows}
 
     assert list(rows) == list(QUESTIONS)
-    assert rows["precision"][4] == "never run here"
-    assert rows["machines"][4] == "never run here"
+    assert rows["precision"][4] == "not run yet"
+    assert rows["machines"][4] == "not run yet"
     assert "tour" in rows["interactive"][4]
 
 
@@ -79,7 +79,7 @@ def test_the_newest_finished_study_of_a_kind_says_what_became_of_it(store):
     nbkit.Study.create("new", arms, kind="precision", repeats=1).run(progress=False)
 
     said = state("precision")
-    assert re.match(r"finished 20\d\d-\d\d-\d\dT\d\d:\d\dZ on .+ \(CPU, ", said)
+    assert re.match(r"finished 20\d\d-\d\d-\d\dT\d\d:\d\dZ on .+ \(CPU smoke", said)
     assert said.endswith("1 of 1 runs")
     # A start that came to nothing later does not hide it.
     nbkit.Study.create("aborted", arms, kind="precision", repeats=1)

@@ -44,10 +44,10 @@ def test_slots_of_a_group_are_one_start_in_every_repeat():
 @pytest.mark.parametrize(
     ("together", "control", "said"),
     [
-        ([["a"]], None, "not two or more arms"),
-        ([["a", "c"]], None, "not two or more arms that follow each other"),
-        ([["a", "x"]], None, "not two or more arms"),
-        ([["a", "b"], ["b", "c"]], None, "in another group too"),
+        ([["a"]], None, "not two or more"),
+        ([["a", "c"]], None, "not two or more consecutive arms"),
+        ([["a", "x"]], None, "not two or more"),
+        ([["a", "b"], ["b", "c"]], None, "an arm of another"),
         ([["a", "b"]], "b", "the control"),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
 
     [quick_run] = runs["good"]
     assert quick_run.record["tags"]["together"] == "good; bad"
-    assert "beside other jobs" in str(_why_not(quick_run))
+    assert "concurrently with other jobs" in str(_why_not(quick_run))
 
     # Two that finished count for nothing if they were not started at once.
     finished = [

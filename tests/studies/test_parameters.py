@@ -89,7 +89,7 @@ def test_a_papermill_that_cannot_be_asked_is_named(monkeypatch, capsys):
 
     check_parameters(cells, {**DEFAULTS, "gpuz": 8})
 
-    assert "does not say how the cell begins" in capsys.readouterr().out
+    assert "injected cell not recognized" in capsys.readouterr().out
 
 
 def test_the_text_false_is_not_true():

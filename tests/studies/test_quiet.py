@@ -35,22 +35,22 @@ def test_a_machine_is_quiet_when_it_was_for_three_looks_in_a_row(still):
     wait = wait_until_quiet(600, told.append, seen)
 
     assert [*seen] == [{"GPU 1": 0.5}]
-    assert told == ["Waiting for a quiet machine, 600 s at most: CPUs 97 %."]
+    assert told == ["Waiting for an idle machine, up to 600 s: CPUs 97%."]
     assert (wait.busy, wait.is_quiet) == ({}, True)
-    assert str(wait) == "Waited 0 s until the machine was quiet."
+    assert str(wait) == "Waited 0 s until the machine was idle."
 
 
 def test_patience_ends_on_a_machine_that_stays_busy():
     wait = wait_until_quiet(0.01, print, looks({"CPUs": 0.5, "GPU 3": 1.0}))
 
-    assert str(wait).endswith("the machine was not quiet: CPUs 50 %, GPU 3 100 %.")
+    assert str(wait).endswith("busy after 0 s: CPUs 50%, GPU 3 100%.")
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ([{}], "Waited 0 s until the machine was quiet."),
-        ([{}, {"CPUs": 0.5}], "the machine was not quiet: CPUs 50 %."),
+        ([{}], "Waited 0 s until the machine was idle."),
+        ([{}, {"CPUs": 0.5}], "busy after 0 s: CPUs 50%."),
     ],
 )
 def test_a_quiet_look_at_the_end_of_patience_is_followed_until_it_is_clear(
@@ -90,13 +90,13 @@ def utilization(driver, handle):
 
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
-    with pytest.raises(ConfigError, match="'manual' runs elsewhere; omit it"):
+    with pytest.raises(ConfigError, match="'manual' runs elsewhere"):
         wait_for([small(), small(engine="manual")], 600, print)
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
 def test_a_patience_that_is_no_time_is_refused(patience):
-    with pytest.raises(ConfigError, match="pass a number of 0 or more"):
+    with pytest.raises(ConfigError, match="is not a time in seconds"):
         wait_until_quiet(patience, print, looks({}))
 
 
@@ -109,7 +109,7 @@ def test_what_precedes_a_study_waits_where_it_is_asked_to(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
     quiet.wait_before(configs, 0.01)
-    assert "the machine was not quiet: CPUs 50 %." in capsys.readouterr().out
+    assert "busy after 0 s: CPUs 50%." in capsys.readouterr().out
 
 
 class WaitedError(Exception):

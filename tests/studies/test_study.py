@@ -178,9 +178,9 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
 
     with pytest.raises(ConfigError, match="control='b' is not an arm"):
         nbkit.Study.create("demo", arms, control="b")
-    with pytest.raises(ConfigError, match="2 arms are called 'a again'"):
+    with pytest.raises(ConfigError, match="2 arms are named 'a again'"):
         nbkit.Study.create("demo", arms, control="a")
-    with pytest.raises(ConfigError, match="2 arms are called 'a'"):
+    with pytest.raises(ConfigError, match="2 arms are named 'a'"):
         nbkit.Study.create("demo", {"a": small()}, once={"a": small()})
 
 
@@ -227,7 +227,7 @@ def test_what_a_later_arm_is_refused_for_is_said_before_the_first_start(
     with pytest.raises(kind, match=words) as refused:
         study.run(progress=False)
 
-    assert refused.value.__notes__[0] == "Arm 'b' of the study asks for it."
+    assert refused.value.__notes__[0] == "Requested by arm 'b' of the study."
     assert list(nbkit.runs()) == []
 
 

@@ -34,7 +34,7 @@ def slowdown_chart(
     published: Sequence[PublishedRound],
     *,
     device_type: Literal["cuda", "cpu"],
-    title: str = "How much slower is a job among others?",
+    title: str = "Slowdown under concurrency",
 ) -> alt.LayerChart:
     """Draw slowdowns; 1 is as fast as alone."""
     measured = [
@@ -115,19 +115,19 @@ def _subtitle(
     parts = []
     if measured:
         several = any(row["low"] is not None for row in measured)
-        bars = "bars: 95 % interval" if several else "no interval from single rounds"
-        cut = ", beyond the chart where it is cut" if is_cut else ""
-        cpu = "CPU, functional; " if device_type == "cpu" else ""
+        bars = "bars: 95% CI" if several else "no CI (n=1)"
+        cut = ", clipped at the chart's edge" if is_cut else ""
+        cpu = "CPU smoke test; " if device_type == "cpu" else ""
         parts.append(f"{cpu}measured: ratio of medians, {bars}{cut}")
     if others:
-        parts.append("published: one number each, no interval")
+        parts.append("published: one number each, no CI")
     return "; ".join(parts)
 
 
 def _x(field: str, scale: alt.Scale) -> alt.X:
     return alt.X(
         f"{field}:Q",
-        title="Slowdown: images/s alone over images/s among others",
+        title="Slowdown (images/s alone / concurrent)",
         axis=alt.Axis(format=".2~f", gridColor="#E6E6E6", tickCount=6),
         scale=scale,
     )
@@ -157,8 +157,8 @@ def _measured_layers(
             arm="Job",
             series="Measured",
             slowdown="Slowdown",
-            low="95 % from",
-            high="95 % to",
+            low="95% CI from",
+            high="95% CI to",
             rounds="Rounds",
             alone="Runs alone",
         ),

@@ -56,11 +56,11 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
 
     A copy has its name only once it is whole. It stays when all is done.
     """
-    said = []
+    notes = []
     for copy in copies:
         if copy.is_dir():
             _refuse_other_data(data, copy)
-            said.append(f"{copy} already exists with the same data.")
+            notes.append(f"{copy} already exists with the same data.")
             continue
         try:
             _copy(data, copy)
@@ -68,8 +68,8 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
             raise store_error(copy, OSError(str(error))) from error
         except OSError as error:
             raise store_error(copy, error) from error
-        said.append(f"{copy} is a copy of {data}; remove it when you are done.")
-    return said
+        notes.append(f"{copy} is a copy of {data}; remove it when you are done.")
+    return notes
 
 
 def _copy(data: str, copy: Path) -> None:

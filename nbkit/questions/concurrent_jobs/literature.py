@@ -138,8 +138,8 @@ def recomputed_means() -> list[str]:
     """Return the printed means of concurrent jobs and those of the printed values."""
     return [
         f"{claim.source}: {claim.name} printed as "
-        f"{_quantity(claim.values['value'], claim.values['unit'])}, of the "
-        f"{len(claim.values['of'])} printed values it is "
+        f"{_quantity(claim.values['value'], claim.values['unit'])}; the "
+        f"{len(claim.values['of'])} printed values have a mean of "
         f"{_quantity(fmean(claim.values['of']), claim.values['unit'])}."
         for claim in claims()
         if claim.check == "mean" and _is_of_jobs(claim)

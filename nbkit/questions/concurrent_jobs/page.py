@@ -17,10 +17,9 @@ from nbkit.reports.conditions import WELCH, how_measured
 from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import NoiseFloor, Ratio
-from nbkit.statistics import quantities as wording
 from nbkit.studies.study import Study
 
-_QUESTION = "Does each job keep its speed when several train concurrently?"
+_QUESTION = "Concurrent jobs: slowdown, fairness and aggregate throughput"
 _JAIN = Source(
     "R. Jain, D. Chiu and W. Hawe, A quantitative measure of fairness, DEC-TR-301 "
     "(1984)",
@@ -47,19 +46,18 @@ class ConcurrentResult:
         notes = [
             control.sentence
             if control
-            else "No control: no job alone was measured twice, so these runs do not "
-            "say how large a difference chance alone makes.",
+            else "No A/A control: run-to-run noise unknown.",
             *self._left_out,
             *held_together(self.measured.verdicts),
         ]
         if not is_cpu:
             notes.append(
-                "Jobs after the first run on other GPUs than the job alone, which are "
-                "assumed to be equally fast."
+                "Jobs after the first run on other GPUs than the job alone; all GPUs "
+                "are assumed equally fast."
             )
         return tables.jobs_table(
             self.together,
-            "on CPU slots (functional)" if is_cpu else "on GPUs",
+            "CPU smoke test" if is_cpu else "GPUs",
             notes,
             lead(self.evidence, self.measured.controls),
         )
@@ -73,7 +71,7 @@ class ConcurrentResult:
     def settings(self) -> Table | Note:
         """What pinning and storage of one's own give, or that nothing was varied."""
         if not self.effects:
-            return Note(["One setting was measured: pinned=false,true compares two."])
+            return Note([])
         return tables.settings_table(self.effects)
 
     @property
@@ -97,7 +95,7 @@ class ConcurrentResult:
         jobs: dict[str, list[Job]] = {}
         for one in self.together:
             jobs.setdefault(one.setting, []).extend(one.jobs)
-        title = "How much slower is a job among others?"
+        title = "Slowdown under concurrency"
         return Figure(
             title,
             slowdown_chart(
@@ -116,20 +114,20 @@ class ConcurrentResult:
     @property
     def answer(self) -> str:
         """What the data say: slowdown, fairness and total, then what pinning gives."""
-        jobs = [_said(one) for one in self.together]
+        jobs = [_layout_sentence(one) for one in self.together]
         effects = [
             f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
             for effect in self.effects
             if effect.is_together
         ]
-        return " ".join(wording.one_sentence(each) for each in (jobs, effects) if each)
+        return " ".join([*jobs, *effects])
 
     def _shown(self, ratio: Ratio) -> str:
         """Return a ratio in words, unless the control differs by as much."""
         floor = self.measured.control
         if floor is None or not floor.covers(ratio):
             return ratio.sentence
-        return f"no difference beyond {_twice(floor)}."
+        return f"no difference beyond {_control(floor)}."
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -145,8 +143,8 @@ class ConcurrentResult:
             ],
             method=[
                 *how_measured(self.evidence.repeats),
-                "Concurrently: jobs of a round are started together, and only steps "
-                "during which every one of them was measured count.",
+                "Concurrent: jobs of a round start together, and only steps during "
+                "which all of them are measured count.",
             ],
             sources=[WELCH, _JAIN, *starmap(Source, urls.items())],
             numbers={
@@ -161,8 +159,7 @@ class ConcurrentResult:
     def _left_out(self) -> list[str]:
         return [
             f"{one.name}: {len(one.rounds) - len(one.counted)} of {len(one.rounds)} "
-            "rounds are omitted, because their jobs were measured concurrently for "
-            "too short a time; use more steps."
+            "rounds omitted, because their jobs overlapped too briefly. Use more steps."
             for one in self.together
             if len(one.counted) < len(one.rounds)
         ]
@@ -190,23 +187,21 @@ def report(study: Study) -> Report:
     return result(study).report()
 
 
-def _said(one: Together) -> str:
+def _layout_sentence(one: Together) -> str:
     """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in one.jobs):
-        return f"{one.name} concurrently: no comparison, because a job is not finite."
+        return f"{one.name}: no comparison, because a job diverged (NaN/Inf)."
     slowdown, total = _slowdown_words(one), one.total_kept
     if slowdown is None or total is None or one.fairness is None:
         return (
-            f"{one.name} concurrently: no result, because the jobs did not overlap "
-            "long enough, or were not measured alone."
+            f"{one.name}: no result, because the jobs did not overlap long enough or "
+            "were not measured alone."
         )
-    floor, together = one.noise_floor, total.sentence
+    floor, aggregate = one.noise_floor, total.sentence
     if floor is not None and floor.covers(total):
-        together = f"no difference of the total beyond {_twice(floor)}."
-    return (
-        f"{one.name} concurrently: {slowdown}, fairness {one.fairness.median:.4f}; "
-        f"{together}"
-    )
+        aggregate = f"aggregate throughput unchanged beyond {_control(floor)}."
+    fairness = f"fairness {one.fairness.median:.4f}"
+    return f"{one.name}: {slowdown}, {fairness}; {aggregate}"
 
 
 def _slowdown_words(one: Together) -> str | None:
@@ -214,11 +209,11 @@ def _slowdown_words(one: Together) -> str | None:
     kept = [job.kept for job in one.jobs if job.kept is not None]
     floor = one.noise_floor
     if kept and floor is not None and all(map(floor.covers, kept)):
-        return f"no slowdown beyond {_twice(floor)}"
+        return f"no slowdown beyond {_control(floor)}"
     slowdowns = [job.slowdown[0] for job in one.jobs if job.slowdown is not None]
     slowdown = tables.range_text(slowdowns, 2)
-    return slowdown and f"slowdown {slowdown} against the same job alone"
+    return slowdown and f"slowdown {slowdown}x vs. the same job alone"
 
 
-def _twice(floor: NoiseFloor) -> str:
-    return f"what a job alone twice differed by ({floor.difference})"
+def _control(floor: NoiseFloor) -> str:
+    return f"the A/A control ({floor.difference})"

@@ -1,11 +1,11 @@
 """Parameters that the cell of the concurrent jobs notebook leaves out."""
 
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
-loader: str = "torch"  # what reads image files: torch, dali or naive
+loader: str = "torch"  # loader of image files: torch, dali or naive
 warmup_steps: int = None  # leading steps not measured (None: 20, CPU 4)
-control: bool = True  # measure the first job alone twice: what differs is noise
-seed: int = 0  # of the first job; the others have the next ones
-wait_for_quiet: float = 0  # wait up to so many seconds until the machine is idle
+control: bool = True  # A/A control: the first job alone twice
+seed: int = 0  # of the first job; job k uses seed + k - 1
+wait_for_quiet: float = 0  # max seconds to wait for an idle machine
 unreadable_images: str = "stop"  # or skip: leave out what cannot be decoded
 missing_labels: str = "refuse"  # blanks in a labels CSV: zero, one or ignore
 uncertain_labels: str = "refuse"  # -1 or words in it: zero, one or ignore

@@ -20,7 +20,7 @@ from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_co
 from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
 from nbkit.questions.study_plan import Plan
 from nbkit.statistics.quantities import counted
-from nbkit.studies.devices import Devices, find_devices
+from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.topology import Cpu, read_cpus
@@ -259,12 +259,8 @@ def _config(
 
 def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if devices.is_cpu:
-        why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU"
-        yield (
-            f"CPU, functional: {why}, so CPU processes are used instead. The numbers "
-            "show what concurrent jobs cost on the CPUs of this machine and what "
-            "pinning gives there, and say nothing about jobs on GPUs."
-        )
+        why = why_cpus(p.device, "local")
+        yield f"CPU smoke test: {why}. The numbers say nothing about jobs on GPUs."
 
 
 def _what(
@@ -277,13 +273,13 @@ def _what(
     alone = len({name for one in planned for name in one.alone})
     starts = (groups + alone + control) * repeats
     runs = (groups * len(jobs) + alone + control) * repeats
-    beside = f", and 1 job on all {sum(jobs)} devices" if one_job else ""
-    twice = f"; {planned[0].alone[0]} twice (A/A control)" if control else ""
-    what = "CPU slots" if devices.is_cpu else "GPUs"
+    beside = f" and 1 job on all {sum(jobs)} devices" if one_job else ""
+    twice = f"; A/A control: {planned[0].alone[0]}" if control else ""
+    what = "CPUs" if devices.is_cpu else "GPUs"
     return (
-        f"{len(jobs)} concurrent jobs on separate {what} ({_listed(jobs)}), against "
-        f"the same job alone{beside}{twice}. Repeats of each, in balanced order: "
-        f"{repeats}; {starts} starts, {runs} runs in all."
+        f"{len(jobs)} concurrent jobs on separate {what} ({_listed(jobs)}) vs. the "
+        f"same job alone{beside}{twice}. n={repeats}, interleaved: {starts} starts, "
+        f"{runs} runs."
     )
 
 
@@ -294,27 +290,24 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
         f"job {number} CPU {_listed(share.cpus)}"
         for number, share in enumerate(shares, start=1)
     )
-    yield (
-        f"Pinned: every job and its loading processes stay on separate CPUs ({each}), "
-        "a job alone on those of its place; not pinned, the kernel moves them freely."
-    )
+    yield (f"Pinned: each job runs on separate CPUs ({each}). Not pinned: on any CPU.")
     if shares[0].devices:
         yield (
-            "Pinned jobs name their GPUs, and their CPUs are on the same NUMA nodes; "
-            "the others take any free GPUs."
+            "Pinned jobs have GPUs and CPUs on the same NUMA nodes; the others take "
+            "any free GPUs."
         )
     if shares[0].why_not_near:
         yield f"A rank of a pinned job has {shares[0].why_not_near}."
     if shared_cores([share.cpus for share in shares], cpus):
-        yield "Some of these CPUs are threads of one core, which jobs then share."
+        yield "Some pinned jobs share a physical core."
 
 
 def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
     if copies:
         yield (
-            f"Storage {' and '.join(dict.fromkeys(storage))}: separate means a copy "
-            f"for each job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
-            "Whether images come from a disk or from the page cache is not controlled."
+            f"Storage {' and '.join(dict.fromkeys(storage))}: separate means one copy "
+            f"per job, in {', '.join(sorted({str(c.parent) for c in copies}))}. The "
+            "page cache is not controlled."
         )
 
 
@@ -324,13 +317,13 @@ def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
     source = (
         "synthetic data"
         if config.data == "synthetic"
-        else f"images of {config.data} through the {config.loader} loader"
+        else f"{config.data} ({config.loader} loader)"
     )
     return (
-        f"Conditions: {config.model}, {config.precision}, {config.batch_size_per_gpu} "
-        f"images of {size} x {size} pixels per device and step, {source}, seed {seed} "
-        f"for the first job and one more for each next; threads of a rank: {threads}; "
-        f"{config.steps} steps of which the first {config.warmup_steps} are warm-up."
+        f"Conditions: {config.model}, {config.precision}, batch "
+        f"{config.batch_size_per_gpu} per rank, {size}x{size}, {source}, "
+        f"{config.steps} steps (first {config.warmup_steps} warm-up), {threads} "
+        f"threads per rank, seed {seed} + job index."
     )
 
 

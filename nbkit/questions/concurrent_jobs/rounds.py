@@ -91,7 +91,7 @@ class Measured:
                 if one.name in at_once:
                     total = at_once[one.name].against(at_once[other.name])
                     if total is not None:
-                        measured = f"{other.name} together"
+                        measured = f"{other.name} concurrent"
                         found[one.name, what] = Effect(measured, what, total, True)
                 for arm, plain in zip(one.alone, other.alone, strict=True):
                     ratio = self._ratio(self.alone[arm], self.alone[plain])
@@ -232,8 +232,8 @@ def _place(run: Run) -> str:
 def _without(one: Planned, every: Sequence[Planned]) -> Iterator[tuple[str, Planned]]:
     """Yield the same jobs in each setting that lacks one thing, and what it lacks."""
     less = {
-        "pinned over not pinned": replace(one.setting, pinned=False),
-        "separate over shared storage": replace(one.setting, storage="shared"),
+        "pinned vs. not pinned": replace(one.setting, pinned=False),
+        "separate vs. shared storage": replace(one.setting, storage="shared"),
     }
     for what, setting in less.items():
         other = replace(one, setting=setting)

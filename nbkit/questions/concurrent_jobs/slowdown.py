@@ -239,7 +239,7 @@ class Together:
         """The total over the sum of the jobs alone; None where one is missing."""
         if not all(job.alone.counts for job in self.jobs):
             return None
-        return self._ratio(self.sums_alone, "the sum of the jobs alone")
+        return self._ratio(self.sums_alone, "sum of jobs alone")
 
     def against_one_job(self, one_job: AloneRuns) -> Ratio | None:
         """Return the total over the rate of one job on all of the devices."""
@@ -251,7 +251,7 @@ class Together:
         """Return the total over that of the same jobs in another setting."""
         if not other.counts:
             return None
-        return self._ratio(other.totals, f"{other.name} together")
+        return self._ratio(other.totals, f"{other.name} concurrent")
 
     def _ratio(self, base: Sequence[float], base_name: str) -> Ratio | None:
         if not self.totals or not base or not self.counts:
@@ -259,7 +259,7 @@ class Together:
         return statistics.ratio(
             self.totals,
             base,
-            a_name=f"{self.name} together",
+            a_name=f"{self.name} concurrent",
             b_name=base_name,
             noise_floor=self.noise_floor,
             comparisons=self.comparisons,
@@ -327,9 +327,9 @@ class Effect:
     """What a setting does: images/s with it over images/s without."""
 
     measured: str
-    """What ran, such as ``1,1 together``."""
+    """What ran, such as ``1,1 concurrent``."""
     what: str
-    """The setting, such as ``pinned over not pinned``."""
+    """The setting, such as ``pinned vs. not pinned``."""
     ratio: Ratio
     is_together: bool
     """Whether jobs ran together, and it is their total."""

@@ -29,7 +29,7 @@ def _interval_of_rounds(rate: Summary) -> str:
 
 _RATE = (
     Column("images/s", "images_per_second.median", wording.rate, "images_per_second"),
-    Column("95 % interval (rounds)", "images_per_second", _interval_of_rounds),
+    Column("95% CI (n)", "images_per_second", _interval_of_rounds),
 )
 _JOBS = (
     Column("job", "arm"),
@@ -38,9 +38,9 @@ _JOBS = (
         *("alone", "alone.images_per_second.median", wording.rate),
         csv="images_per_second_alone",
     ),
-    Column("(runs)", "alone.rates", lambda rates: f"({len(rates)})"),
+    Column("(n)", "alone.rates", lambda rates: f"({len(rates)})"),
     Column("slowdown", "slowdown", lambda it: f"{it[0]:.3f}"),
-    Column("95 % interval", "slowdown", lambda it: ratio_interval(*it[1:])),
+    Column("95% CI", "slowdown", lambda it: ratio_interval(*it[1:])),
     Column("verdict", "kept.verdict"),
     Column("needed", lambda job: needed_runs(job.needed, job.kept)),
     *(
@@ -58,14 +58,12 @@ def jobs_table(
     """Return each job among others against the same job alone."""
     jobs = [job for group in together for job in group.jobs]
     return table(
-        f"Each job among others against the same job alone, {where}",
+        f"Slowdown per job, {where}",
         _JOBS,
         jobs,
         [
-            "Images/s: median over rounds of images over the time of those steps in "
-            "which all jobs were measured. Slowdown: images/s alone over images/s "
-            "among others; 1 is as fast as alone, 2 is half as fast. Needed: repeats "
-            "of everything until a verdict can be expected.",
+            "Images/s: median over rounds, of steps in which all jobs were measured. "
+            "Slowdown: images/s alone / concurrent. Needed: repeats for a verdict.",
             *each_run(
                 {job.alone.arm: [*job.alone.rates.values()] for job in jobs}
                 | {job.arm: job.rates for job in jobs}
@@ -85,9 +83,9 @@ def range_text(values: Sequence[float], digits: int) -> str | None:
 
 
 _TOTALS = (
-    Column("jobs at once", "name"),
+    Column("concurrent jobs", "name"),
     *_RATE,
-    *ratio("over the sum", "total_kept", "over_the_sum"),
+    *ratio("vs. sum of jobs alone", "total_kept", "over_the_sum"),
     Column(None, "total_kept.ci_low", csv="over_the_sum_ci_low"),
     Column(None, "total_kept.ci_high", csv="over_the_sum_ci_high"),
     Column("fairness", "fairness.median", "{:.4f}".format, "fairness"),
@@ -106,20 +104,18 @@ def totals_table(
     }
     known = {name: over for name, over in ratios.items() if over is not None}
     over_one_job = Column(
-        "over 1 job on all",
+        "vs. 1 job on all",
         lambda jobs: known[jobs.name].estimate if jobs.name in known else None,
         "{:.3f}".format,
         "over_one_job",
     )
     return table(
-        "All jobs together",
+        "Aggregate throughput",
         (*_TOTALS, over_one_job),
         together,
         [
-            "Fairness: Jain's index of the jobs' rates, each over its rate alone; 1 if "
-            "all are slowed alike, 1/n if one of n gets everything. It hardly moves "
-            "for small differences: of two jobs that are 6 % apart it is 0.999. "
-            "Medians over rounds.",
+            "Fairness: Jain's index of each job's images/s / alone: 1 if all slow down "
+            "equally, 1/n if one of n gets everything; two jobs 6% apart: 0.999.",
             *(over.sentence for over in known.values()),
             *each_run({jobs.name: jobs.totals for jobs in together}),
         ],
@@ -139,10 +135,10 @@ _SETTINGS = (
 def settings_table(effects: Sequence[Effect]) -> Table:
     """Return what a setting does to the same jobs: pinning, storage of one's own."""
     note = (
-        "Above 1: faster with it. Jobs together are their total, a job alone is its "
-        "own rate."
+        "Above 1: faster with the setting. Concurrent jobs: ratio of their aggregate "
+        "throughput."
     )
-    return table("What the settings give", _SETTINGS, effects, [note])
+    return table("Effect of pinning and storage", _SETTINGS, effects, [note])
 
 
 def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
@@ -153,10 +149,10 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
         return lambda values: " + ".join(map(show, values))
 
     return table(
-        "Rounds: for how long were the jobs measured concurrently?",
+        "Overlap of the jobs in each round",
         (
             Column(
-                "jobs at once",
+                "concurrent jobs",
                 lambda each: names[each.run_ids] + " (left out)" * (not each.counts),
             ),
             Column("repeat", "repeat", lambda repeat: f"{repeat + 1}"),
@@ -170,35 +166,34 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
         ),
         [each for jobs in together for each in jobs.rounds],
         [
-            "Share: of the time in which the quickest job was measured. Steps of a job "
-            "while another was still starting, warming up or already done are "
-            f"omitted, as is a round below {MINIMUM_OVERLAP * 100:.0f} %."
+            "Share: overlap / measured time of the quickest job. Steps outside the "
+            f"overlap and rounds below {MINIMUM_OVERLAP * 100:.0f}% are omitted."
         ],
     )
 
 
 _PUBLISHED = (
-    Column("jobs at once", "name"),
+    Column("concurrent jobs", "name"),
     Column("alone", lambda jobs: f"{wording.rate(jobs.alone)} ({jobs.alone_is})"),
     Column(None, "alone", csv="images_per_second_alone"),
     Column("slowdown", "slowdowns", lambda slowdowns: range_text(slowdowns, 3)),
     Column("total", "total", wording.rate, "total_images_per_second"),
-    Column("over the sum", "total_kept", "{:.3f}".format, "over_the_sum"),
+    Column("vs. sum of jobs alone", "total_kept", "{:.3f}".format, "over_the_sum"),
     Column("fairness", "fairness", "{:.4f}".format, "fairness"),
     Column("fastest / slowest", "fastest_over_slowest", "{:.3f}".format),
-    Column("over 1 job on all", "against_one_job", "{:.3f}".format, "over_one_job"),
+    Column("vs. 1 job on all", "against_one_job", "{:.3f}".format, "over_one_job"),
 )
 
 
 def published_table(rounds: Sequence[PublishedRound]) -> Table:
     """Return published results of concurrent jobs, recomputed."""
     return table(
-        "Published by others: concurrent jobs, recomputed from the printed numbers",
+        "Published: concurrent jobs, recomputed from the printed numbers",
         _PUBLISHED,
         rounds,
         [
-            "Images/s; one number each, without an interval or verdict. Where the "
-            'report says "about", a ratio within 2 % of 1 and fairness mean nothing.',
+            "Images/s; one number each, no CI or verdict. Where the report says "
+            '"about", a ratio within 2% of 1 means nothing.',
             *recomputed_means(),
         ],
     )
@@ -216,7 +211,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
 
     row = entry("rows")
     return table(
-        "Published by others: each job, by its rate and by its run time",
+        "Published: each job by images/s and by run time",
         (
             Column("job", lambda job: f"{row(job).publisher}, job {job[1] + 1}"),
             Column("images/s", lambda job: row(job).images_per_second, wording.rate),
@@ -229,8 +224,8 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
         ),
         [(jobs, at) for jobs in rounds for at, _ in enumerate(jobs.seconds or ())],
         [
-            "Rates and run times are listed in the order printed, which need not be "
-            "the same order of jobs.",
+            "Images/s and run times in printed order, which may differ between the "
+            "two.",
             *claims_of_jobs(),
         ],
     )

@@ -129,7 +129,7 @@ def _measured(one: MeasuredPipeline) -> dict[str, Any]:
         "high": rate.ci_high,
         "runs": rate.n,
         "data_wait_percent": None if wait is None else 100 * wait,
-        "note": "" if wait is None else f"waits {100 * wait:.0f} %",
+        "note": "" if wait is None else f"waits {100 * wait:.0f}%",
     }
 
 
@@ -161,9 +161,9 @@ def _circles(
         tooltip=tooltip(
             arm="Measured",
             images_per_second="Images/s",
-            low="95 % from",
-            high="95 % to",
-            runs="Runs",
+            low="95% CI from",
+            high="95% CI to",
+            runs="n",
             data_wait_percent="Data wait, %",
         ),
     )
@@ -185,7 +185,7 @@ def _circles(
 
 
 def _demand_colour(demand: Demand) -> alt.Color:
-    title = "Asked for, emulated" if demand.is_emulated else "Asked for"
+    title = "Demand (emulated GPU)" if demand.is_emulated else "Demand"
     return alt.Color(
         "series:N",
         scale=alt.Scale(domain=[demand.series], range=PUBLISHED_COLOURS[:1]),
@@ -196,16 +196,15 @@ def _demand_colour(demand: Demand) -> alt.Color:
 
 
 def _demand_tooltip() -> list[alt.Tooltip]:
-    return tooltip(series="Asked for by", images_per_second="Images/s")
+    return tooltip(series="Demand of", images_per_second="Images/s")
 
 
 def _subtitle(arms: Sequence[MeasuredPipeline], highest: float) -> str:
     counts = [one.images_per_second.n for one in arms]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    runs = f"{counted} run{'' if most == 1 else 's'} an arm"
-    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
+    bars = "bars: 95% CI" if most > 1 else "no CI"
     ends = [one.images_per_second.ci_high for one in arms]
     if any(end is not None and end > highest for end in ends):
-        bars += ", beyond the chart where it is cut"
-    return f"median over runs of images / time of the window, {runs}; {bars}"
+        bars += ", clipped at the chart's edge"
+    return f"median over runs (n={counted}); {bars}"

@@ -24,8 +24,8 @@ def result(study: Study) -> PipelineResult:
     runs, baseline = evidence.runs, evidence.plan["baseline"]
     if baseline not in runs:
         message = (
-            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
-            "is needed; resume() the study."
+            f"baseline {baseline!r} of study {study.study_id} has no finished run. "
+            "Resume the study with resume()."
         )
         raise NotEnoughDataError(message)
     largest = {
@@ -36,8 +36,8 @@ def result(study: Study) -> PipelineResult:
     arms = Arms(largest, baseline, evidence.control, evidence.lost, study)
     if arms.row(baseline).images_per_second is None:
         message = (
-            f"arm {baseline!r}, with which all others are compared, has a run of 0 "
-            "measured steps; use more steps, or a smaller batch if the data are few."
+            f"baseline {baseline!r} has a run without measured steps. Use more steps, "
+            "or a smaller batch if the data are few."
         )
         raise NotEnoughDataError(message)
     facts = dict(evidence.conditions)

@@ -55,22 +55,19 @@ def notes_on(grid: Grid) -> Iterator[str]:
     count = len(replace(grid, most_ahead=None)) - len(grid)
     if count:
         yield (
-            f"The tuner skips {count} settings that load more than "
-            f"{grid.most_ahead} batches ahead (workers x prefetch, against a quarter "
-            "of the steps): their runs would show how fast a buffer empties. Use more "
-            "steps to try them."
+            f"The tuner skips {count} settings that prefetch more than "
+            f"{grid.most_ahead} batches, a quarter of the steps. Use more steps to try "
+            "them."
         )
 
 
 def rule_note(cores: float, gpus: int) -> str:
     """Return what the guide's rule comes to here."""
-    found = guide_rule_workers(cores, gpus)
+    workers = guide_rule_workers(cores, gpus)
     text = (
-        "Rule of Dell's guide, read as 4 cores of each GPU's share kept free: "
-        f"{cores:g} cores for {plural(gpus, 'rank')}"
+        f"Dell guide's rule (cores / ranks - 4): {cores:g} cores and "
+        f"{plural(gpus, 'rank')} give"
     )
-    if found < 1:
-        return f"{text} leave none for loading, so 1 process a rank is measured."
-    return (
-        f"{text} give {plural(found, 'loading process', 'loading processes')} a rank."
-    )
+    if workers < 1:
+        return f"{text} no worker, so 1 worker per rank is measured."
+    return f"{text} {plural(workers, 'worker')} per rank."

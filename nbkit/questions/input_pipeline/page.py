@@ -46,7 +46,7 @@ from nbkit.statistics.quantities import RATE_STATISTIC
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.parameters import next_command
 
-_QUESTION = "Is training input-bound, and what fixes it?"
+_QUESTION = "Input pipeline: throughput and data wait by loader"
 _NEW = "chexnet_new"
 
 
@@ -92,23 +92,21 @@ class PipelineResult:
     @property
     def table(self) -> Table:
         """The headline: every arm at the largest number of devices."""
-        where = "input measured, GPUs emulated" if self.is_emulated else "on GPUs"
+        where = "Measured input, emulated GPUs" if self.is_emulated else "On GPUs"
         arms = self.arms.runs
-        more = {"GPU at 0 %": {arm: wording.percent(self._idle(arm)) for arm in arms}}
+        more = {"GPU at 0%": {arm: wording.percent(self._idle(arm)) for arm in arms}}
         notes = [
-            "GPU at 0 %: share of samples in which a GPU's utilization was 0 %; "
-            "unknown without GPUs, and where they are emulated."
+            "GPU at 0%: share of samples with 0% GPU utilization; unknown for emulated "
+            "GPUs."
         ]
         if self.is_emulated:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
             notes.append(
-                "AU: share of the time in which the emulated GPUs compute, by MLPerf "
-                "Storage's definition. The rest of the time they wait for data, their "
-                "own or another rank's; data wait counts only their own."
+                "AU (MLPerf Storage): share of time the emulated GPUs compute. Unlike "
+                "data wait, it includes waiting for other ranks."
             )
         return self.arms.table(
-            caption=f"{where[:1].upper()}{where[1:]}; ratios against "
-            f"{self.arms.baseline}",
+            caption=f"{where}; ratios vs. {self.arms.baseline}",
             more=more,
             notes=notes,
         )
@@ -122,7 +120,7 @@ class PipelineResult:
     def tuning_table(self) -> Table | Note:
         """Every trial of the tuner."""
         if self.tuning is None:
-            return Note(["Nothing was tuned: 'tuned' is not among the arms."])
+            return Note([])
         return tuning_table(self.tuning)
 
     @cached_property
@@ -211,8 +209,8 @@ class PipelineResult:
                 if row.demand is not None
             },
         )
-        asked = demand if demand.images_per_second else None
-        title = "What each input delivers"
+        shown_demand = demand if demand.images_per_second else None
+        title = "Throughput by input pipeline"
         chart = pipelines_chart(
             [
                 MeasuredPipeline(
@@ -222,22 +220,22 @@ class PipelineResult:
                 for row in self._own_rows
                 if row.images_per_second is not None
             ],
-            asked,
+            shown_demand,
             title=title,
         )
-        over = "Throughput of both pipelines by number of devices"
+        over = f"Throughput by number of {self._device}"
         points = [
             MeasuredPipeline(name, name, row.world_size, rate, None)
             for row in self.sizes
             for name, rate in ((BASELINE, row.old), (_NEW, row.new))
             if rate is not None
         ]
-        by_size = devices_chart(points, asked, device=self._device, title=over)
+        by_size = devices_chart(points, shown_demand, device=self._device, title=over)
         return [Figure(title, chart), Figure(over, by_size)]
 
     @property
     def answer(self) -> str:
-        """One sentence, computed from the data."""
+        """Best arm and demand, then the plain loader and the new pipeline."""
         size = self._largest
         where = f"{size} {'emulated ' if self.is_emulated else ''}"
         where += "GPU" if size == 1 else "GPUs"
@@ -245,37 +243,32 @@ class PipelineResult:
         if fastest is None:
             return NOTHING_COMPARED
         best = self._row("tuned") or fastest
-        text = (
-            f"On {where}, {self._words(best.arm)} delivers {_rate(best)} images/s and "
-            f"ranks wait for data {wording.percent(best.data_wait_share)} of the time"
-        )
         demand = self.demand(size)
-        if demand is not None:
-            text += f" ({wording.rate(demand)} images/s are needed)"
+        required = (
+            "" if demand is None else f" (demand {wording.rate(demand)} images/s)"
+        )
+        parts = [f"{where}: {self._throughput(best)}{required}"]
         if fastest != best:
-            text += f"; {self._words(fastest.arm)} delivers {_rate(fastest)}"
+            parts.append(self._throughput(fastest))
         naive = self._row("naive")
         if naive is not None and naive not in (best, fastest):
-            wait = wording.percent(naive.data_wait_share)
-            text += f"; naive delivers {_rate(naive)} and waits {wait}"
+            parts.append(self._throughput(naive))
+        sentences = ["; ".join(parts)]
         new = self._row(_NEW)
         if new is not None and new.ratio is not None:
-            text += (
-                f"; the new pipeline of the CheXNet report ({_NEW}) "
-                f"{ratio_words(new.ratio, self.arms.noise_floor, BASELINE)}"
-            )
-        return f"{text}."
+            sentences.append(ratio_words(new.ratio, self.arms.noise_floor))
+        return " ".join(f"{sentence}." for sentence in sentences)
 
     def report(self) -> Report:
         """Return everything in one report."""
         emulated = self.plan["emulated"]
         parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
         parts += [self.steps, self.arms.certainty]
-        said = [s for part in parts if isinstance(part, Note) for s in part.sentences]
+        more = [s for part in parts if isinstance(part, Note) for s in part.sentences]
         return Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=[*self.plan["notes"], *said],
+            notes=[*self.plan["notes"], *more],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
@@ -353,8 +346,12 @@ class PipelineResult:
         """Return an arm's name, with what the tuner chose."""
         name = arm.rpartition(",")[0]
         if name == "tuned" and self.tuning is not None:
-            return f"the tuned input ({setting_words(self.tuning.chosen)})"
+            return f"tuned ({setting_words(self.tuning.chosen)})"
         return name
+
+    def _throughput(self, row: ArmRow) -> str:
+        wait = wording.percent(row.data_wait_share)
+        return f"{self._words(row.arm)} {_rate(row)} images/s, data wait {wait}"
 
     @property
     def _next_step(self) -> str:

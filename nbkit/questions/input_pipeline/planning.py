@@ -217,7 +217,7 @@ def with_tuning(
     arms, notes = dict(plan.arms), plan.notes
     if tuning.chosen == plan.rule:
         del arms[arm_name("rule", plan.gpus)]
-        same = "The rule's setting is the tuned one, so it is not measured twice."
+        same = "The rule gives the tuned setting, which is not measured twice."
         notes = (*notes, same)
     arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
     return replace(plan, arms=arms, notes=notes, prepared={"tuning": tuning.to_dict()})
@@ -331,13 +331,12 @@ def _stand_in(
 ) -> Iterator[str]:
     if emulated is None:
         return
-    why = "emulated_gpu was asked for"
+    why = "emulated_gpu is set"
     if devices.is_cpu:
         why = why_cpus(p.device, p.engine)
     yield (
-        f"Emulated: {why}, so every rank sleeps {emulated.seconds * 1e3:.1f} ms after "
-        f"a batch instead of computing on a GPU: {emulated.source}. Files, decoding "
-        "and CPUs are real and measured."
+        f"Emulated GPU: {why}. Each rank sleeps {emulated.seconds * 1e3:.1f} ms per "
+        f"batch: {emulated.source}. Reading and decoding are measured."
     )
 
 
@@ -350,28 +349,23 @@ def _what(
     """Return how much is measured, and what is not."""
     tuned = 0 if most_trials is None else 1
     count = len(arms) + tuned + bool(values["control"])
-    repeats = values["repeats"]
-    starts = "1 process start" if repeats == 1 else f"{repeats} process starts"
-    trials = f"; before that the tuner makes {most_trials} trials at most"
-    yield (
-        f"{count} arms, {starts} of each in balanced order"
-        f"{'' if most_trials is None else trials}."
-    )
+    trials = "" if most_trials is None else f", after up to {most_trials} tuner trials"
+    yield f"{count} arms, n={values['repeats']}, interleaved{trials}."
     left_out = [name for name in LADDER if name not in names]
     if left_out:
         yield (
-            f"Not measured: the steps between the two pipelines, one change an arm "
-            f"({', '.join(left_out)}); -p arms all measures them."
+            f"Not measured: single changes between the two pipelines "
+            f"({', '.join(left_out)}). -p arms all adds them."
         )
 
 
 def _conditions(config: ExperimentConfig, p: Parameters, copies: int) -> str:
     """Return what all arms have in common."""
     often = "" if copies == 1 else f" ({copies} copies of each)"
-    own = "a rank's share of the cores" if p.workers is None else p.workers
+    threads = "cores / ranks" if p.workers is None else p.workers
     return (
-        f"Conditions: {config.batch_size_per_gpu} images of {config.image_size} x "
-        f"{config.image_size} pixels per device and step from {p.data}{often}, "
-        f"seed {config.seed}, {config.steps} steps of which the first "
-        f"{config.warmup_steps} are warm-up; threads of the steps: {own}."
+        f"Conditions: batch {config.batch_size_per_gpu} per rank, "
+        f"{config.image_size}x{config.image_size}, {p.data}{often}, {config.steps} "
+        f"steps (first {config.warmup_steps} warm-up), seed {config.seed}, threads per "
+        f"rank: {threads}."
     )

@@ -69,15 +69,14 @@ def steps_table() -> Table:
     """Return the eight and the ten steps of the source, and what does them here."""
     steps = zip_longest(_OLD, _NEW, fillvalue=(None, None))
     return Table(
-        "The two pipelines of the report on CheXNet",
+        "The two pipelines of the CheXNet report",
         ["step", "old, 8 steps", "here", "new, 10 steps", "here"],
         [[f"{number}", *old, *new] for number, (old, new) in enumerate(steps, start=1)],
         [
-            "Steps and their order are the report's, as are 10 files in turn. The "
-            "report uses TensorFlow; here nbkit's steps do the same, with Pillow in "
-            "threads. Two settings differ: the report shuffles 500 images, here at "
-            "most a tenth of a rank's, and its old pipeline prefetches as many "
-            "batches as a batch has images, here prefetch_factor."
+            "Steps, order and interleaving of 10 files are the report's (TensorFlow), "
+            "here with Pillow in threads. Shuffle buffer: 500 images there, at most a "
+            "tenth of a rank's images here. Prefetch of the old pipeline: batch-size "
+            "many batches there, prefetch_factor here."
         ],
     )
 
@@ -86,7 +85,7 @@ def setting_words(setting: Setting) -> str:
     """Return a setting in words."""
     kind = ["thread"] if _has_threads(setting) else ["process", "processes"]
     workers = plural(setting.workers, *kind)
-    return f"{setting.loader} with {workers} a rank and prefetch {setting.prefetch}"
+    return f"{setting.loader}, {workers} per rank, prefetch {setting.prefetch}"
 
 
 _MILLISECONDS = "{:.2f}".format
@@ -123,7 +122,7 @@ _TRIALS = (
         "",
         lambda row: "chosen" * row.is_chosen if row.trial.cause is None else "failed",
     ),
-    Column("why it was tried", "trial.why"),
+    Column("reason", "trial.why"),
     Column(None, "trial.run_id", csv="run_id"),
 )
 
@@ -135,15 +134,14 @@ def tuning_table(tuning: Tuning) -> Table:
         for number, trial in enumerate(tuning.trials, start=1)
     ]
     return table(
-        f"What the tuner tried: {len(rows)} of {tuning.grid_size} settings",
+        f"Tuner trials: {len(rows)} of {tuning.grid_size} settings",
         _TRIALS,
         rows,
         [
             *_disturbed_words(rows),
-            f"Chosen: {setting_words(tuning.chosen)}, {tuning.why}.",
-            f"One run each, images of the measured window over its time; "
-            f"{_noise_words(tuning)} The chosen setting is measured again among the "
-            "arms, because the best of several noisy numbers flatters.",
+            f"Chosen: {setting_words(tuning.chosen)}; {tuning.why}.",
+            f"n=1 per trial; {_noise_words(tuning)} The chosen setting is measured "
+            "again as an arm, without selection bias.",
             *(
                 f"Trial {row.number} failed: {row.trial.cause}"
                 for row in rows
@@ -156,14 +154,14 @@ def tuning_table(tuning: Tuning) -> Table:
 def sizes_table(rows: Sequence[AtSize], device: str, notes: Sequence[str]) -> Table:
     """Return both pipelines by number of devices."""
     return table(
-        f"Throughput of both pipelines by {device}",
+        f"Throughput by number of {device}",
         (
             Column(device, "world_size"),
             *(
                 column
                 for name in ("old", "new")
                 for column in rate(
-                    *(f"{name}, images/s", "95 % interval"),
+                    *(f"{name}, images/s", "95% CI (n)"),
                     *(name, f"{name}_images_per_second"),
                     n=f"{name}.n",
                 )
@@ -173,8 +171,7 @@ def sizes_table(rows: Sequence[AtSize], device: str, notes: Sequence[str]) -> Ta
         ),
         rows,
         [
-            "Demand: images/s that the devices would compute if no data were waited "
-            "for.",
+            "Demand: images/s of the devices without data wait.",
             *notes,
         ],
     )
@@ -206,15 +203,15 @@ def cores_table(
         return None if cores is None else fits if needed <= cores else "no"
 
     return table(
-        "Cores that the input needs: demand / rate of a core",
+        "CPU cores needed: demand / images/s per core",
         (
             Column("arm", "arm"),
             Column("demand, images/s", "demand", wording.rate),
             Column("CPU ms/image", "cpu_ms", _MILLISECONDS),
-            Column("images/s of a core", "cpu_ms", lambda ms: wording.rate(1e3 / ms)),
+            Column("images/s per core", "cpu_ms", lambda ms: wording.rate(1e3 / ms)),
             Column("cores needed", "cores", "{:.1f}".format, "cores_needed"),
             Column(
-                "enough" if cores is None else f"{cores:g} are enough", "cores", verdict
+                "enough" if cores is None else f"{cores:g} suffice", "cores", verdict
             ),
         ),
         [_Need(arm, *need) for arm, need in needs.items()],
@@ -223,18 +220,15 @@ def cores_table(
 
 
 _CPU_TIME = (
-    "CPU time of an image is that of every process of the ranks, including images "
-    "that a loader reads and decodes without use."
+    "CPU ms/image: all processes of the ranks, including images decoded but not used."
 )
 _OF_A_TRAINING = (
-    "It includes the training's own, such as starting kernels and waiting for the "
-    "GPU: the input alone needs fewer cores. On the other hand, cores that share "
-    "caches, or one physical core, do less each."
+    "It includes the training loop, such as kernel launches: the input alone needs "
+    "fewer cores. Cores that share caches or a physical core deliver less."
 )
 _OF_LOADING = (
-    "It includes the normalisation that a GPU would do. Cores needed is a lower bound, "
-    "which may show that cores are too few, not that they are enough: cores that share "
-    "caches, or one physical core, do less each."
+    "It includes normalisation, which a GPU would do. Cores needed is a lower bound: "
+    "cores that share caches or a physical core deliver less."
 )
 
 
@@ -250,32 +244,30 @@ def _disturbed_words(rows: Sequence[_Numbered]) -> list[str]:
         return []
     number, trial, _ = disturbed[0]
     return [
-        f"Not reliable: {len(disturbed)} of {len(rows)} trials were disturbed. Trial "
-        f"{number}: {trial.disturbed} Tune again when nothing else uses this machine."
+        f"Unreliable: {len(disturbed)} of {len(rows)} trials disturbed. Trial "
+        f"{number}: {trial.disturbed} Tune again on an idle machine."
     ]
 
 
 def _noise_words(tuning: Tuning) -> str:
-    margin = f"differences up to {tuning.margin * 100:.1f} % are ignored."
+    margin = f"differences up to {tuning.margin * 100:.1f}% are ignored."
     if tuning.noise is None:
         return f"noise not measured, {margin}"
-    noise = f"{tuning.noise * 100:.1f} %"
-    return f"the start, measured twice, differed from itself by {noise}, and {margin}"
+    noise = f"{tuning.noise * 100:.1f}%"
+    return f"the start differed by {noise} when measured twice, {margin}"
 
 
-def ratio_words(found: Ratio, floor: NoiseFloor | None, baseline: str) -> str:
-    """Return the ratio of two inputs with its verdict, or why it has none."""
-    if floor is not None and floor.covers(found):
-        return (
-            f"differs from the old one ({baseline}) by no more than {baseline} twice "
-            f"differed ({floor.difference})"
-        )
-    text = f"delivers {found.estimate:.2f} times"
-    if ends := interval("{:.2f}".format)(found):
-        text += f" (95 % interval {ends})"
-    text += f" what the old one ({baseline}) does"
-    if found.verdict == "not enough runs":
-        return f"{text}, not enough runs for a verdict ({min(found.n_a, found.n_b)})"
-    if found.verdict == "withheld":
-        return f"{text}: {found.conclusion.rstrip('.')}"
-    return f"{text}: {found.verdict}"
+def ratio_words(new_over_old: Ratio, floor: NoiseFloor | None) -> str:
+    """Return the ratio of both pipelines with its verdict, or why it has none."""
+    text = "chexnet_new / chexnet_old"
+    if floor is not None and floor.covers(new_over_old):
+        return f"{text}: no difference beyond the A/A control ({floor.difference})"
+    text += f" = {new_over_old.estimate:.2f}x"
+    if ends := interval("{:.2f}".format)(new_over_old):
+        text += f", 95% CI {ends}"
+    n = min(new_over_old.n_a, new_over_old.n_b)
+    if new_over_old.verdict == "not enough runs":
+        return f"{text} (n={n}): not enough runs for a verdict"
+    if new_over_old.verdict == "withheld":
+        return f"{text} (n={n}): {new_over_old.conclusion.rstrip('.')}"
+    return f"{text} (n={n}): {new_over_old.verdict}"

@@ -195,7 +195,7 @@ class _Search:
         self._try(start, "start")
         # One that cannot be measured at all tells nothing of noise.
         if self.most_trials >= _WITH_CONTROL and self.trials[0].cause is None:
-            self._try(start, "the start again: what differs is noise")
+            self._try(start, "start again, to measure noise")
         best, before = start, None
         while best != before:
             before = best
@@ -210,11 +210,11 @@ class _Search:
         near = [one for one, rate in rates.items() if self._is_near(rate, fastest)]
         # Of equals the first: a loader is not better for its name.
         chosen = min(near, key=lambda one: (one.workers, one.prefetch))
-        why = "the fastest that was tried"
+        why = "the fastest tried"
         if rates[chosen] < fastest:
             why = (
-                f"within {self.margin * 100:.1f} % of the fastest that was tried, "
-                f"{self._margin_words}, and the smallest of those"
+                f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
+                f"({self._margin_words})"
             )
         text = f"{why}; the search ended because {ended}"
         trials, size = tuple(self.trials), len(self.grid)
@@ -223,8 +223,8 @@ class _Search:
     @property
     def _margin_words(self) -> str:
         if self.noise is None:
-            return "the practical margin (noise not measured)"
-        return "the noise" if self.noise > PRACTICAL_MARGIN else "the practical margin"
+            return "practical margin, noise not measured"
+        return "noise" if self.noise > PRACTICAL_MARGIN else "practical margin"
 
     def _is_near(self, rate: float, fastest: float) -> bool:
         """Return whether a rate is the fastest but for noise."""
@@ -233,7 +233,7 @@ class _Search:
     def _best_of_loaders(self, best: Setting) -> Setting:
         for loader in self.grid.loaders:
             other = replace(best, loader=loader)
-            best = self._better(other, best, f"{loader} in the place of {best.loader}")
+            best = self._better(other, best, f"{loader} instead of {best.loader}")
         return best
 
     def _along(self, axis: Axis, best: Setting) -> Setting:
@@ -277,13 +277,13 @@ class _Search:
 
     def _try(self, setting: Setting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
-            message = f"{self.most_trials} trials were allowed"
+            message = f"the limit of {self.most_trials} trials was reached"
             raise _EndedError(message)
         trial = replace(self.measure(setting, why), why=why)
         self.trials.append(trial)
         wait = trial.data_wait_share
         if wait is not None and wait <= ENOUGH_WAIT_SHARE:
-            message = f"ranks waited for data only {wait * 100:.1f} % of the time"
+            message = f"data wait was only {wait * 100:.1f}%"
             raise _EndedError(message)
 
 

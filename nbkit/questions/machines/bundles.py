@@ -243,7 +243,7 @@ def _read(entry: str, store: Path, reading: Reading) -> None:
             reading.add(run, entry)
         if study.missing:
             count = len(study.missing)
-            reading.notes.append(f"Study {entry} is incomplete: {count} runs missing.")
+            reading.notes.append(f"Study {entry} is incomplete: {count} missing.")
         return
     reading.add(attach(entry), "the store")
 
@@ -256,9 +256,9 @@ def _why_not(run: Run) -> str | None:
     if run.config.task == "allreduce":
         return None if run.metrics("allreduce") else "which measured nothing"
     if run.record.get("tags", {}).get("together"):
-        return "which ran beside other jobs of its study, and not alone"
+        return "which ran concurrently with other jobs of its study"
     if run.config.task != "train":
-        return f"which is a {run.config.task}: what its steps do is unknown"
+        return f"whose task is {run.config.task!r}, not 'train'"
     if run.summary.images_per_second is None:
         return "which has no measured step"
     if run.summary.oversubscribed:

@@ -36,7 +36,7 @@ def machines_chart(
     *,
     measured_names: tuple[str, str],
     published_names: tuple[str, str],
-    title: str = "How many times as fast?",
+    title: str = "Speedup, measured and published",
 ) -> alt.LayerChart:
     """Draw ratios of throughput; 1 is as fast."""
     measured = [_measured(arm, measured_names) for arm in matched]
@@ -101,20 +101,20 @@ def _subtitle(
     parts = []
     if matched:
         several = any(arm.ratio.ci_low is not None for arm in matched)
-        bars = "bars: 95 % interval" if several else "no interval from single runs"
-        cut = ", beyond the chart where it is cut" if is_cut else ""
+        bars = "bars: 95% CI" if several else "no CI (n=1)"
+        cut = ", clipped at the chart's edge" if is_cut else ""
         on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-        cpu = "CPU, functional; " if on_cpu else ""
+        cpu = "CPU smoke test; " if on_cpu else ""
         parts.append(f"{cpu}measured: ratio of medians over runs, {bars}{cut}")
     if pairs:
-        parts.append("published: one number each, no interval")
+        parts.append("published: one number each, no CI")
     return "; ".join(parts)
 
 
 def _x(field: str, scale: alt.Scale) -> alt.X:
     return alt.X(
         f"{field}:Q",
-        title="Images per second, the first over the second",
+        title="Images/s, first / second",
         axis=alt.Axis(format=".2~f", gridColor="#E6E6E6", tickCount=6),
         scale=scale,
     )
@@ -143,9 +143,9 @@ def _measured_layers(
             arm="Arm",
             series="Measured",
             ratio="Ratio",
-            low="95 % from",
-            high="95 % to",
-            runs="Runs a side",
+            low="95% CI from",
+            high="95% CI to",
+            runs="n per machine",
         ),
     )
     known = with_intervals(base, limit)

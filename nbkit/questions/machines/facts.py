@@ -230,9 +230,9 @@ def _nvlink(gpu: Mapping[str, Any]) -> str | None:
 
 def _card(card: Mapping[str, Any]) -> str | None:
     speed = card.get("speed_megabits_per_second")
-    told = "speed unknown" if speed is None else f"{speed / 1e3:g} Gb/s"
+    rate = "speed unknown" if speed is None else f"{speed / 1e3:g} Gb/s"
     state = "" if card.get("is_up") else ", down"
-    return f"{card.get('driver') or 'unknown driver'} {told}{state}"
+    return f"{card.get('driver') or 'unknown driver'} {rate}{state}"
 
 
 def _port(port: Mapping[str, Any]) -> str | None:

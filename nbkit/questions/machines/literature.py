@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.errors import NotEnoughDataError
+from nbkit.plural import plural
 from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.references.rows import PublishedRow, lookup
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
@@ -60,8 +61,8 @@ class PublishedPair:
         first = self.a
         devices = f"{first.world_size} GPU{'' if first.world_size == 1 else 's'}"
         how = (first.precision, first.memory_format, devices)
-        told = ", ".join(word for word in how if word)
-        return f"{told}: {first.publisher}, {first.software}"
+        setup = ", ".join(word for word in how if word)
+        return f"{setup}: {first.publisher}, {first.software}"
 
 
 _LIKE = (
@@ -179,28 +180,26 @@ def _value(row: PublishedRow, name: str) -> object:
 def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -> str:
     """Return in a sentence published results of two GPUs, like for like."""
     if not pairs:
-        return f"Published: no two rows of {a_gpu} and {b_gpu} are like for like."
+        return f"Published: no comparable results for {a_gpu} and {b_gpu}."
     parts = []
     for precision in dict.fromkeys(pair.a.precision for pair in pairs):
         found = [pair for pair in pairs if pair.a.precision == precision]
         ratios = [pair.ratio for pair in found]
-        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+        low, high = f"{min(ratios):.2f}x", f"{max(ratios):.2f}x"
         span = low if low == high else f"{low} to {high}"
-        told = f"{len(found)} pair{'' if len(found) == 1 else 's'}"
-        slow = sum(pair.a.memory_format == "channels_first" for pair in found)
-        if slow and precision in SIXTEEN_BIT:
-            of_them = "" if len(found) == 1 else f"{slow} of them "
-            told += f", {of_them}16-bit in channels_first"
-        waiting = sum(
-            max(row.data_wait_share or 0 for row in (pair.a, pair.b))
-            >= INPUT_BOUND_SHARE
-            for pair in found
-        )
-        told += f", {waiting} input-bound" if waiting else ""
-        unstated = sum(pair.a.batch_size_per_gpu is None for pair in found)
-        told += f", {unstated} without a stated batch" if unstated else ""
-        parts.append(f"{span} with {precision or 'a precision not stated'} ({told})")
-    return (
-        f"Published by others: {a_gpu} / {b_gpu} = {', '.join(parts)}; published, no "
-        "interval: one number each."
-    )
+        caveats = {
+            "channels_first": precision in SIXTEEN_BIT
+            and sum(pair.a.memory_format == "channels_first" for pair in found),
+            "input-bound": sum(
+                max(row.data_wait_share or 0 for row in (pair.a, pair.b))
+                >= INPUT_BOUND_SHARE
+                for pair in found
+            ),
+            "without batch size": sum(
+                pair.a.batch_size_per_gpu is None for pair in found
+            ),
+        }
+        counts = [f"{count} {what}" for what, count in caveats.items() if count]
+        listed = ", ".join([plural(len(found), "pair"), *counts])
+        parts.append(f"{span} in {precision or 'unstated precision'} ({listed})")
+    return f"Published: {a_gpu} / {b_gpu} = {', '.join(parts)}."

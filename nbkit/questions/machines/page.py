@@ -43,7 +43,7 @@ from nbkit.store.private import make_store
 from nbkit.studies.parameters import papermill_command
 from nbkit.studies.study import Study
 
-_QUESTION = "Which machine trains faster, and is the comparison like for like?"
+_QUESTION = "Machines: training throughput, like for like"
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class MachinesResult:
         """Return what takes back what is compared; empty if it stands."""
         if not self._doubts:
             return ""
-        told = self._told_first(Report("", ""))
-        return " ".join([told.answer, *told.notes])
+        warned = self._told_first(Report("", ""))
+        return " ".join([warned.answer, *warned.notes])
 
     def _told_first(self, made: Report) -> Report:
         lost = no_verdict_sentence(self.not_finite)
@@ -142,15 +142,15 @@ class MachinesResult:
     def costs(self) -> Table | Note:
         """What an image costs on each machine: waiting, memory, energy, CPU time."""
         if not self.matched:
-            return Note(["Costs: no arm is on both machines."])
+            return Note([])
         return tables.costs_table(self.matched, self.a, self.b)
 
     @property
     def not_alike(self) -> Table | Note:
         """What was measured and not compared, with the value on each side."""
         if not self.left_out:
-            return Note(["Everything that was measured is on both machines."])
-        caption = "Measured, not like for like, and so not compared"
+            return Note([])
+        caption = "Measured, not compared: conditions differ"
         names = self.a.name, self.b.name
         return tables.left_out_table(caption, self.left_out, names)
 
@@ -173,7 +173,7 @@ class MachinesResult:
     def by_source(self) -> Table | Note:
         """What the sources' own statistics make of the first arm of both machines."""
         if not self.matched:
-            return Note(["By the statistics of others: no arm is on both machines."])
+            return Note([])
         first = self.matched[0]
         a, b = (one.statistics[first.conditions] for one in (self.a, self.b))
         return statistics_table(a, b, (self.a.name, self.b.name), first.name)
@@ -191,8 +191,8 @@ class MachinesResult:
         """Where a publisher has both GPUs, and not under the same conditions."""
         left_out = self._published[1]
         if not left_out:
-            return Note(["No publisher has both GPUs under different conditions."])
-        caption = "Published, not like for like, and so not compared"
+            return Note([])
+        caption = "Published, not compared: conditions differ"
         return tables.left_out_table(caption, left_out, self.plan.published)
 
     @cached_property
@@ -200,7 +200,7 @@ class MachinesResult:
         """The answer as a picture; none if there is nothing to draw."""
         if not self.matched and not self.pairs:
             return []
-        caption = "How many times as fast?"
+        caption = "Speedup, measured and published"
         chart = machines_chart(
             self.matched,
             self.pairs,
@@ -215,18 +215,17 @@ class MachinesResult:
         """What a reader has to know before believing the answer."""
         return [
             *self.plan.notes,
-            "Runs of two machines cannot be interleaved as those of a study are: the "
-            "interval covers the scatter between process starts, not what changed "
-            "between the two studies.",
+            "Runs of two machines are not interleaved: the CI covers run-to-run noise, "
+            "not drift between the two studies.",
         ]
 
     @cached_property
     def _audits(self) -> list[Audit]:
         rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
-        about = f"what is published of {' and '.join(self.plan.published)}"
+        about = f"published results of {' and '.join(self.plan.published)}"
         measured = [
             Audit(
-                f"the runs of {one.name}",
+                f"runs on {one.name}",
                 [found for runs in one.audits.values() for found in runs],
             )
             for one in (self.a, self.b)
@@ -247,8 +246,8 @@ class MachinesResult:
             *(self.published, self.published_not_alike, self.by_source),
         )
         # What there is no table of; the first and the answer say the same.
-        said = [part for part in parts[1:] if isinstance(part, Note)]
-        sentences = [sentence for note in said for sentence in note.sentences]
+        notes = [part for part in parts[1:] if isinstance(part, Note)]
+        sentences = [sentence for note in notes for sentence in note.sentences]
         exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
         sources = [WELCH, *exchange, *_sources(self.pairs)]
         sources += SOURCES if self.matched else ()
@@ -275,10 +274,10 @@ class MachinesResult:
         )
         if not self._doubts:
             return made
-        told = self._told_first(made)
+        warned = self._told_first(made)
         # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
-        return replace(told, notes=[*told.notes, published])
+        return replace(warned, notes=[*warned.notes, published])
 
     @cached_property
     def _doubts(self) -> list[Doubt]:
@@ -374,9 +373,9 @@ def _next_step(plan: MachinesPlan) -> str:
     if plan.is_example:
         return (
             "run the same study on two machines, nbkit.export(study, 'one.zip') on "
-            f"each, and bring both files here: {command} -p bundles one.zip,other.zip"
+            f"each, and copy both files here: {command} -p bundles one.zip,other.zip"
         )
     if not plan.arms:
         bundles = shlex.quote(",".join(plan.parameters["bundles"]))
-        return f"this machine as well: {command} -p bundles {bundles} -p measure true"
-    return "nbkit.export the study that was measured here, for the other machines."
+        return f"measure here too: {command} -p bundles {bundles} -p measure true"
+    return "nbkit.export the study measured here, to compare it on other machines."

@@ -11,6 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import NbkitError, ParameterError
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.machines.bundles import (
     Machine,
     MeasuredKind,
@@ -176,8 +177,8 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     ]
     if len(known) < 2:
         errors.append(
-            f"bundles: all runs are of one machine ({listed}), a comparison needs 2; "
-            "name a bundle of another, or use measure=True for this machine."
+            f"bundles: all runs are of one machine ({listed}). Add a bundle of "
+            "another, or use measure=True for this machine."
         )
     if p.a is not None and p.a == p.b:
         errors.append(f"a and b are both {p.a!r}; name two machines of {listed}.")
@@ -240,8 +241,8 @@ def _nothing_left(machines: Sequence[Machine], p: Parameters) -> str:
         if value is not None
     )
     return (
-        f"bundles: 0 training runs can be compared{f' with {asked}' if asked else ''}; "
-        f"there are runs of {', '.join(sorted(there)) or 'nothing'}."
+        f"bundles: no training run{f' with {asked}' if asked else ''}. "
+        f"Available: {', '.join(sorted(there)) or 'none'}."
     )
 
 
@@ -322,16 +323,15 @@ def _notes(
     notes = []
     if is_example:
         notes.append(
-            "No bundle was named, so the two that come with nbkit are used. They were "
-            "recorded on one virtual machine, with two CPUs and limited to one of "
-            "them; they show how machines are compared, and say nothing about a GPU."
+            "No bundles given: nbkit's two examples are used, recorded on one virtual "
+            "machine with 2 CPUs and with 1 of them. They contain no GPU."
         )
     for name, machine in machines.items():
-        what = "" if name in (a, b) else ", which is not compared"
+        role = "" if name in (a, b) else " (not compared)"
         notes.append(
-            f"{name}{what}: {len(machine.runs)} training runs and "
-            f"{len(machine.bandwidths)} all-reduce runs, started from {machine.first} "
-            f"to {machine.last}."
+            f"{name}{role}: {plural(len(machine.runs), 'training run')}, "
+            f"{plural(len(machine.bandwidths), 'all-reduce run')}, started "
+            f"{machine.first} to {machine.last}."
         )
-    notes.append(f"To be compared: {a} over {b}, where they ran like for like.")
+    notes.append(f"Compared: {a} / {b}, only runs under the same conditions.")
     return notes

@@ -79,8 +79,8 @@ def compare_machines(
             seen = {who: earliest(run.nonfinite for run in of[who]) for who in of}
             not_finite = {who: one for who, one in seen.items() if one is not None}
             if not usable_arms([a_name], not_finite, (b_name,)):
-                told = ["yes" if one is None else str(one) for one in seen.values()]
-                lost.append(LeftOut(name, FINITE, *told))
+                values = ["yes" if one is None else str(one) for one in seen.values()]
+                lost.append(LeftOut(name, FINITE, *values))
                 continue
             alike.append((name, conditions))
     ratios = holm(
@@ -154,7 +154,7 @@ def _left_out(
     return list(found)
 
 
-_ANY_RUN = "any run"
+_ANY_RUN = "has runs"
 """What is missing where a machine has no run at all."""
 
 
@@ -162,8 +162,7 @@ def _between(what: str, a: Conditions | None, b: Conditions | None) -> list[Left
     of_a, of_b = dict(a or ()), dict(b or ())
     if not of_a or not of_b:
         # The other machine has no run at all.
-        there = "there"
-        runs = (there if of_a else None, there if of_b else None)
+        runs = ("yes" if of_a else None, "yes" if of_b else None)
         return [LeftOut(what, _ANY_RUN, *runs)]
     return [
         LeftOut(what, name, of_a.get(name), of_b.get(name))
@@ -186,16 +185,16 @@ def measured_sentence(
     """Return in a sentence an arm what was measured, or that nothing is alike."""
     if not matched:
         causes = dict.fromkeys(one.condition for one in left_out)
-        why = f"they differ in {', '.join(causes)}"
+        why = f"differing: {', '.join(causes)}"
         if not causes or _ANY_RUN in causes:
-            why = "one of them has no such run"
-        return f"No verdict: no run of {a_name} is like one of {b_name} ({why})."
+            why = "one machine has no such run"
+        return f"No comparison: no run of {a_name} matches one of {b_name} ({why})."
     text = "; ".join(
         f"{arm.name}: {_shown(arm.ratio, (floors or {}).get(arm.conditions, ()))}"
         for arm in matched
     )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-    return f"CPU, functional: {text}." if on_cpu else f"{text}."
+    return f"CPU smoke test: {text}." if on_cpu else f"{text}."
 
 
 def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
@@ -203,11 +202,8 @@ def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
     covering = [(name, floor) for name, floor in floors if floor.covers(found)]
     if covering:
         name, floor = covering[0]
-        return (
-            "the machines differ by no more than one configuration twice on "
-            f"{name} ({floor.difference})"
-        )
-    control = "" if floors else ", no control"
+        return f"no difference beyond the A/A control on {name} ({floor.difference})"
+    control = "" if floors else ", no A/A control"
     return f"{found.sentence.removesuffix('.')} (not interleaved{control})"
 
 

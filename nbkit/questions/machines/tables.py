@@ -34,20 +34,20 @@ _PATHS = ("data", "path", "mount_point", "source")
 
 
 _LINKS = (
-    "Links are counted by pair of GPUs, in the words of nvidia-smi topo: -m for "
-    "topology, -p2p for whether one reads and writes the other's memory."
+    "Links: GPU pairs by type, named as in nvidia-smi topo -m (topology) and -p2p "
+    "(peer access)."
 )
 
 
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
     """Return every arm that both machines have; there must be one."""
     return Table(
-        f"Measured, like for like: {a.name} over {b.name}",
+        f"Measured, like for like: {a.name} / {b.name}",
         [
             "arm",
-            *(f"{one.name}, images/s (runs)" for one in (a, b)),
+            *(f"{one.name}, images/s (95% CI, n)" for one in (a, b)),
             "ratio",
-            "95 % interval",
+            "95% CI",
             "verdict",
         ],
         [_ratio_cells(arm) for arm in matched],
@@ -78,13 +78,10 @@ def costs_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
         for machine, runs in ((a, arm.a), (b, arm.b))
     ]
     return Table(
-        "What an image costs: medians over runs",
+        "Cost per image: median over runs",
         ["arm", "machine", "data wait", "memory", "GPU energy", "CPU time"],
         rows,
-        [
-            "Energy and CPU time are of one image, memory is that of a device; energy "
-            "is that of the GPUs alone."
-        ],
+        ["GPU energy and CPU time are per image, peak memory is per device."],
     )
 
 
@@ -123,20 +120,18 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
             speeds = [[sizes[size] for sizes in runs] for runs in (of_a, of_b)]
             rows.append([ranks, wording.size(size), *_speed_cells(*speeds)])
     if not rows:
-        return Note(
-            ["All-reduce: not both machines have measured it with as many ranks."]
-        )
+        return Note(["All-reduce: no common rank count."])
     return Table(
         "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
         [
             "ranks",
             "message",
-            *(f"{one.name}, GB/s (runs)" for one in (a, b)),
+            *(f"{one.name}, GB/s (n)" for one in (a, b)),
             "ratio",
-            "95 % interval",
+            "95% CI",
         ],
         rows,
-        ["The largest message that both have measured; medians over its all-reduces."],
+        ["Largest common message size; median over its all-reduces."],
     )
 
 
@@ -157,11 +152,11 @@ def differences_table(
     """Return what else is different: it is part of what the ratio compares."""
     found = list(_differences(matched, a, b))
     if not matched:
-        return Note(["No run is compared, so other differences are not listed."])
+        return Note([])
     if not found:
-        return Note(["Nothing else that is recorded of the compared runs differs."])
+        return Note(["No other recorded difference between the compared runs."])
     return Table(
-        "What else is different",
+        "Other differences between the compared runs",
         ["part", "name", a.name, b.name],
         [[one.part, one.name, _cut(one.a), _cut(one.b)] for one in found],
     )
@@ -172,7 +167,7 @@ def published_table(
 ) -> Table:
     """Return published results of two GPUs; there must be a pair."""
     return Table(
-        f"Published by others, {model}: {gpus[0]} over {gpus[1]}, in images/s",
+        f"Published, {model}: {gpus[0]} / {gpus[1]}, images/s",
         [
             "source",
             "precision, layout",
@@ -184,8 +179,8 @@ def published_table(
         ],
         [_published_cells(pair) for pair in pairs],
         [
-            "Published, no interval: one number each, under the publisher's own "
-            "conditions. A condition that neither row states counts as alike.",
+            "One published number each, no CI. A condition that neither source states "
+            "counts as equal.",
             *_layout_warning(pairs),
             *_published_input_bound(pairs),
         ],
@@ -225,11 +220,12 @@ def _ratio_cells(arm: MatchedArm) -> list[str | None]:
 
 def _rate(rates: Sequence[float]) -> str:
     """Return the median rate, its interval and the number of runs."""
-    found = statistics.summarise(rates)
-    if found.ci_low is None or found.ci_high is None:
-        return f"{wording.rate(found.median)} ({found.n})"
-    ends = statistics.interval_in_words(found.ci_low, found.ci_high, wording.rate)
-    return f"{wording.rate(found.median)}, {ends} ({found.n})"
+    summary = statistics.summarise(rates)
+    median = wording.rate(summary.median)
+    if summary.ci_low is None or summary.ci_high is None:
+        return f"{median} (n={summary.n})"
+    ends = statistics.interval_in_words(summary.ci_low, summary.ci_high, wording.rate)
+    return f"{median} ({ends}, n={summary.n})"
 
 
 def _cost_cells(arm: str, machine: str, runs: Sequence[MachineRun]) -> list[str | None]:
@@ -253,9 +249,9 @@ def _input_bound(
             share = statistics.median_of(runs, lambda run: run.data_wait_share) or 0
             if share >= INPUT_BOUND_SHARE:
                 yield (
-                    f"Input-bound: {arm.name} on {machine.name} waited for data "
-                    f"{wording.percent(share)} of the time; that is a rate of the "
-                    "input, not of the devices."
+                    f"Input-bound: {arm.name} on {machine.name}, data wait "
+                    f"{wording.percent(share)} of the time. Its images/s is the "
+                    "input's, not the device's."
                 )
 
 
@@ -264,8 +260,8 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
     if fewest >= MINIMUM_RUNS:
         return []
     return [
-        f"A verdict needs {MINIMUM_RUNS} runs a side, and the fewest are {fewest}: "
-        f"repeat the study on both machines with repeats={MINIMUM_RUNS}."
+        f"A verdict needs n={MINIMUM_RUNS} on both machines; the smallest n is "
+        f"{fewest}. Repeat the study on both with repeats={MINIMUM_RUNS}."
     ]
 
 
@@ -316,13 +312,14 @@ def _published_source(row: PublishedRow) -> str:
 def _published_input_bound(pairs: Sequence[PublishedPair]) -> list[str]:
     """Say which published numbers are those of an input, as far as it is known."""
     rows = [row for pair in pairs for row in (pair.a, pair.b)]
-    sentences = [
-        f"Input-bound: {_published_source(row)} on {row.world_size} x {row.gpu_name} "
-        f"waited for data {wording.percent(row.data_wait_share)} of the time."
+    waits = [
+        f"{_published_source(row)} on {row.world_size} x {row.gpu_name} "
+        f"{wording.percent(row.data_wait_share)}"
         for row in rows
         if (row.data_wait_share or 0) >= INPUT_BOUND_SHARE
     ]
-    return list(dict.fromkeys(sentences))
+    listed = "; ".join(dict.fromkeys(waits))
+    return [f"Input-bound (data wait): {listed}."] if waits else []
 
 
 def _gpu_and_rate(row: PublishedRow) -> str:
@@ -338,8 +335,8 @@ def _layout_warning(pairs: Sequence[PublishedPair]) -> list[str]:
     ):
         return []
     return [
-        "channels_first undoes much of what 16-bit precision gains on tensor cores: "
-        "such rows compare the GPUs under that layout, not what the GPUs can do."
+        "channels_first cancels much of the tensor-core gain of 16-bit precision: "
+        "these rows compare the GPUs in that layout, not at their best."
     ]
 
 
