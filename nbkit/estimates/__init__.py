@@ -1,1 +1,1 @@
-"""How long, how dear and how large a training will be."""
+"""Estimates of the time, cost and memory of a training."""

@@ -139,7 +139,7 @@ def from_published(
     for asked in gpus:
         if canonical_gpu_name(asked) is None:
             message = (
-                f"gpu={asked!r} is not a GPU of the published results; use one such as "
+                f"gpu={asked!r} is not a GPU of the published results. Use one such as "
                 "A100, H100-SXM-80GB or V100-SXM2-16GB."
             )
             raise ConfigError(message)

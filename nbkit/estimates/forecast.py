@@ -1,4 +1,4 @@
-"""`estimate`: how long, and how dear, a whole training would be, from a short run."""
+"""`estimate`: time and cost of a whole training, projected from a short run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ GPUS = ("A100-SXM4-80GB", "H100-SXM-80GB", "H200-SXM-141GB")
 """Of which most is published."""
 
 _COLUMNS = (
-    *("projected on", "from", "precision", "images/s", "rates", "an epoch"),
-    *("evaluations", "in all", "range", "energy", "cost", "start"),
+    *("projected on", "from", "precision", "images/s", "rates", "per epoch"),
+    *("evaluations", "total", "range", "energy", "cost", "startup"),
 )
 
 
@@ -47,7 +47,7 @@ class WholeTraining:
     functional: bool = False
     """Whether CPU processes were used instead of GPUs in the short run."""
     conditions: str = ""
-    """In what the short runs are not the whole; empty without one."""
+    """How the short runs differ from the whole training; empty without one."""
     rates: tuple[float, ...] = ()
     """Images/s of each short run."""
 
@@ -114,38 +114,31 @@ class WholeTraining:
     def _notes(self) -> list[str]:
         work, counts = self.workload, self.recipe.epochs_to_target
         epochs = (
-            f"{work.epochs} epochs, {work.epochs_low} to {work.epochs_high} over "
-            f"{len(counts)} published seeds"
+            f"{work.epochs} epochs ({work.epochs_low} to {work.epochs_high} over "
+            f"{len(counts)} published seeds)"
             if counts
-            else f"all {work.epochs} epochs that the recipe allows, since the number "
-            "that it takes is not published"
+            else f"all {work.epochs} epochs that the recipe allows (no published count)"
         )
         notes = [
-            f"Nothing in this table was measured as a whole. Time is {epochs}, over "
-            "the rate. The range has the fewest epochs at the highest rate, and the "
-            "most at the lowest: of runs the ends of the rate's 95 % interval, of "
-            "published rates the slowest and fastest row.",
-            "In all: training and evaluations, as a measured time to target; the start "
-            "is listed separately and is in no sum and no cost. Published rates do not "
-            "include evaluations; their rows are the time of training alone. The price "
-            "is that of this machine.",
+            f"Projections, not measurements: {epochs}, divided by the rate. Range: "
+            "fewest epochs at the highest rate to most epochs at the lowest (95% CI of "
+            "measured, extremes of published rates).",
+            "Total: training and evaluations, without startup. Published rates do not "
+            "include evaluations. The price is that of this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         asked = self.recipe.fields.get("precision")
         other = [e.where for e in self.estimates if not _has_format(e, asked)]
         if other:
             notes.append(
-                f"Another number format than the recipe's {asked}, so the rates are "
-                f"not of the same work: {', '.join(other)}."
+                f"Number format differs from the recipe's {asked}, so rates are not "
+                f"comparable: {', '.join(other)}."
             )
         alone = [one for one in self.estimates if one.rate_low is None]
-        notes += [f"{one.where}: no interval from a single run." for one in alone]
+        notes += [f"{one.where}: no CI from a single run." for one in alone]
         notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
         if self.functional:
-            notes.append(
-                "CPU, functional: CPU processes were used instead of GPUs, which shows "
-                "that the projection works and says nothing about a GPU."
-            )
+            notes.append("CPU smoke test: the projection says nothing about GPUs.")
         return notes
 
     def __repr__(self) -> str:
@@ -234,8 +227,8 @@ def workload(recipe: TrainingRecipe) -> Workload:
     """Return what a recipe trains as a whole."""
     if recipe.train_images is None or recipe.evaluation_images is None:
         message = (
-            f"recipe={recipe.name!r} is for any images, so the size of an epoch is "
-            "unknown; use torchvision_sgd or netapp_lars."
+            f"recipe={recipe.name!r} is for any images, so the epoch size is unknown. "
+            "Use torchvision_sgd or netapp_lars."
         )
         raise ConfigError(message)
     likely, fewest, most = expected_epochs(recipe.epochs_to_target, recipe.epochs)
@@ -262,8 +255,8 @@ def _runs(given: object) -> list[StoredRun]:
     if others or not found:
         what = f"a {type(others[0]).__name__}" if others else "0 runs"
         message = (
-            f"runs={what}, but an estimate needs 1 run or more; use a run, its id, a "
-            "list of them, or None for published rates alone."
+            f"runs={what}: an estimate needs at least one run. Use a run, its id, a "
+            "list of them, or None for published rates only."
         )
         raise ConfigError(message)
     return found
@@ -273,10 +266,10 @@ def _check_alike(runs: Sequence[StoredRun]) -> None:
     lines = []
     for name, values in _alike(runs).items():
         if len(set(values)) > 1:
-            said = ", ".join(dict.fromkeys(map(str, values)))
+            different = ", ".join(dict.fromkeys(map(str, values)))
             lines.append(
-                f"runs differ in {name} ({said}), so their rates cannot be combined; "
-                "use runs of one kind."
+                f"runs differ in {name} ({different}); their rates cannot be combined. "
+                "Use runs of one kind."
             )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -298,21 +291,19 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
     config, worker = runs[0].config, runs[0].worker
     batch = worker.get("global_batch_size")
     data = (
-        "synthetic images, which are not read from files"
-        if config.data == "synthetic"
-        else f"images of {config.data}"
+        "synthetic data" if config.data == "synthetic" else f"images of {config.data}"
     )
     evaluated = (
-        " Evaluations are projected from those of the short runs, which ran once with "
-        "cold caches: their time is rather too long."
+        " The evaluation time is from one cold-cache evaluation per short run and is "
+        "rather too long."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )
     return (
         f"Here: {data}, {config.precision}, "
-        f"{worker.get('batch_size_per_gpu') or 'unknown'} images a GPU and step, "
-        f"global batch {batch or 'unknown'}; the epochs are those of the recipe's own "
-        f"global batch, {recipe.global_batch_size}.{evaluated}"
+        f"batch {worker.get('batch_size_per_gpu') or 'unknown'} per GPU, "
+        f"global batch {batch or 'unknown'}; epochs are for the recipe's global batch, "
+        f"{recipe.global_batch_size}.{evaluated}"
     )
 
 
@@ -324,18 +315,17 @@ def _has_format(one: Estimate, precision: str | None) -> bool:
 
 def _check(run: StoredRun, recipe: TrainingRecipe) -> None:
     wanted = recipe.fields["model"], recipe.fields["image_size"]
-    found = run.config.model, run.config.image_size
-    if found != wanted or run.config.task != "train":
+    actual = run.config.model, run.config.image_size
+    if actual != wanted or run.config.task != "train":
         message = (
-            f"run {run.run_id} is task={run.config.task!r} of {found[0]} at {found[1]} "
-            f"pixels, recipe {recipe.name} trains {wanted[0]} at {wanted[1]}; launch a "
+            f"Run {run.run_id} is task={run.config.task!r}, {actual[0]} at {actual[1]} "
+            f"pixels; recipe {recipe.name} trains {wanted[0]} at {wanted[1]}. Launch a "
             f"short run of model={wanted[0]!r}, image_size={wanted[1]}."
         )
         raise ConfigError(message)
     if run.summary.images_per_second is None:
         message = (
-            f"run {run.run_id} has 0 measured steps, 1 is needed; use more steps than "
-            "its warm-up."
+            f"Run {run.run_id} has no measured steps. Use more steps than its warm-up."
         )
         raise NotEnoughDataError(message)
 

@@ -1,4 +1,4 @@
-"""The report of any study: its arms, what they show, and what else differs."""
+"""The report of any study: throughput of its arms and recorded differences."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def _format(config: ExperimentConfig) -> Format:
 
 
 def _question(arms: Arms) -> str:
-    return "which arm is fastest?" if arms.is_comparison else "how fast is it?"
+    return "throughput by arm" if arms.is_comparison else "throughput"
 
 
 def _next_step(arms: Arms) -> str:
     if arms.is_comparison and arms.control is None:
         return (
-            f"Study.create(..., control={arms.baseline!r}) measures that arm twice, "
-            "which shows how large a difference chance alone makes"
+            f"Study.create(..., control={arms.baseline!r}) adds an A/A control, which "
+            "shows the run-to-run noise"
         )
     return ""
 
@@ -145,10 +145,10 @@ def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
     same = [
         arm for arm in facts if arm not in {arms.baseline, *(row[0] for row in rows)}
     ]
-    notes = [f"{', '.join(same)}: nothing that is recorded differs."] if same else []
+    notes = [f"{', '.join(same)}: no recorded differences."] if same else []
     return Table(
-        f"What differs from {arms.baseline}",
-        ["arm", "part", "name", arms.baseline, "arm's"],
+        f"Recorded differences from {arms.baseline}",
+        ["arm", "part", "name", arms.baseline, "this arm"],
         rows,
         notes,
     )

@@ -89,12 +89,12 @@ def _opened(study: object) -> Study:
     run_id = study.run_id if isinstance(study, StoredRun) else study
     if isinstance(run_id, str):
         message = (
-            f"study={run_id!r} is a run, and a report is made of a study; pass a study "
-            f"or its id, or show the run with `nbkit show {run_id}`."
+            f"study={run_id!r} is a run, not a study. Pass a study or its id, or show "
+            f"the run with `nbkit show {run_id}`."
         )
     else:
         message = (
-            f"study={study!r:.80} has type {type(study).__name__}; pass a study "
+            f"study={study!r:.80} has type {type(study).__name__}. Pass a study "
             "(nbkit.Study) or its id."
         )
     raise ConfigError(message)
@@ -140,19 +140,19 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
     if set(arms) <= set(study.once):
         return told_first(made, lost)  # there are no runs to check
-    found = findings_of(study)  # a report begins with its doubts anyway
-    notes = found.in_brief
+    findings = findings_of(study)  # a report begins with its doubts anyway
+    notes = findings.in_brief
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
     made = replace(
         made,
         # What makes the answer doubtful comes before what was left out.
         notes=[
-            *([*made.notes, *notes] if found.is_clean else [*notes, *made.notes]),
+            *([*made.notes, *notes] if findings.is_clean else [*notes, *made.notes]),
             *bound_by.notes(),
         ],
         result={
             **made.result,
-            "audit": found.to_dicts(),
+            "audit": findings.to_dicts(),
             "diagnosis": bound_by.to_dict(),
         },
     )
@@ -161,8 +161,8 @@ def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> R
     if not doubtful and (disturbed := bound_by.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
-            f"Disturbed, {count}: {', '.join(disturbed)}. Medians withstand fewer than "
-            "half; to repeat these, remove their folders and call study.resume()."
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians tolerate fewer than "
+            "half; to repeat them, remove their folders and call study.resume()."
         )
         made = replace(made, method=[*made.method, sentence])
     if study.waits:
@@ -179,7 +179,7 @@ def _with_origin(made: Report, study: Study) -> Report:
     if origin is None:
         return made
     sentence = (
-        f"Imported on {origin['time']} from a bundle of host {origin['host']}, made on "
-        f"{origin['exported']}."
+        f"Imported on {origin['time']} from a bundle exported on host {origin['host']} "
+        f"on {origin['exported']}."
     )
     return replace(made, method=[*made.method, sentence])

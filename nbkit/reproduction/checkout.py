@@ -52,9 +52,8 @@ class Checkout:
         # A record may come from anywhere: this must not be an option of git.
         if not re.fullmatch(r"[0-9a-f]{40,64}", commit):
             message = (
-                f"run {run.run_id} has no commit in its record, because it was not "
-                "launched in a git checkout; use code='current' to run the present "
-                "code."
+                f"Run {run.run_id} has no commit: it was not launched in a "
+                "git checkout. Use code='current' to run the present code."
             )
             raise RunError(message)
         launched_in = Path(run.submission.get("cwd") or ".")
@@ -146,8 +145,8 @@ def _git(
     else:
         return done.stdout.strip("\n")
     message = (
-        f"the code of run {run.run_id} cannot be restored from {folder}: git "
-        f"{arguments[0]}: {why}; go to a checkout that has its commit, or use "
+        f"The code of run {run.run_id} cannot be restored from {folder}: git "
+        f"{arguments[0]}: {why}. Change to a checkout with its commit, or use "
         "code='current'."
     )
     raise RunError(message)

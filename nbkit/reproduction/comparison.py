@@ -73,7 +73,7 @@ def compare(a: Arm, b: Arm) -> Comparison:
     arms = [_runs("a", a), _runs("b", b)]
     twice = {run.run_id for run in arms[0]} & {run.run_id for run in arms[1]}
     if twice:
-        message = f"run {min(twice)} is in both arms; compare it with another."
+        message = f"Run {min(twice)} is in both arms. Compare it with another run."
         raise ConfigError(message)
     names = [_name(arms[0], "A"), _name(arms[1], "B")]
     if names[0] == names[1]:
@@ -90,7 +90,7 @@ def _runs(name: str, arm: Arm) -> list[StoredRun]:
     runs = [arm] if isinstance(arm, StoredRun) else arm
     if isinstance(arm, ImportedBundle):
         message = (
-            f"{name}={arm!r} is a bundle; pass one of its runs: "
+            f"{name}={arm!r} is a bundle. Pass one of its runs: "
             f'"{arm.run_ids[0]}", or a list of nbkit.attach(run_id) for several.'
         )
         raise ConfigError(message)
@@ -99,12 +99,12 @@ def _runs(name: str, arm: Arm) -> list[StoredRun]:
         or not runs
         or not all(isinstance(run, StoredRun) for run in runs)
     ):
-        message = f"{name}={arm!r} is not a run, run id, or list of runs; pass one."
+        message = f"{name}={arm!r} is not a run, run id, or list of runs. Pass one."
         raise ConfigError(message)
     for run in runs:
         if run.state is not RunState.FINISHED:
             message = (
-                f"run {run.run_id} is {run.state}; compare runs that have finished."
+                f"Run {run.run_id} is {run.state}. Only finished runs can be compared."
             )
             raise RunError(message)
     return list(runs)
@@ -167,11 +167,11 @@ def _entry_facts(run: StoredRun) -> dict[str, Any]:
     own value.
     """
     try:
-        entry, why = read_entry(run.paths) or {}, "left out of its bundle"
+        entry, reason = read_entry(run.paths) or {}, "not in its bundle"
     except StoreError:
-        entry, why = read_json(run.paths.entry) or {}, "for its owner alone"
+        entry, reason = read_json(run.paths.entry) or {}, "readable by its owner only"
     if entry and "environment" not in entry:
-        unknown = f"unknown, {why} (run {run.run_id[-4:]})"
+        unknown = f"unknown, {reason} (run {run.run_id[-4:]})"
         entry |= dict.fromkeys(PRIVATE_FIELDS, unknown)
     elif entry.get("kind") == "function":
         entry["argv"] = entry.get("argv", [])[1:]  # the first is who launched it

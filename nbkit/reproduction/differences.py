@@ -99,12 +99,12 @@ class Comparison:
         if first:
             return " ".join(filter(None, [first, self.rates]))
         if self.rates:
-            return f"No ratio: a run has 0 images/s. {self.rates}"
+            return f"No ratio: a run measured 0 images/s. {self.rates}"
         return "No ratio: a run has no measured steps (images per second)."
 
     def __str__(self) -> str:
         if self.is_alike:
-            return f"{self.sentence}\nNothing else that is recorded differs."
+            return f"{self.sentence}\nNo other recorded differences."
         parts = [self.sentence]
         if self.differences:
             names = self.a_name, self.b_name
@@ -173,10 +173,10 @@ def rates_in_words(
     digits = 1 if images_per_second >= 10 else 3
     rate = f"{name} {images_per_second:,.{digits}f}"
     if n_runs > 1:
-        return f"{rate} (median of {n_runs} runs)"
+        return f"{rate} (median, n={n_runs})"
     if n_steps is None:
         return rate
-    of = f"over {n_steps:,} steps" if n_steps else "the last that was logged"
+    of = f"over {n_steps:,} steps" if n_steps else "last logged value"
     return f"{rate} ({of})"
 
 

@@ -40,9 +40,9 @@ class LossComparison:
         if not self.n_steps:
             return "No step has a loss in both runs."
         if self.first_step is None:
-            return f"The losses of {self.n_steps:,} steps are equal to the last bit."
+            return f"The losses of {self.n_steps:,} steps are bitwise equal."
         text = (
-            f"The losses differ from step {self.first_step:,} on: "
+            f"The losses differ from step {self.first_step:,}: "
             f"{_number(self.original)} in the original, {_number(self.reproduced)} now"
         )
         if self.original is not None and self.reproduced is not None:
@@ -87,7 +87,7 @@ class Reproduction:
 
     def __str__(self) -> str:
         if not self.differences:
-            return f"{self.sentence}\nNothing else that is recorded differs."
+            return f"{self.sentence}\nNo other recorded differences."
         table = difference_table(self.differences, "original", "now")
         return visible(f"{self.sentence}\n\n{table}", lines=True)
 
@@ -120,21 +120,21 @@ class Reproduction:
             return ""
         if between.ci_low is not None and between.ci_high is not None:
             return (
-                f"The original's arm has {between.n} runs, whose typical value is "
-                f"{between.ci_low:,.1f} to {between.ci_high:,.1f} images/s "
-                f"({between.confidence * 100:g} % interval; single runs scatter more "
-                f"widely): {rate:,.1f} is "
+                f"Median of the original's {between.n} runs: "
+                f"{between.confidence * 100:g}% CI "
+                f"[{between.ci_low:,.1f}, {between.ci_high:,.1f}] images/s; this run "
+                f"({rate:,.1f}) is "
                 f"{_where(rate, between.ci_low, between.ci_high)} it."
             )
-        text = "The original is one run, so there is no interval between runs"
+        text = "The original is a single run without a CI"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75
         middle = now.images_per_second_median
         if low is None or high is None or middle is None:
             return f"{text}."
         return (
-            f"{text}; half of its {steps.n_steps:,} steps had {low:,.1f} to "
-            f"{high:,.1f} images/s: {middle:,.1f} in the reproduction's median step is "
-            f"{_where(middle, low, high)} that."
+            f"{text}; its steps have quartiles {low:,.1f} to "
+            f"{high:,.1f} images/s; the new median step ({middle:,.1f}) is "
+            f"{_where(middle, low, high)} that range."
         )
 
 

@@ -54,15 +54,15 @@ class ReproductionPlan:
 def check_reproducible(original: Run, repeats: int, code: Code) -> None:
     """Refuse what needs no look at the code of the run."""
     if repeats < 1:
-        message = f"repeats={repeats} runs nothing; use 1 or more."
+        message = f"repeats={repeats} is below 1. Use 1 or more."
         raise ConfigError(message)
     if code not in ("current", "original"):
-        message = f"code={code!r} is neither 'current' nor 'original'."
+        message = f"code={code!r} is unknown. Use 'current' or 'original'."
         raise ConfigError(message)
     run_id = original.run_id
     if original.state is not RunState.FINISHED:
         message = (
-            f"run {run_id} is {original.state}; reproduce a run that has finished."
+            f"Run {run_id} is {original.state}. Only finished runs can be reproduced."
         )
         raise RunError(message)
     if code == "current":
@@ -77,7 +77,7 @@ def check_reproducible(original: Run, repeats: int, code: Code) -> None:
     tags = original.record.get("tags", {})
     if {"reproduces", "commit"} <= tags.keys():
         message = (
-            f"code='original': run {run_id} is a reproduction itself; name the run "
+            f"code='original': run {run_id} is itself a reproduction. Use run "
             f"{tags['reproduces']} instead."
         )
         raise ConfigError(message)
@@ -88,7 +88,7 @@ def _kept_entry(run: Run) -> Entry:
     paths = run.paths
     description = read_json(paths.entry)
     if description is None:
-        message = f"{paths.entry} is missing: run {run.run_id} is not whole."
+        message = f"Run {run.run_id} is incomplete: {paths.entry} is missing."
         raise RunError(message)
     private = private_part(paths, description)
     pickled = None
@@ -100,13 +100,13 @@ def _kept_entry(run: Run) -> Entry:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        message = f"run {run.run_id} is not whole ({error}); import or copy it again."
+        message = f"Run {run.run_id} is incomplete ({error}). Import or copy it again."
         raise RunError(message) from error
     made_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:
         message = (
-            f"the function of run {run.run_id} was made by Python {made_by}, and only "
-            f"the same minor version can call it; this is {here}: use that one."
+            f"Function of run {run.run_id} was pickled by Python {made_by}, this is "
+            f"{here}. Use the same minor version."
         )
         raise RunError(message)
     task, name = run.config.task, str(description["name"])

@@ -107,7 +107,7 @@ def reproduce(
     """
     original = attach(run) if isinstance(run, str) else run
     if not isinstance(original, Run):
-        message = f"run={original!r:.60} is not a run; pass one of runs_by_arm()."
+        message = f"run={original!r:.60} is not a run. Pass one of runs_by_arm()."
         raise ConfigError(message)
     check_reproducible(original, repeats, code)
     permit = permit_run(original.paths, trust=trust)
@@ -117,7 +117,7 @@ def reproduce(
         table = difference_table(before[:_MOST_WARNED], "original", "now")
         if len(before) > _MOST_WARNED:
             table += f"\n… and {len(before) - _MOST_WARNED} more"
-        message = f"not all is as it was for run {original.run_id}:\n{table}"
+        message = f"Run {original.run_id} was recorded under other conditions:\n{table}"
         if strict:
             _refuse(message)
         warnings.warn(message, stacklevel=2)
@@ -128,7 +128,7 @@ def reproduce(
         runs.append(_run_once(plan, shown))
         if strict and (after := _all_differences(plan, runs, before)):
             table = difference_table(after, "original", "now")
-            _refuse(f"run {runs[-1].run_id} is not as {original.run_id} was:\n{table}")
+            _refuse(f"Run {runs[-1].run_id} differs from {original.run_id}:\n{table}")
     shown.close()
     return _reproduction(plan, runs, before)
 
@@ -320,5 +320,5 @@ def _hash(content: bytes) -> str:
 
 
 def _refuse(message: str) -> None:
-    text = f"{message}\nMake it equal, or omit strict."
+    text = f"{message}\nRemove the differences, or omit strict."
     raise RunError(text)

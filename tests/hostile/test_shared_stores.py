@@ -127,7 +127,7 @@ def test_another_users_run_is_compared_without_its_arguments(store, tmp_path):
         assert one.diagnose() is not None
 
     # Nobody can say that they are the same, and nothing of them is told.
-    assert said.count("unknown, for its owner alone") == 4
+    assert said.count("unknown, readable by its owner only") == 4
     assert "argv" in said
     assert "--lr" not in said
 

@@ -26,11 +26,11 @@ def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
 
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "On a CPU: device=cpu was asked for" in done.text
+    assert "On a CPU: device=cpu was requested" in done.text
     assert "[2/2] int8 once: finished" in done.text
     report = done.report
     # Four steps may have taught it nothing: then it is not judged, else undecided.
-    assert_answer(report, "On a CPU: int8 gives", "whether accuracy is kept")
+    assert_answer(report, "On a CPU: int8 reaches", "accuracy")
     served = report["result"]["served"]
     assert [(one["arm"], one["batch_size"]) for one in served] == [
         *[("fp32", 1), ("fp32", 4), ("int8", 1), ("int8", 4)]
@@ -39,7 +39,9 @@ def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
     assert all(one["p99_seconds"] is None for one in served)  # of 20 passes
     assert "not enough runs" in str([one["against"] for one in served])
     assert report["result"]["numbers"]["int8"]["int8_multiply_add_share"] == 1.0
-    assert "What is computed in which format" in Path(report["page"]).read_text()
+    assert (
+        "Number formats of weights and operations" in Path(report["page"]).read_text()
+    )
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
     runs = {run.config.title: run for run in nbkit.runs()}

@@ -23,7 +23,7 @@ def test_the_tour_ends_with_pictures_instead_of_widgets(tmp_path):
     assert shown.count('class="nbkit-picture"><p>') == 3
     assert "at 20" not in shown
     assert "stopped at " in done.text
-    assert "The losses of 8 steps are equal to the last bit." in shown
+    assert "The losses of 8 steps are bitwise equal." in shown
     answer = done.cells[-1].outputs[-1].data["text/html"]
     assert "first / NCHW = " in answer
     assert "channels_first" in answer

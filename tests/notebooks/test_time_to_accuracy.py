@@ -62,7 +62,7 @@ def store(shared_store):
 
 def test_it_comes_to_its_end_with_a_chart_and_an_answer(done, report):
     done.assert_complete()
-    assert_answer(report, "CPU, functional: To 90 % top-1: sgd took ")
+    assert_answer(report, "CPU smoke test: To 90% top-1: sgd ")
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
 
 
@@ -99,7 +99,7 @@ def test_published_rates_are_projected_apart_from_what_was_measured(done, report
     captions = [table["caption"] for table in report["tables"]]
     [projected] = [one for one in captions if one.startswith("Projected: ")]
     assert "35 epochs of 1,281,167 images" in projected
-    assert "from published rates alone (estimate_steps=0)" in done.text
+    assert "from published rates only (estimate_steps=0)" in done.text
     assert "34.9 min" in done.reported
 
 

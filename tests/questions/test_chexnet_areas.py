@@ -99,7 +99,7 @@ def test_a_label_in_perfect_order_does_not_make_the_mean_look_sure():
     *_, perfect, mean = judge_labels(ScoredImages(labels, PATIENTS, networks, [], None))
 
     assert (perfect.single.value, perfect.single.low) == (1.0, None)
-    assert perfect.doubt == "its order is perfect, so its spread is unknown"
+    assert perfect.doubt == "its ranking is perfect, so its spread is unknown"
     assert mean.single == found()[MEAN].single
 
 
@@ -140,7 +140,7 @@ def test_a_network_of_numbers_that_are_none_is_not_judged():
 
     often, seldom, *_ = judge_labels(ScoredImages(labels, None, [broken], [], None))
 
-    assert often.doubt == "a score of the network is not a number"
+    assert often.doubt == "a network score is NaN"
     assert seldom.doubt is None
 
 

@@ -49,9 +49,9 @@ def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
     made = planned()
 
     said = "\n".join(made.notes)
-    assert "drawn by a program, not X-rays" in said
-    assert "96 for training, 24 for evaluation, none in both" in said
-    assert "Split into training and evaluation by: a fifth of the patients" in said
+    assert "Generated patterns, not X-rays" in said
+    assert "96 for training, 24 for evaluation, no overlap" in said
+    assert "Train/evaluation split: a fifth of the patients" in said
     assert made.labels.notes[0].startswith("rare: no evaluation image has it")
     assert made.labels.rows[3] == ["rare", "2", "0"]
 
@@ -66,10 +66,10 @@ def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
     made = planned(data=str(table), global_batch_size=4, gpus=1, repeats=1)
 
     said = "\n".join(made.notes)
-    assert "by: its column 'split'." in said
+    assert "split: its column 'split'." in said
     assert "Columns that are not labels: age." in said
     assert made.labels.notes == [
-        "odd: no evaluation image has it, so it has no AUROC; it is trained anyway.",
+        "odd: no evaluation image has it, so it has no AUROC.",
         "one: no training image has it, so it cannot be learned.",
         "one: 1 evaluation patient with it; the mean excludes labels of fewer than 10.",
     ]
@@ -89,7 +89,7 @@ def test_images_that_cannot_be_read_end_it_or_are_counted(planned, tmp_path):
     found = baseline(planned(**few, unreadable_images="skip"))
     assert found.facts["baseline"]["unreadable"] == 1
     shown = found._repr_mimebundle_()["text/plain"]
-    assert "1 images cannot be decoded and are left out." in shown
+    assert "1 images cannot be decoded and are omitted." in shown
 
 
 def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
@@ -115,13 +115,13 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"global_batch_size": 33}, "not divisible by 2 GPUs; use 32 or 34"),
+        ({"global_batch_size": 33}, "not divisible by 2 GPUs. Use 32 or 34"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"auroc_margin": 0.7}, "auroc_margin=0.7 is not between 0 and 0.5"),
-        ({"data": "synthetic"}, "has one class an image and no labels"),
+        ({"data": "synthetic"}, "has one class per image and no labels"),
         ({"global_batch_size": 4000}, "has 384 training images, fewer than"),
         ({"label_weighting": "heavy"}, "label_weighting"),
-        ({"loader": "tfrecord"}, "orders the images of each of 2 devices by itself"),
+        ({"loader": "tfrecord"}, "shuffles per device"),
     ],
 )
 def test_what_cannot_be_used_says_why_before_anything_starts(planned, changes, said):
@@ -132,7 +132,7 @@ def test_what_cannot_be_used_says_why_before_anything_starts(planned, changes, s
 def test_images_without_labels_or_evaluation_are_refused(planned, tmp_path):
     table = write_table(tmp_path / "table", ["1.png,1", "2.png,0"], "file,sick")
 
-    with pytest.raises(ConfigError, match="has 0 evaluation images"):
+    with pytest.raises(ConfigError, match="has no evaluation images"):
         planned(data=str(table))
-    with pytest.raises(ConfigError, match="kind image folder with one class an image"):
+    with pytest.raises(ConfigError, match="kind image folder with one class per image"):
         planned(data=str(write_folder(tmp_path / "data")))

@@ -71,5 +71,5 @@ def test_without_a_readable_training_image_there_is_none(table):
     for sample in listing.train:
         (table.parent / sample.name).write_bytes(b"no image")
 
-    with pytest.raises(ConfigError, match="has 0 training images that can be read"):
+    with pytest.raises(ConfigError, match="has no readable training image"):
         statistics_baseline(listing)

@@ -91,7 +91,7 @@ def test_accuracy_table_few_images(golden):
     table = inference.result(study).accuracy
 
     assert "96 images are too few to show" in table.notes[1]
-    assert "It takes 276 if both are right on the same" in table.notes[1]
+    assert "276 are needed if both are right" in table.notes[1]
     assert [row[-1] for row in table.rows] == [
         *("baseline", "too few images to tell", "too few images to tell")
     ]
@@ -124,8 +124,8 @@ def test_accuracy_without_evaluation_images(golden):
     found = inference.result(study)
 
     assert isinstance(found.accuracy, Note)
-    assert "whether it is kept is unknown" in found.report().notes[-1]
-    assert "its accuracy was not compared" in found.answer
+    assert "Accuracy is unknown" in found.report().notes[-1]
+    assert "accuracy not compared" in found.answer
 
 
 def test_table_passes_that_time_has_ended(golden):
@@ -138,6 +138,5 @@ def test_table_passes_that_time_has_ended(golden):
     edit_metrics(runs_of(study)[:3], end, "inference")
 
     assert (
-        "Batches of 32: 12 to 100 timed passes a run, not 100, since a run times them "
-        "for 5 s at most, whatever the format."
+        "Batch size 32: 12 to 100 timed passes per run, not 100, at the limit of 5 s."
     ) in inference.result(study).table.notes

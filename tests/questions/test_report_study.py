@@ -168,11 +168,11 @@ def test_what_is_no_study_is_refused_with_what_a_report_takes(small, store: Path
         with pytest.raises(ConfigError) as caught:
             report(a_run)
         assert str(caught.value) == (
-            f"study={run.run_id!r} is a run, and a report is made of a study; pass a "
-            f"study or its id, or show the run with `nbkit show {run.run_id}`."
+            f"study={run.run_id!r} is a run, not a study. Pass a study or its id, "
+            f"or show the run with `nbkit show {run.run_id}`."
         )
     for other in (None, 3, store / "studies" / "x"):
-        with pytest.raises(ConfigError, match=r"has type \w+; pass a study \("):
+        with pytest.raises(ConfigError, match=r"has type \w+. Pass a study \("):
             report(other)
     with pytest.raises(StoreError, match="'no/study': no study has this id"):
         report("no/study")

@@ -24,7 +24,7 @@ def test_a_short_run_of_the_whole_recipe_is_measured_once():
     planned = plan(parameters())
 
     assert list(planned.once) == ["short run 1 of netapp_lars"]
-    assert "from 1 short run here" in " ".join(planned.notes)
+    assert "from 1 short run with" in " ".join(planned.notes)
     config = planned.once["short run 1 of netapp_lars"]
     assert (config.model, config.image_size) == ("resnet50", 224)
     assert (config.steps, config.warmup_steps, config.data) == (5, 2, "synthetic")
@@ -47,7 +47,7 @@ def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
     assert planned.repeats == 5
     assert len(planned.once) == 3
     said = " ".join(planned.notes)
-    assert "Changed here" not in said
+    assert "Changed:" not in said
     assert "evaluated every 4 epochs after epoch 3" in said
 
 
@@ -56,17 +56,17 @@ def test_what_is_changed_of_a_recipe_is_said():
 
     assert planned.arms["netapp_lars"].learning_rate == pytest.approx(10.5 * 8 / 3_264)
     [note] = [note for note in planned.notes if note.startswith("netapp_lars: ")]
-    assert "for a global batch of 8, in proportion to 10.5 for 3264" in note
-    assert "epochs=2 in place of 37" in note
-    assert "precision=fp32 in place of fp16" in note
+    assert "at global batch 8, scaled from 10.5 at 3264" in note
+    assert "epochs=2 instead of 37" in note
+    assert "precision=fp32 instead of fp16" in note
 
 
 def test_gpus_of_which_nobody_published_a_rate_are_named():
     planned = plan(parameters(estimate_for=["T4", "A100", "B200"]))
 
     assert planned.estimate_for == ("T4", "A100", "B200")
-    assert "on T4, B200 is published: nothing is projected there" in planned.notes[-1]
-    assert "is published: nothing" not in " ".join(plan(parameters()).notes)
+    assert "on T4, B200, so no projection" in planned.notes[-1]
+    assert "no projection" not in " ".join(plan(parameters()).notes)
 
 
 def test_synthetic_images_have_as_many_for_evaluation_as_the_plan_takes_them_to():

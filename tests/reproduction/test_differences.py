@@ -55,7 +55,7 @@ def test_other_arguments_and_other_code_are_differences():
 
     assert both.differences == (Difference("entry", "pickle_sha256", "1", "2"),)
     assert code.differences == ()
-    assert "Nothing else" not in str(code)
+    assert "No other recorded" not in str(code)
     assert "+x = 2" in str(code)
 
 
@@ -72,7 +72,7 @@ def test_what_names_a_run_or_its_place_is_no_difference():
     comparison = compare_arms([a], [b])
 
     assert comparison.differences == ()
-    assert "Nothing else that is recorded differs" in str(comparison)
+    assert "No other recorded differences" in str(comparison)
 
 
 def test_long_values_are_cut_in_the_table_only():
@@ -98,7 +98,7 @@ def test_a_run_without_a_rate_still_differs():
 
     assert found.ratio is None
     assert found.sentence.startswith(
-        "No ratio: a run has 0 images/s. Images/s: A 0.000"
+        "No ratio: a run measured 0 images/s. Images/s: A 0.000"
     )
     assert found.differences == (Difference("data", "a", "1", "2"),)
     assert unknown.ratio is None

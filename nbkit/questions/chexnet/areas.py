@@ -162,7 +162,7 @@ def judge_labels(images: ScoredImages) -> list[LabelFinding]:
         findings.append(
             _finding(label, areas, doubt, sum(given), _with_label(given, images))
         )
-    doubt = None if judged else "every label is left out"
+    doubt = None if judged else "every label is excluded"
     findings.append(_finding(MEAN, _mean(judged), doubt, None, None))
     return findings
 
@@ -171,14 +171,14 @@ def _doubt(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     """Return what the evaluation images lack to judge a label."""
     who = [*map(str, range(len(given)))] if patients is None else patients
     what = "image" if patients is None else "patient"
-    for wanted, said in ((1, "with"), (0, "without")):
+    for wanted, which in ((1, "with"), (0, "without")):
         count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
         if not count:
-            return f"no evaluation image {said} it"
+            return f"no evaluation image {which} it"
         if count < FEWEST_PATIENTS:
             several = "" if count == 1 else "s"
             return (
-                f"only {count} {what}{several} {said} it, {FEWEST_PATIENTS} are needed"
+                f"only {count} {what}{several} {which} it, {FEWEST_PATIENTS} are needed"
             )
     return None
 
@@ -190,9 +190,9 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     if any(scores.get(label) is None for scores in models):
         return "no training image has it, or all have it"
     if areas is None:
-        return "a score of the network is not a number"
+        return "a network score is NaN"
     if areas.is_perfect:
-        return "its order is perfect, so its spread is unknown"
+        return "its ranking is perfect, so its spread is unknown"
     return None
 
 
@@ -219,8 +219,8 @@ def _areas(images: ScoredImages, label: str, given: Sequence[int]) -> _Areas | N
 def _area(
     scores: Scores, label: str, given: Sequence[int], images: ScoredImages
 ) -> Area | None:
-    said = scores.get(label)
-    return None if said is None else area_under_roc(said, given, images.patients)
+    logits = scores.get(label)
+    return None if logits is None else area_under_roc(logits, given, images.patients)
 
 
 def _mean(judged: Sequence[_Areas]) -> _Areas | None:

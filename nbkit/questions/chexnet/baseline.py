@@ -16,7 +16,7 @@ from nbkit.questions.chexnet.tables import area_column, interval_text
 from nbkit.reports.columns import Column, table
 from nbkit.studies.quiet import wait_before
 
-_IMAGES_WORTH_A_WORD = 5_000
+_MIN_IMAGES_FOR_PROGRESS = 5_000
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class ChexnetBaseline:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         areas = table(
-            f"AUROC of 12 global statistics, fitted to {self.fitted.train_images:,} "
+            f"AUROC of 12 global statistics fitted to {self.fitted.train_images:,} "
             "training images",
             (
                 Column("label", "label"),
                 area_column("AUROC", "single"),
-                Column("95 % interval", "single", interval_text),
+                Column("95% CI", "single", interval_text),
             ),
             self.findings,
             [*words.unreadable(self.facts), *words.left_out(self.findings)],
@@ -79,8 +79,8 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
     if fitted.unreadable and config.unreadable_images == "stop":
         message = (
             f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
-            f"decoded ({fitted.unreadable[0]}), and unreadable_images='stop' takes 0; "
-            "fix or remove them, or use unreadable_images='skip'."
+            f"decoded ({fitted.unreadable[0]}), and unreadable_images='stop'. "
+            "Fix or remove them, or use unreadable_images='skip'."
         )
         raise ConfigError(message)
     by_name = {sample.name: sample.label for sample in listing.evaluation}
@@ -106,17 +106,17 @@ def _rounded(score: float) -> float:
 
 
 class _Progress:
-    """Says every tenth of the images that it was read."""
+    """Prints progress at every tenth of the images."""
 
     def __init__(self) -> None:
-        self._said = 0
+        self._last_tenth = 0
 
     def __call__(self, done: int, total: int) -> None:
         tenth = 10 * done // total
-        # A small set is done before anybody could wonder.
-        if tenth > self._said and total > _IMAGES_WORTH_A_WORD:
+        # A small set takes no noticeable time.
+        if tenth > self._last_tenth and total > _MIN_IMAGES_FOR_PROGRESS:
             sys.stdout.write(f"statistics of {done:,} of {total:,} images\n")
-        self._said = tenth
+        self._last_tenth = tenth
 
 
 def aligned(

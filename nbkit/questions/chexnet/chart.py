@@ -161,7 +161,7 @@ def _measured_layers(
             legend=legend,
         ),
         tooltip=tooltip(
-            label="Label", series="Measured", auroc="AUROC", low="95 % from", high="to"
+            label="Label", series="Measured", auroc="AUROC", low="95% CI", high="to"
         ),
     )
     points = base.mark_point(size=70, filled=True, opacity=1).encode(

@@ -42,7 +42,7 @@ from nbkit.statistics.auroc import area_under_roc
 from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
-_QUESTION = "What AUROC does a chest X-ray model reach, and does it mean anything?"
+_QUESTION = "Chest X-ray AUROC vs. a shortcut baseline"
 _CONDITIONS = ("epochs", "learning_rate", "label_weighting", "weights", "precision")
 _SIZES = (*SIZES_OF_A_CPU, "model", "global_batch_size", "epochs", "repeats")
 
@@ -111,16 +111,7 @@ class ChexnetResult:
     @property
     def table(self) -> Table:
         """The headline: every label's AUROC beside that of global statistics."""
-        mean = self.findings[-1]
-        return areas_table(
-            self.findings,
-            len(self.single),
-            [
-                words.shortcut_sentence(mean, is_made=self.is_made),
-                *words.left_out(self.findings),
-            ],
-            self.lead,
-        )
+        return areas_table(self.findings, len(self.single), self.lead)
 
     @property
     def same(self) -> Table | Note:
@@ -157,7 +148,7 @@ class ChexnetResult:
                 for one in (*self.single, *self.parallel)
             ]
             + [
-                (f"{one.name} (not finite)", None, one.run.images_per_second)
+                (f"{one.name} (diverged)", None, one.run.images_per_second)
                 for one in self.lost
             ],
             self._baseline_mean,
@@ -177,20 +168,20 @@ class ChexnetResult:
     def published_table(self) -> Table | Note:
         """The same as a table, or why there is none."""
         if not self.published:
-            return Note(["There are no published results for these labels."])
+            return Note(["No published results for these labels."])
         return published_table(self.findings, self.published)
 
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
         pairs = len(self.parallel)
-        counted = f"{len(self.single)} trainings on 1 device, {pairs} on {self.gpus}"
+        counted = f"n={len(self.single)} on 1 device, n={pairs} on {self.gpus}"
         whose = "images" if self.images.patients is None else "patients"
         chart = areas_chart(
             self.findings,
             self.published,
             gpus=self.gpus,
-            subtitle=f"{counted}; bars: 95 % interval over {whose} and trainings",
+            subtitle=f"{counted}; bars: 95% CI over {whose} and trainings",
         )
         return Figure("AUROC by label, network and baseline", chart)
 
@@ -207,7 +198,7 @@ class ChexnetResult:
             for epoch, areas in one.epochs
             if (mean := _mean(areas, self.judged)) is not None
         ]
-        subtitle = f"mean over {len(self.judged)} labels; one line a training"
+        subtitle = f"mean over {len(self.judged)} labels; one line per training"
         chart = epochs_chart(rows, subtitle, self._baseline_mean)
         return Figure("AUROC over the epochs", chart)
 
@@ -218,7 +209,7 @@ class ChexnetResult:
             return NOTHING_COMPARED
         margin = self.plan["margin"] if self.is_judged else None
         text = words.answer(self.findings, self.gpus, margin, is_made=self.is_made)
-        return f"Made images: {text}" if self.is_made else text
+        return f"Generated images: {text}" if self.is_made else text
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -234,7 +225,6 @@ class ChexnetResult:
                 words.no_claim(is_made=self.is_made),
                 *self.plan.get("notes", []),
                 *words.unreadable(self.plan),
-                *words.left_out(self.findings),
                 *said,
             ],
             tables=[part for part in parts if isinstance(part, Table)],
@@ -320,12 +310,12 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
     lost_arms = not_finite(study)
     missing = {slot.arm for slot in study.missing}
     if not single and one in lost_arms and one not in missing:
-        said = f"No AUROC: no training on 1 device stayed finite ({lost_arms[one]})"
-        return BaselineLost(study, said)
+        reason = f"No AUROC: all trainings on 1 device diverged ({lost_arms[one]})"
+        return BaselineLost(study, reason)
     if not single:
         message = (
-            f"study {study.study_id} has 0 finished trainings on 1 device, 1 is "
-            "needed; run() it first."
+            f"Study {study.study_id} has no finished training on 1 device. Run it with "
+            "run() first."
         )
         raise NotEnoughDataError(message)
     paired = [seed for seed in single if seed in parallel]

@@ -1,12 +1,12 @@
 """Parameters that the cell of the chexnet notebook leaves out."""
 
-learning_rate: float = 0.001  # AdamW's peak, for the global batch
+learning_rate: float = 0.001  # peak, at this global batch size
 label_weighting: str = "balanced"  # rare labels weigh more; or none
-crop_area_min: float = 0.8  # smallest share of an image that a random crop keeps
-auroc_margin: float = 0.02  # differences below it count as the same
-loader: str = "torch"  # what reads image files: torch, dali or naive
-unreadable_images: str = "stop"  # or skip: leave images out that cannot be decoded
-seed: int = 0  # of the first pair: weights, data order and augmentation
+crop_area_min: float = 0.8  # smallest area fraction of a random crop
+auroc_margin: float = 0.02  # largest AUROC difference that counts as equal
+loader: str = "torch"  # image loader: torch, dali or naive
+unreadable_images: str = "stop"  # or skip: omit images that cannot be decoded
+seed: int = 0  # first seed: weights, data order, augmentation
 tensorboard: bool = True  # write event files
-engine: str = "local"  # what starts the processes
-wait_for_quiet: float = 0  # wait up to so many seconds until the machine is idle
+engine: str = "local"  # launch engine
+wait_for_quiet: float = 0  # max seconds to wait for an idle machine

@@ -127,7 +127,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     values["data"] = existing_data(values["data"])
     if values["data"] == "synthetic":
         message = (
-            "data='synthetic' has one class an image and no labels; use "
+            "data='synthetic' has one class per image and no labels. Use "
             f"data={MADE!r}, or the path of a labels CSV."
         )
         raise ConfigError(message)
@@ -161,26 +161,25 @@ def plan(parameters: Parameters) -> ChexnetPlan:
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
     lines = [
-        f"{name}={values[name]} is below 1; use 1 or more."
+        f"{name}={values[name]} is below 1. Use 1 or more."
         for name in ("gpus", "repeats", "epochs", "global_batch_size")
         if values[name] < 1
     ]
     if not 0 < values["auroc_margin"] < 0.5:
         lines.append(
-            f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5; use the "
-            "largest difference that still counts as the same, such as 0.02."
+            f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5. Use the "
+            "largest difference that counts as equal, such as 0.02."
         )
     batch, gpus = values["global_batch_size"], max(1, values["gpus"])
     if values["loader"] == "tfrecord" and gpus > 1:
         lines.append(
-            f"loader='tfrecord' orders the images of each of {gpus} devices by itself, "
-            "so 1 device would get other global batches; use another loader, or "
-            "gpus=1."
+            f"loader='tfrecord' shuffles per device, so the global batches on {gpus} "
+            "devices differ from those on 1. Use another loader or gpus=1."
         )
     if batch % gpus:
         fitting = [batch - batch % gpus, batch - batch % gpus + gpus]
         lines.append(
-            f"global_batch_size={batch} is not divisible by {gpus} GPUs; use "
+            f"global_batch_size={batch} is not divisible by {gpus} GPUs. Use "
             f"{' or '.join(str(size) for size in fitting if size)}."
         )
     if lines:
@@ -191,22 +190,22 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     data = values["data"]
     if not listing.is_multi_label:
         message = (
-            f"data={data!r} is of kind {listing.kind} with one class an image, but "
-            "labels are needed; use a labels CSV, the folder or table of NIH "
+            f"data={data!r} is of kind {listing.kind} with one class per image, not "
+            "multi-label. Use a labels CSV, the folder or table of NIH "
             f"ChestX-ray14, or data={MADE!r}."
         )
         raise ConfigError(message)
     if not listing.evaluation:
         message = (
-            f"data={data!r} has 0 evaluation images, but an AUROC needs some; add a "
+            f"data={data!r} has no evaluation images, which an AUROC needs. Add a "
             "column 'split' of train and val, or a column 'patient_id' of two or more "
-            "patients, which is then split by patient."
+            "patients to split by."
         )
         raise ConfigError(message)
     if len(listing.train) < values["global_batch_size"]:
         message = (
             f"data={data!r} has {len(listing.train)} training images, fewer than "
-            f"global_batch_size={values['global_batch_size']}; use "
+            f"global_batch_size={values['global_batch_size']}. Use "
             f"global_batch_size={len(listing.train)} or less."
         )
         raise ConfigError(message)
@@ -274,10 +273,7 @@ def _lacking(
             )
             yield f"{label}: {which} it, so it cannot be learned."
         if not evaluation[label]:
-            yield (
-                f"{label}: no evaluation image has it, so it has no AUROC; it is "
-                "trained anyway."
-            )
+            yield (f"{label}: no evaluation image has it, so it has no AUROC.")
         elif patients and patients[label] < FEWEST_PATIENTS:
             several = "" if patients[label] == 1 else "s"
             yield (
@@ -306,8 +302,8 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
     if not devices.is_cpu:
         return
     yield (
-        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
-        "instead. AUROCs are valid; rates and speed-ups say nothing about GPUs."
+        f"CPU smoke test: {why_cpus(p.device, p.engine)}. AUROCs are valid; "
+        "throughput and speedup say nothing about GPUs."
     )
 
 
@@ -315,30 +311,29 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
     """Yield what the images are, and of how many patients."""
     if values["data"] == MADE:
         yield (
-            "Made images: grey patterns drawn by a program, not X-rays. The label "
-            "'bright' is a planted shortcut that global statistics show, 'upper' "
-            "depends on the position of a square, 'coin' cannot be learned, and 'rare' "
-            "is in no evaluation image."
+            "Generated patterns, not X-rays: label 'bright' is a planted shortcut, "
+            "'upper' depends on position, 'coin' cannot be learned, and 'rare' has no "
+            "evaluation image."
         )
     elif values["data"] in NAMED:
-        yield f"Images: the built-in set {values['data']}."
+        yield f"Images: built-in set {values['data']}."
     else:
         yield f"Images: {values['data']}, read as {listing.kind}."
     if listing.split_by:
-        yield f"Split into training and evaluation by: {listing.split_by}."
+        yield f"Train/evaluation split: {listing.split_by}."
     notes = (*listing.notes, *alike_classes(listing.classes))
     yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
     if not listing.patients:
         yield (
-            "The data have no patient_id: images are taken as independent, and "
-            "intervals are too narrow if several are of one patient."
+            "No patient_id: images are treated as independent, so intervals are too "
+            "narrow if a patient has several."
         )
         return
     train = {listing.patients[sample.name] for sample in listing.train}
     evaluation = {listing.patients[sample.name] for sample in listing.evaluation}
     yield (
         f"Patients: {len(train):,} for training, {len(evaluation):,} for evaluation, "
-        "none in both."
+        "no overlap."
     )
 
 
@@ -348,24 +343,20 @@ def _what(values: Mapping[str, Any]) -> str:
     if repeats > 1:
         seeds = f"seeds {values['seed']} to {values['seed'] + repeats - 1}"
     if gpus == 1:
-        return (
-            f"{repeats} trainings on 1 device ({seeds}); nothing is compared with it."
-        )
+        return f"{repeats} trainings on 1 device ({seeds}), without a comparison."
     return (
-        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, with "
-        f"{seeds} on both sides. A pair starts with the same weights and gets the same "
-        "images in the same order, in the same global batches."
+        f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, in "
+        f"pairs ({seeds}) with equal initial weights, images and global batches."
     )
 
 
 def _conditions(values: Mapping[str, Any], config: ExperimentConfig) -> str:
     batch, gpus = values["global_batch_size"], values["gpus"]
-    split = f", {batch // gpus} on each of {gpus} devices" if gpus > 1 else ""
+    split = f" ({batch // gpus} per device)" if gpus > 1 else ""
     return (
-        f"Conditions: {config.model}, {values['weights']} weights, {config.precision}, "
-        f"images of {config.image_size} x {config.image_size} pixels, global batch "
-        f"{batch}{split}, {config.epochs} epochs of AdamW at a learning rate of "
-        f"{config.learning_rate:.3g} that falls to 0, label weighting "
-        f"{config.label_weighting}. Batch normalisation uses the images of one device "
-        "only."
+        f"{config.model}, {values['weights']} weights, {config.precision}, "
+        f"{config.image_size}x{config.image_size}, global batch "
+        f"{batch}{split}, {config.epochs} epochs of AdamW, peak learning rate "
+        f"{config.learning_rate:.3g}, label weighting {config.label_weighting}, "
+        "BatchNorm statistics per device."
     )

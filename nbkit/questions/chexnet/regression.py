@@ -57,8 +57,8 @@ def statistics_baseline(
         from sklearn.preprocessing import StandardScaler
     except ImportError as error:
         message = (
-            f"the baseline of global statistics needs scikit-learn ({error}); "
-            f"{pip_install('scikit-learn')} adds it."
+            f"The shortcut baseline needs scikit-learn ({error}). Run "
+            f"{pip_install('scikit-learn')}."
         )
         raise ConfigError(message) from error
     # Its import sets variables of OpenMP, which runs that start later would inherit.
@@ -78,8 +78,8 @@ def statistics_baseline(
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has 0 training images that can be read, but "
-            "the baseline needs 2 or more; fix them."
+            f"data={str(listing.root)!r} has no readable training image, which the "
+            "baseline needs. Fix the files."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]
@@ -94,8 +94,8 @@ def statistics_baseline(
             StandardScaler(), LogisticRegression(max_iter=_MOST_ITERATIONS)
         )
         model.fit(inputs, given)
-        said = model.decision_function([values for values, _ in evaluation])
-        scores[label] = [float(score) for score in said]
+        logits = model.decision_function([values for values, _ in evaluation])
+        scores[label] = [float(logit) for logit in logits]
     return Baseline(
         [name for _, name in evaluation],
         scores,

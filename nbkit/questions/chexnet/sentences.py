@@ -46,13 +46,12 @@ def answer(
     """Return the result in a few words; without a margin, of one device alone."""
     mean = findings[-1]
     if mean.single is None:
-        return f"No mean AUROC can be given: {mean.doubt}."
+        return f"No mean AUROC: {mean.doubt}."
     judged = sum(1 for one in findings if one.label != MEAN and one.doubt is None)
     interval = interval_text(mean.single)
-    spread = f"95 % {interval}" if interval else "no interval"
+    spread = f"95% CI {interval}" if interval else "no CI"
     count = mean.single.trainings
-    trained = "1 training" if count == 1 else f"{count} trainings"
-    text = f"Mean AUROC {mean.single.value:.3f} ({spread}; {judged} labels, {trained})"
+    text = f"Mean AUROC {mean.single.value:.3f} ({spread}, {judged} labels, n={count})"
     if mean.difference is not None and margin is not None:
         text += f"; {same_clause(mean, gpus, margin)}"
     return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
@@ -63,33 +62,33 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     what = "anything in the images" if is_made else "disease"
     if mean.baseline is None or mean.gain is None:
         return (
-            "The baseline of global statistics is unknown, so this AUROC is not "
+            "The shortcut baseline is unknown, so this AUROC is not "
             f"evidence that the network recognises {what}."
         )
     start = (
-        f"Twelve global statistics reach {mean.baseline.value:.3f}, the network minus "
-        f"these is {difference_text(mean.gain)}:"
+        f"Shortcut baseline (12 global image statistics): {mean.baseline.value:.3f}; "
+        f"network minus baseline {difference_text(mean.gain)}"
     )
     verdict = mean.above_baseline
     if verdict == "above the statistics":
         return (
-            f"{start} it does better than a linear model of twelve global statistics, "
-            f"which does not say that it recognises {what}."
+            f"{start}. The network beats the baseline, which does not prove that it "
+            f"recognises {what}."
         )
     worse = verdict == "below the statistics"
-    why = "it does worse here" if worse else "it is not shown to do better"
+    why = "below the baseline" if worse else "not shown to be better"
     if verdict == "not enough runs":
-        why += f" (not enough runs: {mean.gain.trainings} of {MINIMUM_RUNS})"
-    return f"{start} {why}, so its AUROC is not evidence that it recognises {what}."
+        why += f" (n={mean.gain.trainings}, a verdict needs {MINIMUM_RUNS})"
+    return f"{start}: {why}, so the AUROC is not evidence that it recognises {what}."
 
 
 def nothing_to_pair(gpus: int) -> str:
     """Return why several devices are not compared with one."""
     if gpus == 1:
-        return "Nothing was trained on several devices; use gpus=2 or more."
+        return "Only 1 device was trained on. Use gpus=2 or more to compare."
     return (
-        f"0 pairs of trainings have finished on 1 and on {gpus} devices, so they are "
-        "not compared; lower learning_rate if one of each pair was not finite."
+        f"No pair of trainings has finished on both 1 and {gpus} devices. "
+        "Lower learning_rate if one of each pair diverged."
     )
 
 
@@ -99,24 +98,24 @@ def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
     if difference is None:
         return ""
     start = (
-        f"{gpus} devices minus 1 at the same global batch: "
+        f"{gpus} devices minus 1 device at equal global batch: "
         f"{difference_text(difference)},"
     )
     verdict = found.same_within(margin)
     if verdict == "same":
-        return f"{start} the same within {margin:g}"
+        return f"{start} equal within {margin:g}"
     if verdict == "differs":
-        return f"{start} a difference"
+        return f"{start} different"
     why = ""
     if verdict == "not enough runs":
-        why = f" ({difference.trainings} pairs of {MINIMUM_RUNS})"
+        why = f" (n={difference.trainings} of {MINIMUM_RUNS} pairs)"
     return f"{start} not resolved{why}"
 
 
 def left_out(findings: Sequence[LabelFinding]) -> list[str]:
     """Return which labels the mean excludes, and why."""
     return [
-        f"{one.label} is left out of the mean: {one.doubt}."
+        f"{one.label} is excluded from the mean: {one.doubt}."
         for one in findings
         if one.doubt and one.label != MEAN
     ]
@@ -127,24 +126,24 @@ def unreadable(plan: Mapping[str, Any]) -> list[str]:
     count = (plan.get("baseline") or {}).get("unreadable")
     if not count:
         return []
-    return [f"{count:,} images cannot be decoded and are left out."]
+    return [f"{count:,} images cannot be decoded and are omitted."]
 
 
 def no_claim(*, is_made: bool) -> str:
     """Return what no number of the report says."""
     if is_made:
-        return "The images are made by a program; no number here is about X-rays."
+        return "The images are generated patterns; no number here is about X-rays."
     return (
-        "No number here is a medical claim: labels of chest X-rays are often read from "
-        "reports by a program, and a model may use who was photographed where and "
-        "how. For research and benchmarks only, not for diagnosis."
+        "No number here is a medical claim. Labels are often extracted from reports "
+        "automatically, and a model may learn where an image was taken instead. For "
+        "research and benchmarks only."
     )
 
 
 def data_source(plan: Mapping[str, Any], data: str, labels: Sequence[str]) -> str:
     """Return whose the images are, and on which terms."""
     if data == MADE:
-        return "Images: drawn by nbkit (built-in set made-labels), under its licence."
+        return "Images: generated by nbkit (made-labels), under its licence."
     terms = (
         "NIH puts no restrictions on their use, and asks to link the source, to cite "
         "the paper and to acknowledge the NIH Clinical Center as the provider"
@@ -157,7 +156,7 @@ def data_source(plan: Mapping[str, Any], data: str, labels: Sequence[str]) -> st
             f"there: {terms}."
         )
     return (
-        f"Images: {data}. Their source and licence are unknown; name them when you "
+        f"Images: {data}. Source and licence are unknown; name them when you "
         "publish these numbers."
     )
 
@@ -172,26 +171,24 @@ def method(*, patients: bool, trainings: int) -> list[str]:
     """Return how AUROCs and their intervals come about."""
     whose = "patients" if patients else "images"
     who = (
-        "of whole patients, whose images are alike (Obuchowski's variance for "
-        "clustered data)"
+        "of whole patients (Obuchowski's variance for clustered data)"
         if patients
-        else "of single images, since there is no patient_id (DeLong's variance)"
+        else "of single images, without patient_id (DeLong's variance)"
     )
     spread = (
-        "The variance of the mean over trainings is added to it (readers and cases)."
+        "The variance between trainings is added (readers and cases)."
         if trainings > 1
-        else "There is one training, so differences between trainings are not in it."
+        else "With one training, the variance between trainings is not included."
     )
     return [
-        "AUROC: how often an image with the label scores higher than one without, ties "
-        "half; from each run's predictions.csv, at its last evaluation.",
-        f"Intervals: 95 %, for another sample {who}; Student's t with the {whose} of "
+        "AUROC: from each run's predictions.csv at its last evaluation.",
+        f"95% CI: for another sample {who}; Student's t with the {whose} of "
         f"the smaller class minus one. {spread}",
-        f"The mean covers labels that {FEWEST_PATIENTS} {whose} or more have and as "
-        "many do not have, whose order is not perfect, and that occur in training.",
-        "Differences are between models on the same images, pair by pair.",
-        "12 statistics: a logistic regression for each label (scikit-learn) on mean, "
-        "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "
-        "a pixel of whole images; fitted to the training images, and applied once to "
-        "the evaluation images. It uses no position in the image except the border.",
+        f"The mean covers labels with {FEWEST_PATIENTS} or more positive and negative "
+        f"{whose}, no perfect ranking, and examples in training.",
+        "Differences are paired over the same images.",
+        "12 statistics: one logistic regression per label (scikit-learn) on mean, "
+        "spread, 5 percentiles, sharpness, border, dark and saturated share and "
+        "bytes per pixel of whole images, fitted to the training images. It uses no "
+        "position in the image except the border.",
     ]

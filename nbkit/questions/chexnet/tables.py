@@ -14,20 +14,20 @@ from nbkit.reports.parts import Lead, Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.statistics import quantities as wording
 
-_ONE_IN_TWENTY = "Among many labels one in twenty intervals misses its value."
+_ONE_IN_TWENTY = "Of many 95% CIs, one in twenty misses its value."
 
 
 def interval_text(found: Estimate | None, shown: str = "{:.3f}") -> str | None:
-    """Return an interval of AUROCs, such as ``0.701 to 0.755``; None without one."""
+    """Return an interval of AUROCs, such as ``[0.701, 0.755]``; None without one."""
     if found is None or found.low is None or found.high is None:
         return None
-    return f"{shown.format(found.low)} to {shown.format(found.high)}"
+    return f"[{shown.format(found.low)}, {shown.format(found.high)}]"
 
 
 def difference_text(found: Estimate) -> str:
-    """Return a difference with its interval, such as ``+0.012 (-0.003 to +0.027)``."""
-    ends = interval_text(found, "{:+.3f}") or "no interval"
-    return f"{found.value:+.3f} (95 % {ends})"
+    """Return a difference with its interval: ``+0.012 (95% CI [-0.003, +0.027])``."""
+    ends = interval_text(found, "{:+.3f}")
+    return f"{found.value:+.3f} ({f'95% CI {ends}' if ends else 'no CI'})"
 
 
 def area_column(title: str, path: str, csv: str | None = None) -> Column:
@@ -43,46 +43,44 @@ def _ends(path: str, csv: str) -> list[Column]:
 def areas_table(
     findings: Sequence[LabelFinding],
     trainings: int,
-    notes: Sequence[str],
     lead: Lead | None,
 ) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
-    several = "" if trainings == 1 else f", mean of {trainings} trainings"
     has_patients = any(one.patients is not None for one in findings)
     return table(
-        f"AUROC of the network on 1 device{several}, beside 12 global statistics",
+        f"AUROC of the network on 1 device (n={trainings}) and of 12 global statistics",
         (
             Column("label", "label"),
             Column("images with it", "positives", "{:,}".format),
             *[Column("patients", "patients", "{:,}".format)] * has_patients,
             area_column("network", "single", "network_auroc"),
-            Column("95 % interval", "single", interval_text),
+            Column("95% CI", "single", interval_text),
             *_ends("single", "network"),
             area_column("12 statistics", "baseline", "statistics_auroc"),
-            Column("95 % interval", "baseline", interval_text),
-            Column("network less statistics", "gain", _signed),
+            Column("95% CI", "baseline", interval_text),
+            Column("network minus statistics", "gain", _signed),
             Column(None, "gain.value", csv="gain"),
             *_ends("gain", "gain"),
             Column("finding", lambda one: one.doubt or one.above_baseline),
         ),
         findings,
-        [*notes, _ONE_IN_TWENTY],
+        [_ONE_IN_TWENTY],
         lead,
     )
 
 
 def _signed(found: Estimate) -> str:
     ends = interval_text(found, "{:+.3f}")
-    return f"{found.value:+.3f}" + (f" ({ends})" if ends else "")
+    return f"{found.value:+.3f} {ends or ''}".rstrip()
 
 
 def same_table(
     findings: Sequence[LabelFinding], gpus: int, margin: float, trainings: int
 ) -> Table:
     """Return whether several devices arrive where one does, at equal global batches."""
-    same = f"same within {margin:g}"
+    same = f"equal within {margin:g}"
     return table(
-        f"Does training on {gpus} devices arrive at the same AUROC?",
+        f"AUROC on {gpus} devices vs. 1 device",
         (
             Column("label", "label"),
             area_column("1 device", "paired"),
@@ -92,7 +90,7 @@ def same_table(
                 *("difference of devices", "difference.value"),
                 *("{:+.3f}".format, "difference"),
             ),
-            Column("95 %", "difference", lambda it: interval_text(it, "{:+.3f}")),
+            Column("95% CI", "difference", lambda it: interval_text(it, "{:+.3f}")),
             *_ends("difference", "difference"),
             Column(
                 *("verdict", lambda one: one.doubt or one.same_within(margin)),
@@ -101,12 +99,11 @@ def same_table(
         ),
         findings,
         [
-            f"Pairs of trainings with the same seed, {trainings} of them: the same "
-            "first weights, the same images in the same global batches. What differs "
-            "is the sum of gradients, and the images that batch normalisation sees. "
-            f"'Same within {margin:g}' needs the whole interval there and "
-            f"{MINIMUM_RUNS} pairs; all else is not resolved, which does not show a "
-            f"difference. {_ONE_IN_TWENTY}",
+            f"n={trainings} pairs with equal seed, initial weights, images and "
+            "global batches; gradient summation and BatchNorm statistics differ.",
+            f"'{same}' needs the whole 95% CI within it and {MINIMUM_RUNS} pairs; 'not "
+            "resolved' does not show a difference.",
+            _ONE_IN_TWENTY,
         ],
     )
 
@@ -116,7 +113,7 @@ def trainings_table(
 ) -> Table:
     """Return each training's own mean AUROC."""
     return table(
-        "Every training by itself",
+        "Individual trainings",
         (
             Column("training", itemgetter(0)),
             Column("mean AUROC", itemgetter(1), "{:.4f}".format, "mean_auroc"),
@@ -127,7 +124,7 @@ def trainings_table(
             Column("images/s", itemgetter(2), wording.rate, "images_per_second"),
         ),
         rows,
-        ["At the last evaluation, over the labels of the mean above."],
+        ["At the last evaluation, over the same labels as the mean."],
     )
 
 
@@ -144,26 +141,27 @@ def rates_table(
 ) -> Table:
     """Return images per second on one device and on several."""
     first = next(iter(runs))
-    speed = ratio and f"{ratio.estimate:.2f} x"
+    speed = ratio and f"{ratio.estimate:.2f}x"
     rows = [_Arm(arm, summarise(many) if many else None) for arm, many in runs.items()]
-    where = "with CPU processes (functional)" if functional else "on GPUs"
+    where = "CPU smoke test" if functional else "GPUs"
     return table(
-        f"A side note: training throughput {where}",
+        f"Training throughput ({where})",
         (
             Column("arm", "name"),
             *rate(
-                *("images/s", "95 % interval (runs)", "rate", "images_per_second"),
+                *("images/s", "95% CI (runs)", "rate", "images_per_second"),
                 n="rate.n",
             ),
-            Column("speed-up", lambda arm: "baseline" if arm.name == first else speed),
+            Column("speedup", lambda arm: "baseline" if arm.name == first else speed),
             Column(
-                *("95 % interval", lambda arm: None if arm.name == first else ratio),
+                *("95% CI", lambda arm: None if arm.name == first else ratio),
                 interval(),
             ),
         ),
         rows,
         [
-            "The global batch is the same, so each of several devices has less to do.",
+            "The global batch is fixed, so each device processes fewer images (strong "
+            "scaling).",
             *each_run(runs),
         ],
         lead,
@@ -191,8 +189,8 @@ def published_table(
         ),
         [one for one in findings if one.positives is not None],
         [
-            "One number each, without an interval, of other splits of all 112,120 "
-            "images: context, not a comparison. They are taken from the table of "
+            "Single numbers without a CI, on other splits of all 112,120 images: "
+            "context, not a comparison. Taken from the table of "
             f"{published[0].table_url}."
         ],
     )

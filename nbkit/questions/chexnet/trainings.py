@@ -30,8 +30,8 @@ def training(arm: str, run: Run) -> Training:
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
-            f"run {run.run_id} has 0 predictions of labels, but its report is computed "
-            "from them; train it again with evaluation_period_epochs=1."
+            f"Run {run.run_id} has no label predictions, which its report needs. Train "
+            "it again with evaluation_period_epochs=1."
         )
         raise NotEnoughDataError(message)
     evaluations = run.metrics("evaluation")
@@ -53,12 +53,12 @@ def check_same_images(trainings: Sequence[Training]) -> None:
     """Refuse trainings that were not evaluated with the same images."""
     first = trainings[0].predictions
     for one in trainings[1:]:
-        said = one.predictions
-        if list(said.files) != list(first.files) or said.labels != first.labels:
+        other = one.predictions
+        if list(other.files) != list(first.files) or other.labels != first.labels:
             message = (
-                f"{one.name} was evaluated with {len(said.files)} images and "
+                f"{one.name} was evaluated with {len(other.files)} images and "
                 f"{trainings[0].name} with {len(first.files)} others: the data have "
-                "changed in between; make a new study."
+                "changed. Make a new study."
             )
             raise NotEnoughDataError(message)
 
@@ -74,6 +74,6 @@ def check_planned_images(plan: Mapping[str, Any], one: Training) -> None:
             message = (
                 f"{one.name} was evaluated with {len(files)} images, of which the plan "
                 f"knows {len(files) - missing}: the data have changed since the plan "
-                "was made; make a new study."
+                "was made. Make a new study."
             )
             raise NotEnoughDataError(message)

@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Inference",
-    text="how fast, and how right, are FP32, FP16, BF16 and INT8 at inference?",
+    text="inference latency, throughput and accuracy by number format",
     modules={
         "InferencePlan": ".planning",
         "InferenceResult": ".page",

@@ -59,10 +59,10 @@ def throughput_chart(
             arm="Measured",
             batch_size="Batch size",
             images_per_second="Images/s",
-            low="95 % from",
-            high="95 % to",
+            low="95% CI from",
+            high="95% CI to",
             runs="Runs",
-            ratio="Against the baseline",
+            ratio="vs. baseline",
         ),
     )
     with_interval = with_intervals(base, 2 * highest)
@@ -87,7 +87,7 @@ def throughput_chart(
     title = "Inference throughput by batch size"
     text = _subtitle(own, device_type, is_cut=is_cut)
     if any(row["images"] == "real" for row in others):
-        text += "; images on the device, published: read meanwhile where it says so"
+        text += "; published rates with 'images read' include decoding"
     return finished(chart, title, text)
 
 
@@ -123,7 +123,7 @@ def latency_chart(
             p95="p95 (ms)",
             p99="p99 (ms)",
             runs="Runs",
-            passes="Passes a run",
+            passes="Passes per run",
         ),
     )
     behind = alt.Chart(alt.Data(values=intervals)).encode(
@@ -152,12 +152,12 @@ def latency_chart(
         ),
         base.mark_circle(size=60, opacity=1).encode(y=y),
     )
-    text = "circle: median; short bar: p95; long bar: p99; medians over process starts"
+    text = "circle: p50; short bar: p95; long bar: p99; medians over process starts"
     if intervals:
         cut = ", cut" if is_cut else ""
-        text += f"; pale: 95 % interval of each{cut}"
+        text += f"; shaded: 95% CI{cut}"
     else:
-        text += "; no interval from a single run"
+        text += "; no CI from a single run"
     text = f"CPU; {text}" if device_type == "cpu" else text
     return finished(chart, "Inference latency by batch size", text)
 
@@ -235,8 +235,7 @@ def _subtitle(served: Sequence[Served], device_type: str, *, is_cut: bool) -> st
     counts = [one.images_per_second.n for one in served]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    runs = f"{counted} process start{'' if most == 1 else 's'} each"
-    bars = "bars: 95 % interval" if most > 1 else "no interval from a single run"
-    cut = ", beyond the chart where it is cut" if is_cut else ""
-    text = f"median over process starts, {runs}; {bars}{cut}"
+    bars = "bars: 95% CI" if most > 1 else "no CI from a single run"
+    cut = ", cut at the edge of the chart" if is_cut else ""
+    text = f"median over process starts, n={counted}; {bars}{cut}"
     return f"CPU; {text}" if device_type == "cpu" else text

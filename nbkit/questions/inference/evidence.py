@@ -35,8 +35,8 @@ def result(study: Study) -> InferenceResult:
     timings = {arm: [_timings(run) for run in runs] for arm, runs in finished.items()}
     if baseline not in finished:
         message = (
-            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
-            "is needed; resume() the study."
+            f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
+            "Resume the study with resume()."
         )
         raise NotEnoughDataError(message)
     sizes = study.arms[baseline].inference.batch_sizes
@@ -96,8 +96,8 @@ def _timings(run: Run) -> dict[int, LatencyTiming]:
     missing = set(run.config.inference.batch_sizes) - found.keys()
     if missing:
         message = (
-            f"run {run.run_id} has timed 0 passes of batches of {min(missing)}; remove "
-            "it, and resume() the study."
+            f"Run {run.run_id} has no timed pass at batch size {min(missing)}. Remove "
+            "it and resume() the study."
         )
         raise NotEnoughDataError(message)
     return found
@@ -118,9 +118,9 @@ def _at(run: Run, timing: LatencyTiming) -> ArmRun:
 def _why_untaught(weights: Mapping[str, Any]) -> str | None:
     """Return why these weights answer by chance; None if they may have learnt."""
     if weights.get("source") == "random":
-        return "the weights are random, so every answer is by chance"
+        return "the weights are random"
     if weights.get("new_output_layer"):
-        return "the output layer is new and not trained on these classes"
+        return "the output layer is new and untrained"
     return None
 
 

@@ -184,9 +184,9 @@ def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
     if low > commonest / images:
         return None
     return (
-        f"{baseline} is right on {right} of {images:,} images (95 % interval "
-        f"{100 * low:.1f} to {100 * high:.1f} %), which is not shown to be more than "
-        f"one class for all ({100 * commonest / images:.1f} %)"
+        f"{baseline} classifies {right} of {images:,} images correctly (95% CI "
+        f"[{100 * low:.1f}%, {100 * high:.1f}%]), not significantly more than always "
+        f"naming the most common class ({100 * commonest / images:.1f}%)"
     )
 
 
@@ -212,12 +212,12 @@ def computed_sentence(
     sound = [one for one in others if not _loses(one, kept)]
     if not others:
         if any(one.arm != baseline and not one.is_control for one in served):
-            nothing = "nothing is compared" if prefix else "Nothing is compared"
+            nothing = "no comparison" if prefix else "No comparison"
             return (
-                f"{prefix}{nothing}: the results of {baseline}, of its control, or of "
-                "all other formats are not finite."
+                f"{prefix}{nothing}: {baseline}, its A/A control or every other format "
+                "diverged (NaN/Inf)."
             )
-        return f"{prefix}only {baseline} was measured, so nothing is compared."
+        return f"{prefix}only {baseline} was measured; there is no comparison."
     known = floors or {}
     hidden = [one for one in sound if _is_covered(one, known.get(one.batch_size))]
     shown = [one for one in sound if one not in hidden]
@@ -227,11 +227,11 @@ def computed_sentence(
         floor = known[best.batch_size].difference
         where = _sizes_apart(best.batch_size, sound)
         text = (
-            f"no format is faster than {baseline} by more than {baseline} twice "
-            f"differed ({floor}{where})"
+            f"no format is faster than {baseline} by more than the A/A difference "
+            f"({floor}{where})"
         )
     elif best is None:
-        text = f"no format but {baseline} keeps the accuracy"
+        text = f"no format keeps the accuracy of {baseline}"
     else:
         of = _best_of(len(shown), len(hidden), baseline)
         text = _clause(best, kept.get(best.arm), baseline) + of
@@ -242,7 +242,7 @@ def computed_sentence(
         against = fastest.against
         assert against is not None  # losing ones are among the compared
         text += (
-            f"; not counted: {fastest.arm} in batches of {fastest.batch_size}, "
+            f"; excluded: {fastest.arm} at batch size {fastest.batch_size}, "
             f"{_ratio_in_words(against, baseline)}; "
             f"{accuracy_in_words(kept[fastest.arm], baseline)}"
         )
@@ -255,17 +255,17 @@ def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
     """Return a batch size in words where there are several."""
     if len({one.batch_size for one in compared}) < 2:
         return ""
-    return f" in batches of {size}"
+    return f" at batch size {size}"
 
 
 def _best_of(shown: int, hidden: int, baseline: str) -> str:
     """Return what a reader has to know of the largest of several ratios."""
     if shown + hidden < 2:
         return ""
-    which = f"largest of {shown} ratios" if shown > 1 else "the only ratio"
+    which = f"best of {shown}" if shown > 1 else "the only ratio"
     if hidden:
-        which += f" beyond what {baseline} twice differed by, of {shown + hidden}"
-    return f" ({which}; the interval does not account for this choice)"
+        which += f" above the A/A difference, of {shown + hidden}"
+    return f"; {which}, CI not corrected for selection"
 
 
 def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:
@@ -284,24 +284,25 @@ def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
     against = best.against
     assert against is not None
     text = (
-        f"{best.arm} gives {_figures(best.images_per_second.median)} images/s in "
-        f"batches of {best.batch_size}, {_ratio_in_words(against, baseline)}"
+        f"{best.arm} reaches {_figures(best.images_per_second.median)} images/s at "
+        f"batch size {best.batch_size}, {_ratio_in_words(against, baseline)}"
     )
     accuracy = None if kept is None else accuracy_in_words(kept, baseline)
     if accuracy is None:
-        return f"{text}; its accuracy was not compared"
+        return f"{text}; accuracy not compared"
     return f"{text}; {accuracy}"
 
 
 def _ratio_in_words(against: Ratio, baseline: str) -> str:
     """Return a ratio with its interval, n and verdict."""
-    text = f"{against.estimate:.2f} times {baseline}"
-    runs = min(against.n_a, against.n_b)
+    interval = ""
     if against.ci_low is not None and against.ci_high is not None:
         ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        text += f" (95 % interval {ends}, {runs} process starts an arm)"
+        interval = f"95% CI {ends}, "
+    runs = min(against.n_a, against.n_b)
+    text = f"{against.estimate:.2f}x {baseline} ({interval}n={runs})"
     if against.verdict == "not enough runs":
-        return f"{text}: not enough runs for a verdict ({runs} an arm)"
+        return f"{text}, not enough runs for a verdict"
     if against.verdict in ("withheld", "no difference shown"):
         return f"{text}: {against.conclusion.rstrip('.')}"
     return f"{text}: {against.verdict}"
@@ -311,19 +312,19 @@ def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
     """Return whether a format keeps the accuracy of the baseline; None if unknown."""
     paired = kept.paired
     if kept.withheld is not None and kept.score is not None:
-        return f"whether accuracy is kept is not judged: {kept.withheld}"
+        return f"accuracy not judged: {kept.withheld}"
     if paired is None:
         return _scores_in_words(kept, baseline)
     low, high = (f"{100 * end:+.1f}" for end in (paired.ci_low, paired.ci_high))
     words = {
-        "kept": "accuracy is kept",
-        "lost": "accuracy is lost",
-        "lower": "accuracy is lower",
-        "too few images to tell": "too few images tell whether accuracy is kept",
+        "kept": "accuracy kept",
+        "lost": "accuracy lost",
+        "lower": "accuracy lower",
+        "too few images to tell": "too few images for a verdict on accuracy",
     }[paired.verdict]
     return (
-        f"{words} ({100 * paired.difference:+.1f} points, 95 % interval {low} to "
-        f"{high}, {paired.images:,} images)"
+        f"{words} ({100 * paired.difference:+.1f} points, 95% CI [{low}, {high}], "
+        f"{paired.images:,} images)"
     )
 
 
@@ -332,10 +333,10 @@ def _scores_in_words(kept: Kept, baseline: str) -> str | None:
     if kept.score_name != "mean_auroc" or kept.score is None:
         return None
     other = kept.baseline_score
-    beside = "unknown" if other is None else f"{100 * other:.1f} %"
+    reference = "unknown" if other is None else f"{100 * other:.1f}%"
     return (
-        f"its mean AUROC is {100 * kept.score:.1f} %, that of {baseline} {beside}, "
-        "without a test of the difference"
+        f"mean AUROC {100 * kept.score:.1f}% ({baseline} {reference}), difference "
+        "not tested"
     )
 
 

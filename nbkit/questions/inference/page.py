@@ -41,7 +41,7 @@ from nbkit.statistics import (
 )
 from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 
-_QUESTION = "How fast, and how right, are FP32, FP16, BF16 and INT8 at inference?"
+_QUESTION = "Inference latency, throughput and accuracy by number format"
 _SOURCES = (
     WELCH,
     Source(
@@ -150,38 +150,36 @@ class InferenceResult:
     @property
     def table(self) -> Table:
         """The headline: every format at every batch size."""
-        where = "on a CPU" if self.is_cpu else "on a GPU"
+        where = "a CPU" if self.is_cpu else "a GPU"
         memory = (
-            "Memory: the most that the process has had resident so far. It never "
-            "falls: loading, calibration and the conversion to a format are in it, and "
-            "the batch sizes before."
+            "Memory: peak RSS of the process so far, including loading, calibration, "
+            "conversion and earlier batch sizes."
             if self.is_cpu
-            else "Memory: the most allocated on the GPU at this batch size after its "
-            "warm-up, weights included."
+            else "Memory: peak CUDA allocation at this batch size after warm-up, "
+            "weights included."
         )
         energy = (
             []
             if self.is_cpu
             else [
-                "J/image: of the GPU alone, over the passes in a row. The counter is "
-                "read once a second, so five seconds of them are needed; unknown if "
-                "other processes used the GPU."
+                "J/image: GPU energy over at least 5 s of back-to-back passes; unknown "
+                "if other processes used the GPU."
             ]
         )
         controls = [
-            f"Batches of {size}. {arms.control_sentence}"
+            f"Batch size {size}. {arms.control_sentence}"
             for size, arms in self.by_batch_size.items()
             if arms.control is not None
         ]
         largest = max(self.by_batch_size)
         needed = self.by_batch_size[largest].needed_sentence
-        more = [f"Batches of {largest}. {needed}"] if needed else []
+        more = [f"Batch size {largest}. {needed}"] if needed else []
         ended = self._ended_by_time
         notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
         notes += held_together(self.verdicts)
         notes += each_run(
             {
-                f"{arm}, batches of {size}": arms.rates(arm)
+                f"{arm}, batch size {size}": arms.rates(arm)
                 for size, arms in self.by_batch_size.items()
                 for arm in arms.runs
             }
@@ -206,7 +204,7 @@ class InferenceResult:
 
     @property
     def _ended_by_time(self) -> list[str]:
-        """Say how many passes there were where time has ended them."""
+        """Return how many passes were timed where the time limit ended them."""
         plan = self.configs[self.baseline].inference
         every = [start for starts in self.timings.values() for start in starts]
         sentences: list[str] = []
@@ -214,11 +212,10 @@ class InferenceResult:
             counts = [start[size].passes for start in every]
             few, many = min(counts), max(counts)
             if few < plan.batches:
-                found = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+                passes = f"{few:,}" if few == many else f"{few:,} to {many:,}"
                 sentences.append(
-                    f"Batches of {size}: {found} timed passes a run, not "
-                    f"{plan.batches:,}, since a run times them for "
-                    f"{plan.limit_seconds:g} s at most, whatever the format."
+                    f"Batch size {size}: {passes} timed passes per run, not "
+                    f"{plan.batches:,}, at the limit of {plan.limit_seconds:g} s."
                 )
         return sentences
 
@@ -234,8 +231,8 @@ class InferenceResult:
         if all(one.score is None for one in kept.values()):
             return Note(
                 [
-                    "Accuracy: there are no evaluation images, so whether it is kept "
-                    "is unknown; use -p data with train/ and val/ folders."
+                    "Accuracy is unknown: there are no evaluation images. Use -p data "
+                    "with train/ and val/ folders."
                 ]
             )
         margin = self.plan.get("accuracy_margin", ACCURACY_MARGIN)
@@ -331,12 +328,10 @@ class InferenceResult:
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
-                f"{self._how_rates} Each process start gives one number; the tables "
-                "show the median over process starts.",
+                f"{self._how_rates} Tables show the median over process starts.",
                 *how_measured(self.repeats)[1:],
-                f"Images for timing: random, {config.image_size} x "
-                f"{config.image_size} pixels, on the device beforehand; layout "
-                f"{config.memory_format}, "
+                f"Timed images: random, {config.image_size}x{config.image_size}, "
+                f"already on the device; {config.memory_format}, "
                 f"{'compiled' if config.compile else 'not compiled'}.",
                 where_and_when(self.conditions),
             ],

@@ -96,7 +96,7 @@ def plan(parameters: Parameters) -> InferencePlan:
     if len(arms) == 1:
         message = (
             f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, with "
-            "nothing to compare; add a format, such as bf16."
+            "nothing to compare. Add a format, such as bf16."
         )
         raise ConfigError(message)
     engine = registry.resolve("engines", "local")()
@@ -126,13 +126,13 @@ def plan(parameters: Parameters) -> InferencePlan:
 def _check_numbers(p: Parameters) -> None:
     names = ("batches", "repeats", "training_steps", "calibration_images")
     lines = [
-        f"{name}={p[name]} is below 1; use 1 or more."
+        f"{name}={p[name]} is below 1. Use 1 or more."
         for name in names
         if p[name] is not None and p[name] < 1
     ]
     if not 0 < p.accuracy_margin < 1:
         lines.append(
-            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1; use a "
+            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1. Use a "
             "fraction of all images, such as 0.01."
         )
     if lines:
@@ -144,8 +144,8 @@ def _weights(values: Mapping[str, Any]) -> str:
     named = values["weights"]
     if named == TRAIN and values["data"] == "synthetic":
         message = (
-            "weights='train' needs images to learn, and data='synthetic' has none; "
-            "use data='photos', or weights='random'."
+            "weights='train' needs images to learn, and data='synthetic' has none. "
+            "Use data='photos' or weights='random'."
         )
         raise ConfigError(message)
     if named in (TRAIN, "random", "pretrained"):
@@ -156,8 +156,8 @@ def _weights(values: Mapping[str, Any]) -> str:
     if not path.exists():
         message = (
             f"weights={named!r} is not a run of the store, a file or a folder "
-            f"({path}); use 'train', 'random', 'pretrained', the id of a run, or the "
-            "path of a checkpoint."
+            f"({path}). Use 'train', 'random', 'pretrained', a run id or the path of a "
+            "checkpoint."
         )
         raise ConfigError(message)
     return str(path)
@@ -172,20 +172,20 @@ def _precisions(
     """Return the formats, the baseline first, and what is left out or compiled."""
     wanted, notes = list(values["precisions"]), []
     if "tf32" in wanted and devices.is_cpu:
-        message = "precisions has tf32, which needs a GPU, but this is a CPU; omit it."
+        message = "precisions includes tf32, which needs a GPU. Omit it on a CPU."
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
-            "FP16 is skipped: few CPUs compute in it, and the others convert it back "
-            "and forth; use -p precisions fp32,fp16,bf16,int8 to measure it anyway. "
+            "FP16 is skipped: few CPUs compute in it; -p precisions "
+            "fp32,fp16,bf16,int8 measures it anyway. "
             "TF32 needs a GPU."
         )
     old = too_old(gpus)
     if old is not None and p.precisions is None:
         wanted = [one for one in wanted if one not in _NEWER]
         notes.append(f"TF32 and BF16 are skipped: {old}.")
-    elif old is not None and (asked := [one for one in wanted if one in _NEWER]):
-        message = f"precisions={','.join(asked)}: {old}; use fp32 and fp16."
+    elif old is not None and (newer := [one for one in wanted if one in _NEWER]):
+        message = f"precisions={','.join(newer)}: {old}. Use fp32 and fp16."
         raise ConfigError(message)
     convolutions = has_convolutions(values["model"])
     if not devices.is_cpu and p.precisions is None and convolutions:
@@ -198,8 +198,8 @@ def _precisions(
         if p.origins["compile"] == "default":
             values["compile"] = True
             notes.append(
-                "Every format is compiled, since INT8 is compared with the others: "
-                "without compile it is slower than FP16 on a GPU."
+                "All formats are compiled: INT8 without compile is slower than FP16 on "
+                "a GPU."
             )
         elif p.precisions is None and not p.compile:
             wanted.remove("int8")
@@ -254,10 +254,10 @@ def _training(values: Mapping[str, Any], devices: Devices) -> ExperimentConfig:
 def _where(p: Parameters, devices: Devices) -> list[str]:
     if not devices.is_cpu:
         return []
-    why = "device=cpu was asked for" if p.device == "cpu" else "there is no GPU here"
+    why = "device=cpu was requested" if p.device == "cpu" else "no GPU found"
     return [
-        f"On a CPU: {why}. The numbers are valid for this CPU, and models are served "
-        "on CPUs too; they say nothing about GPUs."
+        f"On a CPU: {why}. The numbers are valid for this CPU and say nothing about "
+        "GPUs."
     ]
 
 
@@ -269,16 +269,16 @@ def _what(
 ) -> str:
     """Return how much is measured."""
     count = len(arms) + bool(p.control)
-    again = f", {BASELINE} twice (A/A control)" if p.control else ""
+    again = f" and an {BASELINE} A/A control" if p.control else ""
     sizes = ", ".join(map(str, values["batch_sizes"]))
     side = values["image_size"]
-    row = "" if devices.is_cpu else ", then six seconds of passes in a row"
+    back_to_back = "" if devices.is_cpu else ", then 6 s back to back"
     limit = arms[BASELINE].inference.limit_seconds
     return (
-        f"{values['model']} at {side} x {side} pixels in {', '.join(arms)}{again}; "
-        f"batches of {sizes}, {values['batches']:,} timed passes each, or as "
-        f"many as {limit:g} s allow, after {values['warmup_batches']} of warm-up{row}; "
-        f"{values['repeats']} process starts of each format in balanced order, "
+        f"{values['model']}, {side}x{side}, in {', '.join(arms)}{again}; batch sizes "
+        f"{sizes}; {values['batches']:,} timed passes each (at most {limit:g} s) "
+        f"after {values['warmup_batches']} warm-up passes{back_to_back}; "
+        f"n={values['repeats']} process starts per format, interleaved, "
         f"{count * values['repeats']} in all."
     )
 
@@ -286,18 +286,15 @@ def _what(
 def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -> str:
     if training is not None:
         return (
-            f"Weights: trained here first, {training.steps} steps on {data}; use "
-            "-p weights for those of a run or a checkpoint."
+            f"Weights: trained here first, {training.steps} steps on {data}; "
+            "-p weights takes a run or a checkpoint instead."
         )
     if weights == "random":
-        return (
-            "Weights: random, so that accuracy means nothing and is not judged; speed "
-            "is."
-        )
+        return "Weights: random, so accuracy means nothing and is not judged."
     if weights == "pretrained" and data != "synthetic":
         return (
-            f"Weights: pretrained. If {data} has another number of classes, the output "
-            "layer is new and untrained, and accuracy is not judged; use -p weights "
+            f"Weights: pretrained. If {data} has another number of classes, the new "
+            "output layer is untrained and accuracy is not judged; use -p weights "
             "train."
         )
     return f"Weights: {weights}."
@@ -309,9 +306,8 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"A verdict that accuracy is kept, within {points:g} points, needs "
-        f"{needed:,} evaluation images or more{here}; with fewer, only the share of "
-        "equal answers is shown."
+        f"Accuracy kept within {points:g} points needs {needed:,} evaluation "
+        f"images or more{here}; with fewer, only the agreement is shown."
     ]
 
 
@@ -326,8 +322,8 @@ def _unused(
     if p.origins["calibration_images"] != "default":
         if not devices.is_cpu:
             notes.append(
-                "calibration_images has no effect on a GPU: INT8 takes its ranges from "
-                "each batch there."
+                "calibration_images has no effect on a GPU: INT8 ranges come from each "
+                "batch."
             )
         elif "int8" not in arms:
             notes.append("calibration_images has no effect without int8 in precisions.")

@@ -41,7 +41,7 @@ def prepare(plan: InferencePlan) -> InferencePlan:
         if plan.training is not None:
             trained = _run(plan.training, "training of the weights", shown).wait()
             arms = {a: one.replace(weights=trained.run_id) for a, one in arms.items()}
-            notes.append(f"Weights: run {trained.run_id}, {plan.training.steps} steps.")
+            notes.append(f"Weights: run {trained.run_id}.")
         for arm in doubtful:
             once = {"batch_sizes": (1,), "batches": 1, "warmup_batches": 0}
             tried = arms[arm].inference.model_dump() | once
@@ -54,14 +54,13 @@ def prepare(plan: InferencePlan) -> InferencePlan:
                 notes.append(f"{arm} is not available: {unavailable[arm]}")
                 del arms[arm]
             else:
-                notes.append(f"{arm} is available: it was tried once.")
+                notes.append(f"{arm} is available (tried once).")
     if len(arms) == 1:
         message = (
             f"precisions={','.join(plan.arms)}: {notes[-1]} This leaves only "
             f"{BASELINE}; add a format, such as bf16."
         )
         raise ConfigError(message)
-    notes = notes or ["Nothing has to be trained or tried first."]
     prepared = {"unavailable": unavailable}
     return replace(plan, arms=arms, notes=(*plan.notes, *notes), prepared=prepared)
 

@@ -26,21 +26,21 @@ def speed_table(
         return "baseline" if row.arm == baseline else own
 
     return table(
-        f"Measured {where}; ratios against {baseline} at the same batch size",
+        f"Inference on {where}; ratios to {baseline} at the same batch size",
         (
             Column("format", "arm"),
             Column("batch", "batch_size", "{:,}".format, "batch_size"),
             Column(None, "passes", csv="passes_of_a_run"),
             *_percentiles(lambda seconds: _milliseconds(seconds.median), " ms"),
             *rate(
-                *("images/s", "95 % interval (runs)"),
+                *("images/s", "95% CI (runs)"),
                 *("images_per_second", "images_per_second"),
                 n="images_per_second.n",
             ),
             *_ends("images_per_second", "images_per_second"),
             Column(None, "images_per_second.n", csv="runs"),
             Column("ratio", "against.estimate", "{:.3f}".format, "ratio_estimate"),
-            Column("95 % interval", "against", interval()),
+            Column("95% CI", "against", interval()),
             Column("verdict", verdict),
             *_ends("against", "ratio"),
             Column("memory", "peak_memory_bytes", wording.size, "peak_memory_bytes"),
@@ -54,19 +54,19 @@ def speed_table(
 def latency_table(served: Sequence[Served]) -> Table:
     """Return every percentile with its interval over process starts."""
     return table(
-        "Latency of a batch in ms, with 95 % intervals over process starts",
+        "Latency per batch in ms, with 95% CI over process starts",
         (
             Column("format", "arm"),
             Column("batch", "batch_size", "{:,}".format),
             *_percentiles(_with_interval),
-            Column("passes a run", "passes", "{:,}".format),
+            Column("passes per run", "passes", "{:,}".format),
             Column("runs", "images_per_second.n"),
         ),
         served,
         [
-            "From images on the device to finished outputs, with nothing else running. "
-            "Percentiles are of the passes of one process start; the table shows the "
-            "median over the starts. p95 needs 20 passes, p99 100.",
+            "Latency runs from images on the device to finished outputs. Percentiles "
+            "are per process start, then the median over starts; p95 needs 20 passes, "
+            "p99 100.",
         ],
     )
 
@@ -105,9 +105,9 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     is_auroc = any(one.score_name == "mean_auroc" for one in kept.values())
     differing = [one.arm for one in kept.values() if one.starts_differ]
     notes = [
-        "Every format answers on the same images with the same weights. What counts is "
-        "the number on which only one of the two is right; p is McNemar's exact test. "
-        f"Kept: the whole interval is above {-100 * margin:g} points.",
+        "All formats run the same weights on the same images; p is McNemar's exact "
+        "test on the images that only one of the two gets right. "
+        f"Kept: the whole 95% CI is above {-100 * margin:g} points.",
         *_few_images(kept.values(), margin),
         *(
             f"Not judged: {why}."
@@ -117,14 +117,14 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     ]
     if is_auroc:
         notes.append(
-            "AUROC is the mean over the labels, without a test of the difference. Same "
-            "answer: of all images and labels, without an interval, since those of an "
-            "image are not independent."
+            "AUROC is the mean over labels; its difference is not tested. Agreement "
+            "counts all image-label pairs, without a CI because labels of one image "
+            "are not independent."
         )
     if differing:
         notes.append(
-            f"Process starts of {', '.join(differing)} do not all give the same "
-            "classes; the first is compared."
+            f"Process starts of {', '.join(differing)} disagree on some classes; "
+            "the first start is compared."
         )
     unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
 
@@ -132,7 +132,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
         return row.agreement_interval or (None, None)
 
     return table(
-        f"Accuracy kept or lost, against {baseline}",
+        f"Accuracy vs. {baseline}",
         (
             Column("format", "arm"),
             Column(
@@ -140,21 +140,21 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
                 lambda part: f"{'AUROC ' * is_auroc}{wording.percent(part)}",
                 "accuracy",
             ),
-            Column("same answer (95 % interval)", _agreement),
+            Column("agreement (95% CI)", _agreement),
             Column(None, "agreement", csv="agreement"),
             Column(None, lambda row: agreed(row)[0], csv="agreement_ci_low"),
             Column(None, lambda row: agreed(row)[1], csv="agreement_ci_high"),
-            Column("only it right", "paired.only_a"),
-            Column("only baseline right", "paired.only_b"),
+            Column("only this correct", "paired.only_a"),
+            Column("only baseline correct", "paired.only_b"),
             Column("difference", "paired.difference", _points, "difference"),
             Column(
-                *("95 % interval", "paired"),
+                *("95% CI", "paired"),
                 lambda pair: f"{_points(pair.ci_low)} to {_points(pair.ci_high)}",
             ),
             *_ends("paired", "difference"),
             Column("p", "paired.p_value", "{:.2g}".format, "p_value"),
             Column("images", "paired.images", "{:,}".format),
-            Column("accuracy is", lambda row: row.verdict or unjudged[row.arm]),
+            Column("verdict", lambda row: row.verdict or unjudged[row.arm]),
         ),
         [*kept.values()],
         notes,
@@ -168,9 +168,8 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     if not images or min(images) >= needed:
         return []
     return [
-        f"{min(images):,} images are too few to show that accuracy is kept, "
-        f"whatever the answers. It takes {needed:,} if both are right on the same "
-        "ones, and more with every image on which only one is."
+        f"{min(images):,} images are too few to show that accuracy is kept: "
+        f"{needed:,} are needed if both are right on the same images, more otherwise."
     ]
 
 
@@ -203,11 +202,11 @@ def formats_table(
     rows += [{"arm": arm, "weights": "not available"} for arm in unavailable]
     share = fact("int8_multiply_add_share")
     return table(
-        "What is computed in which format",
+        "Number formats of weights and operations",
         (
             Column("format", fact("arm")),
             Column("weights", fact("weights")),
-            Column("elsewhere", fact("elsewhere")),
+            Column("other operations", fact("elsewhere")),
             Column("INT8 multiply-adds", share, wording.percent),
             Column("library", library),
             Column("backend", fact("backend")),
@@ -239,9 +238,9 @@ def _origin(weights: Mapping[str, Any]) -> str:
 def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
     """Return published results of a model at inference."""
     if not rows:
-        return Note([f"Published by others: no inference results of {model}."])
+        return Note([f"No published inference results of {model}."])
     return table(
-        f"Published by others, not measured here: {model} at inference, images/s",
+        f"Published by others: {model} inference, images/s",
         (
             Column("device", lambda row: row.gpu_name or "CPU"),
             Column("format", "precision"),
@@ -257,11 +256,8 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
         ),
         rows,
         [
-            "One number each, without an interval; other software, other machines. "
-            "Where images are read during the run, reading and decoding may limit the "
-            "rate; here, as with random images, they are on the device beforehand. "
-            "For each device and format: the batch sizes measured here, and the best. "
-            "TensorRT's INT8 in Dell's guide of 2018 is only in a figure, so it has no "
-            "row.",
+            "Single numbers without a CI, from other software and machines. Images "
+            "that are read may limit the rate; here they are on the device already. "
+            "Per device and format: the batch sizes measured here, and the best.",
         ],
     )

@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Time to accuracy",
-    text="how long does it take to a target accuracy, and with which recipe?",
+    text="time, epochs and cost to a target accuracy by training recipe",
     modules={
         "TimeToAccuracyPlan": ".planning",
         "TimeToAccuracyResult": ".page",

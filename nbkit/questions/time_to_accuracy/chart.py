@@ -37,7 +37,7 @@ def accuracy_chart(
     target = recipes[0].runs[0].target
     x = alt.X(
         "time:Q",
-        title=f"Time since the first image was asked for ({unit})",
+        title=f"Time since the first image request ({unit})",
         axis=alt.Axis(grid=False, tickCount=8),
         scale=alt.Scale(domain=[0, 1.03 * longest / seconds], nice=False),
     )
@@ -55,7 +55,7 @@ def accuracy_chart(
         ),
         legend=measured_legend(),
     )
-    told = tooltip(
+    shown = tooltip(
         series="Recipe",
         seed="Seed",
         time=f"Time ({unit})",
@@ -63,9 +63,11 @@ def accuracy_chart(
         accuracy="Top-1",
     )
     lines = alt.Chart(alt.Data(values=rows)).encode(
-        x=x, y=y, color=colour, detail="run:N", tooltip=told
+        x=x, y=y, color=colour, detail="run:N", tooltip=shown
     )
-    last = alt.Chart(alt.Data(values=ends)).encode(x=x, y=y, color=colour, tooltip=told)
+    last = alt.Chart(alt.Data(values=ends)).encode(
+        x=x, y=y, color=colour, tooltip=shown
+    )
     chart = alt.layer(
         *_target_layers(target),
         lines.mark_line(strokeWidth=1.5, opacity=0.75),
@@ -103,7 +105,7 @@ def _point(time: float, point: Any) -> Mapping[str, Any]:
 
 
 def _target_layers(target: float) -> list[alt.Chart]:
-    values = [{"target": target, "text": f"target {target * 100:.3g} %"}]
+    values = [{"target": target, "text": f"target {target * 100:.3g}%"}]
     base = alt.Chart(alt.Data(values=values)).encode(y="target:Q")
     return [
         base.mark_rule(strokeDash=[6, 4], color="#444444"),
@@ -115,7 +117,7 @@ def _target_layers(target: float) -> list[alt.Chart]:
 
 def _subtitle(recipes: Sequence[RecipeTimes], device_type: str) -> str:
     counts = "; ".join(
-        f"{one.recipe}: {one.times.reached} of {one.times.n} seeds" for one in recipes
+        f"{one.recipe} {one.times.reached} of {one.times.n}" for one in recipes
     )
-    text = f"reached (filled circle; a cross did not): {counts}"
-    return f"CPU, functional; {text}" if device_type == "cpu" else text
+    text = f"seeds that reached the target (circle; cross: missed): {counts}"
+    return f"CPU smoke test; {text}" if device_type == "cpu" else text

@@ -37,7 +37,7 @@ from nbkit.statistics import quantities as wording
 from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
-_QUESTION = "How long does it take to a target accuracy, and with which recipe?"
+_QUESTION = "Time to a target accuracy by training recipe"
 _MLPERF = Source(
     "MLCommons, MLPerf training rules: what is timed, and how runs are scored",
     "https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc",
@@ -142,32 +142,32 @@ class TimeToAccuracyResult:
         counted = [one for one in self.recipes if one.recipe not in lost]
         if not counted:
             return NOTHING_COMPARED
-        said = "; ".join(self._said(one) for one in counted)
+        times = "; ".join(self._time_sentence(one) for one in counted)
         ends = [
             found.sentence if isinstance(found, Ratio) else f"{found}."
             for recipe, found in self.verdicts.items()
             # The lead of the report says what is not finite.
             if usable_arms([recipe], lost, (self.recipes[0].recipe,))
         ]
-        text = f"To {self.target * 100:.3g} % top-1: {said}."
+        text = f"To {self.target * 100:.3g}% top-1: {times}."
         if ends:
             configs = {one.recipe: self.configs[one.recipe] for one in self.recipes}
             ends += [differs] if (differs := unlike(configs)) else []
             text += f" Times: {wording.one_sentence(ends)}"
-        return f"CPU, functional: {text}" if self.is_cpu else text
+        return f"CPU smoke test: {text}" if self.is_cpu else text
 
     @property
     def untimed(self) -> str:
         """Epochs to the target: the part of the answer that no clock enters."""
-        said = []
+        counts = []
         for recipe in self.recipes:
             if not recipe.nonfinite:
                 times, median = recipe.times, recipe.epochs.median
                 epochs = wording.UNKNOWN if median is None else f"{median:g}"
                 reached = f"{times.reached} of {wording.counted(times.n, 'seed')}"
-                said.append(f"{recipe.recipe} {epochs} ({reached} reached it)")
-        text = f"epochs to {self.target * 100:.3g} % top-1: {'; '.join(said)}."
-        return text * bool(said)
+                counts.append(f"{recipe.recipe} {epochs} ({reached})")
+        text = f"epochs to {self.target * 100:.3g}% top-1: {'; '.join(counts)}."
+        return text * bool(counts)
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -189,16 +189,13 @@ class TimeToAccuracyResult:
             ],
             figures=[self.figure],
             method=[
-                "Time: from the moment the first step asks for its first image to the "
-                "end of the evaluation that reached the target, as between MLPerf's "
-                "run_start and run_stop; evaluations are part of it, the start of "
-                "processes is not.",
-                f"Seeds: {self.repeats} of every recipe, the same for all; each is a "
-                "process start. The recipes forward, then backward, and so on, so that "
-                "a steady drift of the machine falls on all alike.",
-                "Intervals: Student's t on logarithms of times over seeds, of ratios "
-                f"Welch's; no verdict below {MINIMUM_RUNS} seeds a recipe, nor where a "
-                "seed did not reach the target.",
+                "Time: from the first image request to the end of the evaluation that "
+                "reached the target, evaluations included, process startup excluded "
+                "(MLPerf: run_start to run_stop).",
+                f"Seeds: n={self.repeats} per recipe, equal for all, one process start "
+                "each, recipes interleaved (ABBA) to cancel drift.",
+                "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
+                f"verdict needs {MINIMUM_RUNS} seeds per recipe, all at the target.",
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
@@ -227,23 +224,22 @@ class TimeToAccuracyResult:
     def _currency(self) -> str:
         return self.plan.get("currency", "USD")
 
-    def _said(self, one: RecipeTimes) -> str:
+    def _time_sentence(self, one: RecipeTimes) -> str:
         times, most = one.times, self.configs[one.recipe].epochs
         if not times.reached:
             seeds = wording.counted(times.n, "seed")
-            return f"{one.recipe} did not reach it in {seeds} of {most} epochs"
-        counted = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
+            return f"{one.recipe} missed it with {seeds} in {most} epochs"
+        reached = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
         if times.median is None:
             fastest = wording.duration(times.fastest)
-            return f"{one.recipe} took {fastest} at the fastest ({counted})"
-        spread = counted
+            return f"{one.recipe} {fastest} (fastest seed, {reached})"
+        spread = reached
         if times.q25 is not None and times.q75 is not None and times.n > 1:
             ends = wording.duration(times.q25), wording.duration(times.q75)
             spread += f", quartiles {ends[0]} to {ends[1]}"
         epochs = "" if one.epochs.median is None else f", {one.epochs.median:g} epochs"
         return (
-            f"{one.recipe} took {wording.duration(times.median)} (median; {spread}"
-            f"{epochs})"
+            f"{one.recipe} {wording.duration(times.median)} (median, {spread}{epochs})"
         )
 
     @property
@@ -275,8 +271,8 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     baseline = next(name for name in study.arms if name not in study.once)
     if baseline not in evidence.runs:
         message = (
-            f"baseline {baseline!r} of study {study.study_id} has 0 finished runs, 1 "
-            "is needed; resume() the study."
+            f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
+            "Resume the study with resume()."
         )
         raise NotEnoughDataError(message)
     lost, by_arm = evidence.lost, study.runs_by_arm()
@@ -314,9 +310,9 @@ def _whole(short: Sequence[Run], facts: Mapping[str, Any]) -> WholeTraining:
     try:
         return project(short)
     except (ConfigError, NotEnoughDataError) as error:
-        why = " ".join(str(error).splitlines())
-        said = f"Nothing is projected from the short runs here: {why}"
-        return replace(project(()), conditions=said)
+        reason = " ".join(str(error).splitlines())
+        note = f"Short runs cannot be projected: {reason}"
+        return replace(project(()), conditions=note)
 
 
 def logs(study: Study) -> Table | Note:
@@ -338,14 +334,14 @@ def logs(study: Study) -> Table | Note:
             lines = mllog(run, file, division=division).splitlines()
             rows.append([arm, f"{run.config.seed}", f"{len(lines)}", str(file)])
     if not rows:
-        return Note(["No logs as MLPerf Training asks for them: no training finished."])
+        return Note(["No MLPerf logs: no training has finished."])
     return Table(
-        "Logs as MLPerf Training asks for them",
+        "MLPerf Training logs",
         ["recipe", "seed", "lines", "file"],
         rows,
         [
-            "nbkit.mllog(run, file, org=...) writes one with who submits it. MLPerf's "
-            "compliance checker accepts logs of ResNet-50 on ImageNet and no others."
+            "nbkit.mllog(run, file, org=...) adds the submitter. MLPerf's compliance "
+            "checker accepts only ResNet-50 on ImageNet."
         ],
     )
 

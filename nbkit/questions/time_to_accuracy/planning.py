@@ -137,17 +137,17 @@ def _check_numbers(p: Parameters) -> None:
     ]
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes= names 0 training recipes, 1 is needed; name some, or leave it "
-            "out for sgd and lars."
+            "recipes is empty. Name a training recipe, or leave it out for sgd and "
+            "lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(
-            f"price_per_hour={p.price_per_hour} is not above 0; use the price of the "
+            f"price_per_hour={p.price_per_hour} is not above 0. Use the price of the "
             "machine, or leave it out."
         )
     if p.data == "synthetic":
         lines.append(
-            "data='synthetic' has nothing to learn, so no target is ever reached; use "
+            "data='synthetic' has nothing to learn, so no target can be reached. Use "
             "photos, cifar10, imagenette or a folder of images."
         )
     if lines:
@@ -190,12 +190,12 @@ def _config(
 def _check_alike(arms: Mapping[str, ExperimentConfig]) -> None:
     lines = []
     for name in _ALIKE:
-        found = {arm: getattr(config, name) for arm, config in arms.items()}
-        if len(set(found.values())) > 1:
-            said = ", ".join(f"{arm} {value}" for arm, value in found.items())
+        by_arm = {arm: getattr(config, name) for arm, config in arms.items()}
+        if len(set(by_arm.values())) > 1:
+            values = ", ".join(f"{arm} {value}" for arm, value in by_arm.items())
             lines.append(
-                f"recipes={','.join(arms)} differ in {name} ({said}), so their times "
-                f"cannot be compared; set {name}, or use recipes of one kind."
+                f"recipes={','.join(arms)} differ in {name} ({values}), so their times "
+                f"cannot be compared. Set {name}, or use recipes of one kind."
             )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -240,21 +240,20 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if not devices.is_cpu:
         return
     yield (
-        f"CPU, functional: {why_cpus(p.device, p.engine)}, so CPU processes are used "
-        "instead. Accuracies and epochs are valid; times, energy and costs say "
-        "nothing about a GPU."
+        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Accuracies and epochs are "
+        "valid; times, energy and cost say nothing about GPUs."
     )
 
 
 def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
     config = next(iter(arms.values()))
-    target = f"{(config.target_accuracy or 0) * 100:.3g} %"
+    target = f"{(config.target_accuracy or 0) * 100:.3g}%"
     seeds = f"seed {seed}" if repeats == 1 else f"seeds {seed} to {seed + repeats - 1}"
     return (
         f"{config.model} at {config.image_size} pixels on {config.data}, to {target} "
-        f"top-1 by {len(arms)} training recipe{'s' if len(arms) > 1 else ''}: "
-        f"{', '.join(arms)}; {seeds} of each, {len(arms) * repeats} trainings in all, "
-        "in balanced order. Each stops at the target, or after its last epoch."
+        f"top-1 with {', '.join(arms)}; {seeds} per recipe, "
+        f"{len(arms) * repeats} trainings in all, interleaved. A training stops at "
+        "the target or after its last epoch."
     )
 
 
@@ -265,22 +264,22 @@ def _recipe_notes(
     for name, recipe in recipes.items():
         config = arms[name]
         batch = config.world_size * int(config.batch_size_per_gpu)
-        rate = f"learning rate {config.learning_rate:.4g} for a global batch of {batch}"
+        rate = f"learning rate {config.learning_rate:.4g} at global batch {batch}"
         if batch != recipe.global_batch_size:
             rate += (
-                f", in proportion to {recipe.fields['learning_rate']:g} for "
+                f", scaled from {recipe.fields['learning_rate']:g} at "
                 f"{recipe.global_batch_size}"
             )
         # Also what the recipe leaves to the defaults.
         original = ExperimentConfig(**recipe.fields)
         changed = [
-            f"{field}={getattr(config, field)} in place of {value}"
+            f"{field}={getattr(config, field)} instead of {value}"
             for field in _OVERRIDES
             if getattr(config, field) != (value := getattr(original, field))
         ]
-        changes = f" Changed here: {', '.join(changed)}." if changed else ""
+        changes = f" Changed: {', '.join(changed)}." if changed else ""
         yield (
-            f"{name}: {recipe.title}; {rate}; at most {config.epochs} epochs, "
+            f"{name}: {recipe.title}; {rate}; up to {config.epochs} epochs, "
             f"{_evaluated(config)}. {recipe.note[:1].upper()}{recipe.note[1:]}."
             f"{changes}"
         )
@@ -295,17 +294,17 @@ def _evaluated(config: ExperimentConfig) -> str:
 def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]:
     if gpus:
         yield (
-            f"No training rate of {recipe.fields['model']} with real images on "
-            f"{', '.join(gpus)} is published: nothing is projected there."
+            f"No published training rate of {recipe.fields['model']} with real images "
+            f"on {', '.join(gpus)}, so no projection."
         )
 
 
 def _estimated(recipe: TrainingRecipe, once: Mapping[str, Any]) -> str:
     if not once:
         return (
-            f"Projected: {recipe.name}, from published rates alone (estimate_steps=0)."
+            f"Projected: {recipe.name}, from published rates only (estimate_steps=0)."
         )
     return (
-        f"Projected: {recipe.name} as a whole, from {plural(len(once), 'short run')} "
-        "here, of synthetic images, which read no files, and from published rates."
+        f"Projected: {recipe.name}, from {plural(len(once), 'short run')} with "
+        "synthetic data and from published rates."
     )

@@ -26,14 +26,11 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "Time runs from the moment the first step asks for its first image to the end of "
-    "the evaluation that reached the target, evaluations included. Each seed is one "
-    "process start and one number; the spread is over seeds.",
-    "A seed that did not reach the target counts as later than all that did: a "
-    "quartile that would fall on it is unknown. Energy is that of the GPUs, the median "
-    "of the seeds that reached; cost is the median time's.",
-    "Olympic mean: MLPerf's statistic, without the fastest and slowest seed; MLPerf "
-    "asks for five runs of ResNet-50.",
+    "Time runs from the first image request to the end of the evaluation that reached "
+    "the target, evaluations included. The spread is over seeds.",
+    "A seed that missed the target ranks last in quartiles. Energy is that of the "
+    "GPUs, median over seeds that reached; cost is that of the median time.",
+    "Olympic mean (MLPerf): without the fastest and slowest seed.",
 )
 
 
@@ -59,9 +56,9 @@ def recipes_table(
     def price_cell(row: RecipeTimes) -> str:
         return wording.price(cost(row.times.median, price_per_hour), currency)
 
-    where = "with CPU processes (functional)" if is_cpu else "on GPUs"
+    where = "CPU smoke test" if is_cpu else "GPUs"
     return table(
-        f"Measured {where}: time to {target * 100:.3g} % top-1 accuracy",
+        f"Time to {target * 100:.3g}% top-1 accuracy ({where})",
         [
             Column("recipe", "recipe"),
             Column(None, "times.n", csv="seeds"),
@@ -69,7 +66,7 @@ def recipes_table(
             Column("reached", lambda row: f"{row.times.reached} of {row.times.n}"),
             Column("median time", lambda row: wording.duration(row.times.median)),
             Column("quartiles", lambda row: _ends(row.times.q25, row.times.q75)),
-            Column("95 % interval", "times", interval(wording.duration)),
+            Column("95% CI", "times", interval(wording.duration)),
             *(
                 Column(None, f"times.{name}", csv=f"seconds_{name}")
                 for name in ("median", "q25", "q75", "ci_low", "ci_high")
@@ -79,11 +76,11 @@ def recipes_table(
                 "seconds_olympic_mean",
             ),
             Column("epochs", "epochs.median", "{:g}".format),
-            Column("in evaluations", "evaluation_share", wording.percent),
+            Column("evaluation share", "evaluation_share", wording.percent),
             Column("energy", "joules", wording.energy, "joules"),
             Column("cost", price_cell),
             Column("time ratio", ratio, lambda ratio: f"{ratio.estimate:.3f}"),
-            Column("95 % interval", ratio, interval()),
+            Column("95% CI", ratio, interval()),
             Column("verdict", lambda row: words.get(row.recipe)),
         ],
         recipes,
@@ -104,7 +101,7 @@ def seeds_table(
 
     def time_cell(run: TimeToTarget) -> str:
         if run.seconds is None:
-            return f"not within {wording.duration(run.watched_seconds)}"
+            return f"> {wording.duration(run.watched_seconds)}"
         return wording.duration(run.seconds)
 
     def price_cell(run: TimeToTarget) -> str:
@@ -124,11 +121,11 @@ def seeds_table(
                 for name in ("reached", "seconds", "watched_seconds")
             ),
             Column(
-                *("in evaluations", "run.evaluation_seconds", wording.duration),
+                *("evaluation", "run.evaluation_seconds", wording.duration),
                 "evaluation_seconds",
             ),
             Column(
-                *("start", "run.startup_seconds", wording.duration), "startup_seconds"
+                *("startup", "run.startup_seconds", wording.duration), "startup_seconds"
             ),
             Column("epochs", "run.epochs"),
             Column("images", "run.images", "{:,}".format),
@@ -139,9 +136,8 @@ def seeds_table(
         ],
         [_Seed(row.recipe, run) for row in recipes for run in row.runs],
         [
-            "Start: from the start of the processes to the first image; it is in no "
-            "time and no cost, as in MLPerf. The cost of a seed that did not reach "
-            "the target is that of the time it was watched.",
+            "Startup: from process start to the first image; not part of time or cost, "
+            "as in MLPerf. A seed that missed the target costs the time it ran.",
         ],
     )
 
@@ -180,10 +176,10 @@ def settings_table(configs: Mapping[str, ExperimentConfig]) -> Table:
     if len(configs) == 1:
         rows, shared = [[name, *value] for name, value in values.items()], []
     return Table(
-        "What the recipes are",
+        "Recipe settings",
         ["setting", *configs],
         rows,
-        [f"The same in all: {', '.join(shared)}."] if shared else [],
+        [f"Equal in all: {', '.join(shared)}."] if shared else [],
     )
 
 
@@ -207,10 +203,10 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
     lines: list[tuple[list[str | None], float]] = []
     for row, seconds in printed_times():
         cells = [
-            f"{row.publisher}, {row.world_size} x {row.gpu_name}",
+            f"{row.publisher}, {row.world_size}x {row.gpu_name}",
             wording.duration(seconds),
             None,
-            "1 run, start to end as printed",
+            "1 run, start to end",
             f"{row.images_per_second:,.0f}",
             (row.conditions or "").split(",")[1].strip(),
         ]
@@ -228,13 +224,12 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
             ]
             lines.append((cells, 60 * median_low(minutes)))
     return Table(
-        "Published by others: ResNet-50 to 75.9 % top-1",
-        ["who, on what", "time", "fastest to slowest", "statistic", "images/s", "data"],
+        "Published by others: ResNet-50 to 75.9% top-1",
+        ["source", "time", "fastest to slowest", "statistic", "images/s", "data"],
         [cells for cells, _ in lines],
         [
-            "These are other people's numbers, under their conditions. NetApp's "
-            "command has the target and at most 37 epochs; of MLPerf's submissions the "
-            "median one is shown.",
+            "Under the publishers' own conditions. NetApp trains to the target for at "
+            "most 37 epochs; of MLPerf submissions, the median is shown.",
         ],
         {"seconds": [seconds for _, seconds in lines]},
     )
