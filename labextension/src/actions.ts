@@ -108,7 +108,7 @@ export class Actions {
     await this._try(async () => {
       if (!isCopied(path)) {
         throw new Error(
-          trans.__('The browser did not copy it. Copy it manually: %1', path)
+          trans.__('The browser blocked the copy. Copy it manually: %1', path)
         );
       }
       Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
@@ -249,7 +249,7 @@ export class Actions {
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
       run.state === 'queued'
-        ? trans.__('It leaves the queue and does not start: %1.', run.run_id)
+        ? trans.__('It is removed from the queue and does not start: %1.', run.run_id)
         : trans.__(
             'Its processes on %1 end. Its recorded data is kept: %2.',
             run.devices.length
@@ -341,7 +341,7 @@ export class Actions {
   private async _sayItChanged(why: string): Promise<void> {
     await showDialog({
       title: this._trans.__('The state has changed'),
-      body: this._trans.__('Nothing was done. %1', why),
+      body: this._trans.__('Action cancelled: %1', why),
       buttons: [Dialog.okButton({ label: this._trans.__('OK') })]
     });
   }

@@ -57,7 +57,7 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
   const groups = group(gpu.holders, props.memoryMib);
   if (!groups.length) {
     return props.expanded ? (
-      <p className="nbk-note">{trans.__('No process holds this GPU.')}</p>
+      <p className="nbk-note">{trans.__('No processes on this GPU.')}</p>
     ) : null;
   }
   const shown = props.expanded || all ? groups : groups.slice(0, FEW);

@@ -150,7 +150,7 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
       preserveAspectRatio="none"
       role="img"
       aria-label={trans.__(
-        '%1 CPUs, %2 of them at 90 % or more',
+        '%1 CPUs, %2 of them at 90% or more',
         busy.length,
         full
       )}
@@ -163,7 +163,7 @@ function Cores({ busy }: { busy: readonly number[] }): JSX.Element | null {
         const height = few ? 0.9 : 0.9 * share;
         return (
           <g key={cpu}>
-            <title>{trans.__('CPU %1: %2 %', cpu, value)}</title>
+            <title>{trans.__('CPU %1: %2%', cpu, value)}</title>
             <rect
               className="nbk-cores-track"
               x={x}

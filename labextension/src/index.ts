@@ -38,12 +38,12 @@ interface IMonitor {
 
 const IMonitor = new Token<IMonitor>(
   'nbkit:IMonitor',
-  'GPUs, runs and host, as the server sees them.'
+  'GPUs, runs and host, from the server.'
 );
 
 const panel: JupyterFrontEndPlugin<IMonitor> = {
   id: PANEL_PLUGIN,
-  description: 'A sidebar that shows who occupies which GPU.',
+  description: 'A sidebar with GPUs, their processes, and runs.',
   autoStart: true,
   provides: IMonitor,
   optional: [
@@ -88,7 +88,7 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     });
     app.commands.addCommand(OPEN_COMMAND, {
       label: trans.__('Show GPUs and Runs'),
-      caption: trans.__('Show who occupies which GPU'),
+      caption: trans.__('Show GPUs, their processes, and runs'),
       icon: gpuIcon,
       execute: () => app.shell.activateById(widget.id)
     });

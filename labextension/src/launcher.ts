@@ -72,7 +72,7 @@ export async function addNotebooks(
       try {
         return await openDocument(commands, copy.path, trans);
       } catch (error) {
-        const title = trans.__('The copy was made, and did not open');
+        const title = trans.__('The notebook was copied but did not open');
         await showErrorMessage(title, error as Error);
       }
     }

@@ -210,7 +210,7 @@ function Queued({ run }: { run: IRun }): JSX.Element | null {
         {joined(
           position === null
             ? null
-            : trans.__('place %1 of %2', position, length),
+            : trans.__('position %1 of %2', position, length),
           seconds > 0 ? trans.__('for %1', duration(seconds, trans)) : null
         )}
       </div>

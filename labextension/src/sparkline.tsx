@@ -34,7 +34,7 @@ export function Legend(props: {
         <span
           className="nbk-mod-run"
           title={trans.__(
-            'A run starts at a solid line and ends at a dashed one'
+            'Solid lines mark starts of runs, dashed lines ends'
           )}
         >
           {trans.__('run')}
@@ -238,7 +238,7 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
     }
     const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
     return trans.__(
-      'mean %1 %, maximum %2 %',
+      'mean %1%, maximum %2%',
       Math.round(mean),
       Math.round(Math.max(...known))
     );

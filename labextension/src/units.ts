@@ -51,7 +51,7 @@ export function inPercent(
   value: number | null,
   trans: TranslationBundle
 ): string {
-  return value === null ? UNKNOWN : trans.__('%1 %', whole(value));
+  return value === null ? UNKNOWN : trans.__('%1%', whole(value));
 }
 
 /** MB/s, or GB/s where that is shorter. */

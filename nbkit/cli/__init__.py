@@ -1,1 +1,1 @@
-"""The `nbkit` command: what the library does, for a terminal."""
+"""The `nbkit` command: the library in a terminal."""

@@ -1,4 +1,4 @@
-"""How a subcommand is added to the parser: all alike, each with one example."""
+"""Subcommands of the parser: all with one example each."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Examination:
         if code is None:
             found = f"{self.module} hangs after {last}"
             remedy = (
-                "a driver, a file server or an import does not answer: see dmesg; "
+                "a driver, file server or import hangs: see dmesg; "
                 f"python -m {self.module} shows where"
             )
             yield CheckResult("Checks", "failure", found, remedy)

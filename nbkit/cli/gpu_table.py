@@ -57,7 +57,7 @@ def _cells(gpu: Values, row: Values) -> tuple[str, ...]:
     return (
         str(gpu["index"]),
         gpu["name"] or UNKNOWN,
-        _number(row["utilization_percent"], " %"),
+        _number(row["utilization_percent"], "%"),
         f"{_gib(used)} / {_gib(total)}{unified}",
         f"{_number(row['power_watts'])} / {_number(gpu['power_limit_watts'])}",
         _number(row["temperature_celsius"], " C"),
@@ -129,7 +129,7 @@ def _host(inventory: Values, sample: Values) -> str:
     of_cpus = "" if usable is None else f" ({usable:g} usable)"
     of_memory = "" if limit is None else f" ({_gib(limit)} usable)"
     return (
-        f"{inventory['cpus']} CPUs{of_cpus} {_number(row['cpu_percent'], ' %')}, load "
+        f"{inventory['cpus']} CPUs{of_cpus} {_number(row['cpu_percent'], '%')}, load "
         f"{row['load_average_1_minute']}, memory {_gib(used)} / {_gib(total)} GiB"
         f"{of_memory}"
     )

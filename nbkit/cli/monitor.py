@@ -40,9 +40,9 @@ def add_to(commands: Commands) -> None:
         commands,
         "monitor",
         _monitor,
-        summary="show the GPUs and their holders, as in the sidebar",
+        summary="show the GPUs and their processes, as in the sidebar",
         description="Show GPUs with utilization, memory (GiB), power (W), temperature "
-        "(C) and clock (MHz), and the holders of its memory, until Ctrl-C. With "
+        "(C), clock (MHz) and their processes, until Ctrl-C. With "
         "NBKIT_GPU_SOURCE=replay:eight-gpus, show a recorded trace instead.",
         example="nbkit monitor --interval 5",
     )

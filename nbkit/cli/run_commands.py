@@ -29,10 +29,10 @@ def add_to(commands: Commands) -> None:
         "runs",
         _runs,
         summary="list the runs of the store, newest first",
-        description="List the runs of the store, newest first. Images/s is images "
-        "over the time of the measured steps, all ranks together; for an active run, "
-        "of its last 20 steps. Duration is the time during which ranks ran; age is the "
-        "time since they first started. A dash means unknown.",
+        description="List the runs of the store, newest first. Images/s is the rate "
+        "of all ranks over the measured steps; for an active run, over its last 20 "
+        "steps. Duration is the time during which ranks ran; age is the time since "
+        "they first started. A dash means unknown.",
         example="nbkit runs --state running",
     )
     parser.add_argument(

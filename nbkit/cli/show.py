@@ -28,9 +28,9 @@ def add_to(commands: Commands) -> None:
         summary="show one run: state, cause, configuration, devices, rates, log",
         description="Show one run: its state and why it ended, its progress and rates "
         "(images per second over the time of the n measured steps, and median and "
-        "quartiles of a step), the fields of its configuration that are not at their "
-        "defaults, its data with what of them is not read and why, its devices, and "
-        "after a failure the end of the log of the first failed rank.",
+        "quartiles per step), its non-default settings, its data with skipped files "
+        "and why, its devices, and after a failure the end of the log of the first "
+        "failed rank.",
         example="nbkit show k3f9",
     )
     parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")
@@ -72,7 +72,7 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     live.read()
     lines = picture(live)["text/plain"].splitlines()
     changed = changed_fields(read_json(run.paths.config) or {})
-    lines += _block("Not at the default", changed.items())
+    lines += _block("Non-default settings", changed.items())
     data = run.worker.get("data") or {}
     lines += _block("Data", _data(data))
     lines += _block("Unreadable images", _unreadable(data))
@@ -104,12 +104,12 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     if train := data.get("train_images"):
         dropped = data.get("dropped_images")
         few = f", {dropped:,} dropped (fewer than a global batch)" if dropped else ""
-        rows.append(("training images", f"{train:,} an epoch{few}"))
+        rows.append(("training images", f"{train:,} per epoch{few}"))
     if evaluation := data.get("evaluation_images"):
         rows.append(("evaluation images", f"{evaluation:,}"))
     if empty := data.get("classes_without_training_images"):
         of = f" of {data['num_classes']:,}" if data.get("num_classes") else ""
-        rows.append(("empty classes", f"{empty:,}{of}, without a training image"))
+        rows.append(("empty classes", f"{empty:,}{of} have no training images"))
     rows += [("note", note) for note in data.get("notes") or ()]
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
@@ -122,13 +122,13 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _deep(deep: Mapping[str, Any]) -> str:
-    """Return how images of more than 8 bits are shown, and how many lose most by it."""
-    said = "more than 8 bits, shown in 8"
+    """Return how images of more than 8 bits are read, and how many lose most by it."""
+    depth = "more than 8 bits, converted to 8"
     if not (coarse := deep.get("coarse")):
-        return said
+        return depth
     first = (deep.get("first") or ["unknown"])[0]
     more = f" and {coarse - 1:,} more" if coarse > 1 else ""
-    return f"{said}; {coarse:,} of them in 16 levels or fewer ({first}{more})"
+    return f"{depth}; {coarse:,} have 16 levels or fewer ({first}{more})"
 
 
 def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -16,8 +16,8 @@ def add_to(commands: Commands) -> None:
         _compare,
         summary="compare two finished runs: speed and recorded differences",
         description="Compare two finished runs: the ratio of their images per second, "
-        "and every recorded fact that differs: configuration, code, environment, "
-        "machine. A comparison of single runs has no interval; use a study for one.",
+        "and every recorded difference: configuration, code, environment, machine. "
+        "Single runs have no confidence interval; use a study for one.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")

@@ -1,4 +1,4 @@
-"""Tables of the documentation, made from what they describe.
+"""Tables of the documentation, generated from the code.
 
 ``python -m nbkit.cli.tables --write`` writes them into the pages of a checkout, each
 between two comments. A test checks that the pages are up to date.

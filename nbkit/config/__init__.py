@@ -1,4 +1,4 @@
-"""`ExperimentConfig`: everything that decides what a run does, declared once.
+"""`ExperimentConfig`: every setting of a run, declared once.
 
 The docstring under a field is also the form's tooltip and the JSON Schema's
 description. A bad value raises `ConfigError` with one line for every bad field.

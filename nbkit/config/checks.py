@@ -1,4 +1,4 @@
-"""What values of an experiment must be, each by itself and beside the others.
+"""Valid values of an experiment's fields, alone and in combination.
 
 A rule of several fields stands at the one that is declared last, since only the values
 of those before it are known then; the error names that one.
@@ -73,7 +73,7 @@ _RULES = (
     _Rule(
         "weights",
         lambda v, of: v != "random" and of["task"] not in ("train", "inference"),
-        "belong to a model, but task={task!r} builds none; use 'random'",
+        "need a model, but task={task!r} builds none; use 'random'",
     ),
     _Rule(
         "precision",
@@ -83,7 +83,7 @@ _RULES = (
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["task"] == "inference",
-        "is for training steps, task='inference' has none; set cuda_graphs=False, or "
+        "needs training steps, but task={task!r} has none; set cuda_graphs=False, or "
         "compile=True",
         is_for_new=True,
     ),
@@ -129,7 +129,7 @@ _RULES = (
     _Rule(
         "profile",
         lambda v, of: v and of["task"] != "train",
-        "traces task='train', not {task!r}; leave it out: your own code can call "
+        "traces task='train', not {task!r}; remove it: your own code can call "
         "torch.profiler",
     ),
     _Rule(

@@ -1,4 +1,4 @@
-"""What ``deterministic=True`` needs on GPUs beside torch's own switch."""
+"""Requirements of ``deterministic=True`` on GPUs, beside torch's switch."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def not_deterministic(model: str) -> str | None:
     if model not in _POOLING:
         return None
     return (
-        f"{model} has adaptive average pooling, whose gradient torch does not compute "
-        "deterministically on GPUs; use deterministic=False, device='cpu' or another "
+        f"{model} has adaptive average pooling, whose backward pass is not "
+        "deterministic on GPUs; use deterministic=False, device='cpu' or another "
         "model, such as 'resnet50'"
     )
 
@@ -55,8 +55,8 @@ def variables_against(environment: Mapping[str, str]) -> str | None:
     if not wrong:
         return None
     return (
-        f"deterministic=True with {' and '.join(wrong)} in the environment: switches "
-        "would add gradients in an order that differs from call to call; unset "
+        f"deterministic=True with {' and '.join(wrong)} in the environment: NVLink "
+        "switches sum gradients in a varying order; unset "
         f"{'it' if len(wrong) == 1 else 'them'}, or set deterministic=False."
     )
 

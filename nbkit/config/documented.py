@@ -1,4 +1,4 @@
-"""What `help` says of a configuration: every field, from its declaration."""
+"""Text of `help` for a configuration: every field, from its declaration."""
 
 from __future__ import annotations
 

@@ -46,27 +46,25 @@ class ExperimentConfig(ExperimentChecks):
     task: Literal["train", "load", "inference", "allreduce", "function", "script"] = (
         "train"
     )
-    """``train`` trains the model; ``load`` reads the images as training would, without
-    a model; ``inference`` times the forward pass by batch size, and scores the
-    evaluation images; ``allreduce`` measures collective bandwidth; ``function`` and
-    ``script`` run what was handed to `nbkit.launch`."""
+    """``train`` trains the model; ``load`` only runs its data loading; ``inference``
+    times the forward pass by batch size, and scores the evaluation images;
+    ``allreduce`` measures collective bandwidth; ``function`` and ``script`` run what
+    was passed to `nbkit.launch`."""
     emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    """Time for which ``task="load"`` waits after each batch, instead of a GPU that
-    would compute so long; 0 reads as fast as it can."""
+    """Emulated compute time: ``task="load"`` waits so long after each batch; 0 reads
+    at full speed."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
     num_classes: Annotated[int, Field(ge=2)] | None = None
     """Outputs of the model; None takes the number of classes in the data
     (1,000 for synthetic data)."""
     weights: str = "random"
-    """Where the weights come from: ``random`` makes new ones, ``pretrained`` takes
-    torchvision's own for ImageNet (downloaded once; an output layer for other classes
-    is made new); the id of a run takes its newest checkpoint, which must have been
-    trained on the same classes; or the path of one."""
+    """Initial weights: ``random``, ``pretrained`` (torchvision's for ImageNet,
+    downloaded once; with a new output layer for other classes), the id of a run (its
+    newest checkpoint, trained on the same classes), or the path of a checkpoint."""
     weight_perturbation: Annotated[float, Field(ge=0, le=0.1)] = 0.0
-    """Relative change of every weight, up or down at random, before the first step:
-    2**-23 is the last bit of fp32. It shows how much rounding alone changes a
-    training."""
+    """Random relative perturbation of every weight before the first step, to measure
+    the effect of rounding: 2**-23 is the last bit of fp32."""
 
     # Precision
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
@@ -74,19 +72,19 @@ class ExperimentConfig(ExperimentChecks):
     ``fp16`` scales the loss (GradScaler); ``int8`` is for ``task="inference"`` alone,
     which casts or quantizes the weights too."""
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
-    """Layout of images: NHWC (channels_last) is what tensor cores want; NCHW
-    (channels_first) undoes much of the gain of 16-bit precision."""
+    """Layout of images: NHWC (channels_last) for tensor cores; NCHW (channels_first)
+    loses much of the speedup of 16-bit precision."""
     compile: bool = False
-    """Compile the model with torch.compile; ``int8`` on a GPU needs it. It keeps
-    ``channels_first``, which it else would turn into ``channels_last``."""
+    """Compile the model with torch.compile; required for ``int8`` on a GPU.
+    ``channels_first`` is kept."""
     cuda_graphs: bool = False
     """Replay the model's kernels as CUDA graphs; needs a GPU."""
 
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
-    """Images of one rank in one forward pass; ``max`` probes for the largest power of
-    two (and the half steps between) that fits the GPU, in a separate process. With 64
-    the newest GPUs wait for their host: take 256, or ``cuda_graphs``."""
+    """Images per rank and forward pass; ``max`` probes for the largest power of two
+    (and half steps) that fits in GPU memory, in a separate process. With 64, the newest
+    GPUs wait for their host: use 256, or ``cuda_graphs``."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=4_096)] = 1
     """Forward and backward passes before each optimizer step."""
 
@@ -94,7 +92,7 @@ class ExperimentConfig(ExperimentChecks):
     optimizer: Literal["sgd", "lars", "adamw"] = "sgd"
     """SGD with momentum, LARS (https://arxiv.org/abs/1708.03888) or AdamW."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
-    """Peak learning rate, for the global batch as it is (no hidden scaling)."""
+    """Peak learning rate for the global batch (no implicit scaling)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD and LARS."""
     lars_eta: Annotated[float, Field(gt=0)] = 0.001
@@ -104,7 +102,7 @@ class ExperimentConfig(ExperimentChecks):
     decay_norm_and_bias: bool = False
     """Also decay biases and normalisation weights."""
     schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
-    """How the learning rate falls after its warm-up; ``cosine`` ends at 0, and
+    """Learning rate schedule after the warm-up; ``cosine`` ends at 0, and
     ``polynomial`` at ``polynomial_end``."""
     learning_rate_warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs over which the learning rate rises linearly to its peak."""
@@ -119,8 +117,8 @@ class ExperimentConfig(ExperimentChecks):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross entropy."""
     label_weighting: Literal["none", "balanced"] = "none"
-    """``balanced`` weighs, where an image can have several labels, the images with a
-    label by how rare they are: by negatives / positives of the training images."""
+    """``balanced`` weights the positives of each label by negatives / positives of the
+    training images (multi-label data)."""
 
     # Duration
     epochs: Annotated[int, Field(ge=1)] | None = None
@@ -128,11 +126,10 @@ class ExperimentConfig(ExperimentChecks):
     steps: Annotated[int, Field(ge=1)] | None = None
     """Length in optimizer steps; 100 if neither this nor ``epochs`` is set."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """Leading steps that measurements drop (allocation, autotuning, compilation)."""
+    """Leading steps that are not measured (allocation, autotuning, compilation)."""
     stop_on_nonfinite: bool = False
-    """End a training as failed once its loss, gradients or weights are not finite; its
-    last finite checkpoint is kept. Without it the run continues, and its record says at
-    which step it was."""
+    """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
+    kept. Otherwise the run continues, and its record has the step."""
 
     # Data
     data: str = "synthetic"
@@ -149,13 +146,13 @@ class ExperimentConfig(ExperimentChecks):
     loader_config: LoaderConfig = LoaderConfig()
     """Settings of the loader."""
     unreadable_images: Literal["stop", "skip"] = "stop"
-    """What an image that cannot be decoded does: ``stop`` ends the run before it
-    trains, ``skip`` omits it. Either way the record names it."""
+    """Handling of images that cannot be decoded: ``stop`` ends the run before training,
+    ``skip`` omits them. The record names them."""
     missing_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
-    """How a blank or nan in a label column of a CSV file is read: ``zero`` and ``one``
-    as that value, ``ignore`` leaves the image out; ``refuse`` names its line."""
+    """Handling of a blank or nan in a label column of a CSV file: read as ``zero`` or
+    ``one``, ``ignore`` the image, or ``refuse`` the file, with the line."""
     uncertain_labels: Literal["refuse", "zero", "one", "ignore"] = "refuse"
-    """How -1 or a word such as ``unsure`` in a label column of a CSV file is read, with
+    """Handling of -1 or a word such as ``unsure`` in a label column of a CSV file, with
     the same choices: U-Zeros, U-Ones and U-Ignore of CheXpert."""
     image_size: Annotated[int, Field(ge=16, le=4_096)] = 224
     """Side of the square training and evaluation image, in pixels."""
@@ -164,17 +161,17 @@ class ExperimentConfig(ExperimentChecks):
     crop_area_max: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Largest share of an image's area that a random crop keeps."""
     images_per_epoch: Annotated[int, Field(ge=1)] = IMAGENET_TRAIN_IMAGES
-    """Images of one epoch of synthetic data; image files count themselves."""
+    """Images per epoch of synthetic data."""
 
     # Evaluation and checkpoints
     evaluation_period_epochs: Annotated[int, Field(ge=1)] | None = None
-    """Evaluate after every so many epochs and at the end; None never does."""
+    """Epochs between evaluations, also one at the end; None never evaluates."""
     evaluation_offset_epochs: Annotated[int, Field(ge=0)] = 0
     """Epochs before the first evaluation period begins."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Stop once an evaluation reaches this top-1 accuracy (0 to 1)."""
     checkpoint_period_steps: Annotated[int, Field(ge=1)] | None = None
-    """Save a checkpoint every so many steps; a graceful stop always saves one."""
+    """Steps between checkpoints; a graceful stop always saves one."""
     checkpoint_at_end: bool = False
     """Save a checkpoint after the last step."""
     checkpoints_kept: Annotated[int, Field(ge=1)] = 2
@@ -199,37 +196,37 @@ class ExperimentConfig(ExperimentChecks):
     nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Nodes; world_size = nnodes x gpus."""
     device: Literal["auto", "cuda", "cpu", "replay"] = "auto"
-    """``auto`` uses GPUs where the driver shows any, else CPUs. ``replay`` tries nbkit
-    without GPUs: the run holds GPUs that are replayed, and computes on CPUs."""
+    """``auto`` uses GPUs if there are any, else CPUs. ``replay`` is a demo without
+    GPUs: the run leases replayed GPUs, and computes on CPUs."""
     devices: tuple[int | str, ...] | None = None
-    """Particular GPUs, by NVML index or UUID; None takes the first free ones."""
+    """GPUs by NVML index or UUID; None uses the first free ones."""
     oversubscribe: bool = False
-    """Allow several ranks on a device; records and reports say so."""
+    """Allow several ranks per device; shown in records and reports."""
     cpus: tuple[Annotated[int, Field(ge=0)], ...] | None = None
-    """Particular CPUs, by number, that the ranks and their loading processes stay on;
-    None lets them run wherever their launcher may."""
+    """CPU numbers to which ranks and their loading processes are pinned; None allows
+    all CPUs of the launcher."""
     cpu_binding: Literal["none", "cores", "numa", "socket"] = "none"
-    """The CPUs that a rank stays on: ``numa`` all of its GPU's NUMA node (torchrun's
-    ``--numa-binding=node``), ``socket`` all of its GPU's socket (mpirun's ``--map-by
-    socket``), ``cores`` the same number of whole cores, near its GPU. On CPUs,
-    ranks are spread over the NUMA nodes or sockets in blocks. Where that is not
-    possible, the rank continues unbound, and the run's record says why."""
+    """CPU binding of a rank: ``numa`` to its GPU's NUMA node (torchrun's
+    ``--numa-binding=node``), ``socket`` to its GPU's socket (mpirun's ``--map-by
+    socket``), ``cores`` to an equal number of whole cores near its GPU. On CPUs,
+    ranks are spread over the NUMA nodes or sockets in blocks. If that is not
+    possible, the rank continues unbound, and the run's record has the reason."""
     engine: str = "local"
-    """What starts the ranks: ``local`` on this machine, ``slurm`` as a job of a
-    cluster, ``manual`` by a torchrun line that you paste on each host; or a plug-in."""
+    """Launch engine: ``local`` (this machine), ``slurm`` (a Slurm job), ``manual`` (a
+    torchrun line that you paste on each host), or a plug-in."""
 
     # Timeouts and restarts
     stop_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     """Time for a graceful stop (step boundary, checkpoint) before ranks are killed."""
     collective_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1_800.0
-    """Time after which torch gives up on one collective operation."""
+    """Timeout of one collective operation in torch."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
-    """How often a run whose rank failed, was killed or hangs is started again, from its
-    newest complete checkpoint (from the beginning without one)."""
+    """Restarts after a rank failed, was killed or hung, from the newest complete
+    checkpoint (or from the beginning)."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
-    """A run in which no rank makes progress for so long is ended as hung; the first
-    step may take this long too (compilation). None waits for ever, as do functions and
-    scripts unless a number is given: each `nbkit.log` is progress."""
+    """Time without progress of any rank after which a run is ended as hung (also for
+    the first step, with compilation). None, the default of functions and scripts, has
+    no limit; each `nbkit.log` is progress."""
 
     # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()

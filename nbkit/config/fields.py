@@ -1,4 +1,4 @@
-"""The fields of `ExperimentConfig` as people read them: paths, defaults, meanings."""
+"""The fields of `ExperimentConfig` for readers: paths, defaults, meanings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which images a model takes, known from its name alone."""
+"""Image sizes that a model accepts, known from its name alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the hosts of a run find each other when users start torchrun manually."""
+"""Rendezvous of hosts when users start torchrun manually."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ManualConfig(Model):
     """
 
     rendezvous_host: str = ""
-    """One of the run's hosts, by a name or address that all of them know (IPv6 in
-    brackets); empty is the host that launches, which must then be one of them."""
+    """Rendezvous host of the run, by a name or address that all hosts resolve (IPv6 in
+    brackets); empty is the launching host, which must then be one of them."""
     rendezvous_port: Annotated[int, Field(ge=1_024, le=65_535)] | None = None
-    """A free port of that host; None takes one that is free here, or 29400 (torchrun's
-    own) on another host."""
+    """Free port of that host; None uses a free port of this host, or 29400 (torchrun's
+    default) on another host."""
 
     @field_validator("rendezvous_host")
     @classmethod

@@ -1,4 +1,4 @@
-"""The base of every configuration: frozen, strict, and clear about what is wrong."""
+"""The base of every configuration: frozen, strict, with clear errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _sentence(error: Any, fields: list[str]) -> str:
         "int_type": "is not a whole number; use one.",
         "int_from_float": "is not a whole number; use one.",
         "float_parsing": "is not a number; use one.",
-        "finite_number": "is not finite; use an ordinary number.",
+        "finite_number": "is not finite; use a finite number.",
         "bool_parsing": "is neither true nor false; use one of the two.",
         "literal_error": "is not one of {expected}; use one of these.",
         "value_error": "{error}.",

@@ -23,29 +23,29 @@ class DaliConfig(Model):
     roi_decode: bool = True
     """Decode only the part of an image that the crop keeps."""
     hw_decoder_load: Annotated[float, Field(ge=0, le=1)] = 0.65
-    """Share of the images that the GPU's JPEG engine decodes, where it has one; the
-    others go through CUDA kernels."""
+    """Share of images decoded by the GPU's JPEG engine, if it has one; CUDA kernels
+    decode the others."""
     preallocate_width_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """Width of the images to make room for before the first batch; 0 makes none."""
+    """Image width to preallocate for before the first batch; 0 disables it."""
     preallocate_height_hint: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """Height of the images to make room for before the first batch."""
+    """Image height to preallocate for before the first batch."""
 
 
 class LoaderConfig(Model):
     """How a loader reads; a loader says which of these it uses."""
 
     num_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None shares the
-    usable CPUs between the ranks, one of them left to the training process, and takes
-    at most 32. ``naive`` uses none."""
+    """Loading processes per GPU (``dali`` and ``tfrecord``: threads); None divides the
+    usable CPUs among the ranks, less one for the training process, up to 32. ``naive``
+    uses none."""
     prefetch_factor: Annotated[int, Field(ge=1, le=64)] = 2
-    """Batches that each loading process of ``torch``, and the last ``prefetch`` of
-    ``tfrecord``, prepares ahead."""
+    """Batches prefetched by each loading process of ``torch``, or by the last
+    ``prefetch`` of ``tfrecord``."""
     pin_memory: bool | None = None
     """Copy through page-locked host memory (``torch``); None does so on GPUs only."""
     pipeline: str = "chexnet_new"
-    """What ``tfrecord`` does, in which order: ``chexnet_old``, ``chexnet_new``, or
-    steps such as ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
+    """Pipeline of ``tfrecord``: ``chexnet_old``, ``chexnet_new``, or steps such as
+    ``list,shard,interleave,shuffle,map_and_batch,prefetch``."""
     dali: DaliConfig = DaliConfig()
     """Settings of ``dali`` alone."""
 
@@ -66,7 +66,7 @@ class AllReduceConfig(Model):
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Timed all-reduces of each size."""
     warmup_iterations: Annotated[int, Field(ge=0, le=10_000)] = 5
-    """All-reduces of each size before the clock starts."""
+    """Untimed warm-up all-reduces of each size."""
 
     @field_validator("bytes_max")
     @classmethod
@@ -89,10 +89,10 @@ class InferenceConfig(Model):
     and three passes. On a GPU others follow in a row, as many and for six seconds at
     least, which give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
-    """Forward passes of each batch size before the clock starts (allocation,
-    autotuning, compilation)."""
+    """Untimed warm-up passes of each batch size (allocation, autotuning,
+    compilation)."""
     calibration_images: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """Training images from which ``precision="int8"`` takes the ranges of values."""
+    """Training images for the calibration of ``precision="int8"``."""
 
     @property
     def limit_seconds(self) -> float:

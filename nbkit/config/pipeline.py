@@ -1,4 +1,4 @@
-"""An input pipeline as a row of steps, as TensorFlow's tf.data writes one down.
+"""An input pipeline as a list of steps, in tf.data's terms.
 
 A pipeline is a text of names, such as ``list,shard,interleave,map_and_batch``. Here is
 only which rows make sense; what the steps do is in `nbkit.worker.data.steps`.
@@ -63,10 +63,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         message = f"ends with {have}, training takes batches; add 'map_and_batch'"
         raise ValueError(message)
     if steps.count("shard") != 1:
-        message = (
-            f"shares the images between the ranks {steps.count('shard')} times, once "
-            "is needed; have one 'shard'"
-        )
+        message = f"has {steps.count('shard')} 'shard' steps; use exactly one"
         raise ValueError(message)
     return steps
 
@@ -86,7 +83,7 @@ def images_of_every_rank(
     if len(images_in_files) < ranks:
         message = (
             f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
-            f"but {ranks} ranks share them by the file; {remedy}"
+            f"but {ranks} ranks split them by file; {remedy}"
         )
         raise ConfigError(message)
     if "shuffle" in before:
@@ -98,9 +95,9 @@ def images_of_every_rank(
     if left_out > MOST_LEFT_OUT:
         message = (
             f"data={data!r} has {images:,} training images in "
-            f"{len(images_in_files)} files, of which {ranks} ranks can only show "
-            f"{fewest:,} each when they share them by the file; {left_out:.0%} "
-            f"would be skipped, limit {MOST_LEFT_OUT:.0%}; {remedy}"
+            f"{len(images_in_files)} files. Split by file, {ranks} ranks use "
+            f"only {fewest:,} each, and {left_out:.0%} would be skipped (limit "
+            f"{MOST_LEFT_OUT:.0%}); {remedy}"
         )
         raise ConfigError(message)
     return fewest

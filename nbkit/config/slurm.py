@@ -1,4 +1,4 @@
-"""What a run asks of Slurm, in submitit's words where it has one."""
+"""Slurm options of a run, with submitit's names where it has one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SlurmConfig(Model):
     slurm_partition: str = ""
     """Partition, or several separated by commas."""
     slurm_account: str = ""
-    """Account that is charged."""
+    """Account to charge."""
     slurm_qos: str = ""
     """Quality of service."""
     slurm_reservation: str = ""
@@ -75,38 +75,36 @@ class SlurmConfig(Model):
     slurm_constraint: str = ""
     """Features that the nodes must have, such as ``a100&nvlink``."""
     slurm_nodelist: str = ""
-    """Nodes that must be among those of the run."""
+    """Nodes that the job must include."""
     slurm_exclude: str = ""
-    """Nodes that must not be among those of the run."""
+    """Nodes that the job must not use."""
     slurm_exclusive: bool = False
     """Share the nodes with no other job."""
     timeout_min: Annotated[int, Field(ge=1, le=525_600)] | None = None
     """Time limit in minutes; None takes the partition's."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_024)] | None = None
-    """GPUs to ask of each node; None asks for one per rank if the ranks use GPUs, and
-    for none otherwise."""
+    """GPUs per node; None requests one per rank if the ranks use GPUs, else none."""
     cpus_per_task: Annotated[int, Field(ge=1, le=4_096)] | None = None
-    """CPUs of each rank, its loading processes included; None asks for one if the
-    run asks for neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
+    """CPUs per rank, including its loading processes; None requests one if the run
+    requests neither GPUs nor whole nodes, and otherwise leaves it to Slurm."""
     mem_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Memory of each node, in GiB; None takes the partition's default."""
     slurm_signal_delay_s: Annotated[int, Field(ge=1, le=SIGNAL_DELAY_LIMIT)] | None = (
         None
     )
-    """How long before the time limit a run saves a checkpoint and ends; None takes
-    ``stop_grace_seconds`` and a minute more."""
+    """Time before the time limit at which a run saves a checkpoint and ends; None is
+    ``stop_grace_seconds`` plus a minute."""
     slurm_requeue: bool = True
-    """Let Slurm start the run again from its checkpoint: after its time limit, and when
-    it is preempted or loses a node."""
+    """Requeue the run, from its checkpoint, after its time limit, a preemption or the
+    loss of a node."""
     slurm_max_num_timeout: Annotated[int, Field(ge=0, le=10_000)] = 3
-    """How often a run that reached its time limit, or lost a node, is put into the
-    queue again."""
+    """Maximum requeues after time limits or lost nodes."""
     setup: tuple[str, ...] = ()
-    """Shell lines before the ranks start, on every node: ``module load cuda`` or
+    """Shell lines to run on every node before the ranks start: ``module load cuda`` or
     ``conda activate torch``."""
     container: str = ""
-    """Container image in which the ranks run (Apptainer or Singularity), such as
-    ``/images/pytorch.sif``; nbkit must be installed in it, in the same version."""
+    """Container image of the ranks (Apptainer or Singularity), such as
+    ``/images/pytorch.sif``, with the same version of nbkit installed."""
     container_args: tuple[str, ...] = ()
     """Further arguments of ``apptainer exec``, such as ``--bind=/data``."""
     slurm_srun_args: tuple[str, ...] = ()
@@ -114,8 +112,8 @@ class SlurmConfig(Model):
     slurm_additional_parameters: dict[str, AdditionalValue] = Field(
         default_factory=dict
     )
-    """Further options of sbatch by their long names, ``{"licenses": "matlab:1"}``; true
-    gives an option without a value, and false omits it."""
+    """Further options of sbatch by long name, ``{"licenses": "matlab:1"}``; true adds
+    an option without a value, and false omits it."""
 
     @field_validator(
         "slurm_partition",

@@ -1,4 +1,4 @@
-"""Where ``precision="tf32"`` has an effect."""
+"""The effect of ``precision="tf32"`` on a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tf32_problem(device_type: str) -> str | None:
         )
     if os.environ.get(_OVERRIDE) == "0":
         return (
-            f"precision='tf32' has no effect with {_OVERRIDE}=0, by which cuBLAS and "
-            "cuDNN compute in FP32; unset it, or use 'fp32'."
+            f"precision='tf32' has no effect with {_OVERRIDE}=0, which disables TF32. "
+            "Unset it, or use 'fp32'."
         )
     return None

@@ -1,4 +1,4 @@
-"""Sets of images: what they consist of, which of it is readable, packing.
+"""Sets of images: their content, readable images, packing.
 
 `pack` is imported when it is first used: launching a run needs no image library.
 """

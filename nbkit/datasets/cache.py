@@ -1,4 +1,4 @@
-"""Folders that are made once and kept: all of one is there, or nothing."""
+"""Folders that are created once and kept: complete, or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look at one image: whether it can be read, and what its decoder has to know.
+"""Check of one image: whether it is readable, and what its decoder needs.
 
 Pillow decides for all loaders: what it decodes to its last row is readable.
 """

@@ -1,4 +1,4 @@
-"""Whether data have images enough for a run, for its plan and for its ranks alike."""
+"""Number of images that a run needs, for its plan and its ranks alike."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def check_several_labels(config: ExperimentConfig, count: int) -> None:
     """Refuse what means nothing where an image can have several labels."""
     if config.label_smoothing:
         message = (
-            f"label_smoothing={config.label_smoothing} is for the cross entropy of one "
-            f"class an image, but data={config.data!r} has {count} labels an image; "
+            f"label_smoothing={config.label_smoothing} needs one class per image, but "
+            f"data={config.data!r} has {count} labels per image; "
             "set label_smoothing=0."
         )
         raise ConfigError(message)
     if config.target_accuracy is not None:
         message = (
-            f"target_accuracy={config.target_accuracy} is a share of images with the "
-            f"right class, but data={config.data!r} has {count} labels an image, which "
-            "are judged by their AUROC; set target_accuracy=None."
+            f"target_accuracy={config.target_accuracy} needs one class per image, but "
+            f"data={config.data!r} has {count} labels per image, evaluated by AUROC. "
+            "Set target_accuracy=None."
         )
         raise ConfigError(message)
 

@@ -1,4 +1,4 @@
-"""From the word that an experiment has for its data to the images."""
+"""Images of a data set, from the ``data`` field of an experiment."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def find(
     if len(layouts) > 1:
         found = " and ".join(layouts.values())
         message = (
-            f"data={data!r} holds {found}, and nbkit cannot choose between them; "
-            "move all but one elsewhere."
+            f"data={data!r} is ambiguous: it contains {found}. "
+            "Move all but one elsewhere."
         )
         raise ConfigError(message)
     for name, (_, list_packed) in _PACKED.items():

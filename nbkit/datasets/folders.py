@@ -1,4 +1,4 @@
-"""The names in folders of images, and links that lead nowhere."""
+"""Names in folders of images, and broken links."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_links(
         except OSError as error:
             message = (
                 f"data={str(root)!r}: {path} is a link to {os.readlink(path)!r}, "  # noqa: PTH115
-                f"which cannot be followed ({error.strerror}), so that a part of the "
-                "data is missing; restore what it leads to, or remove the link."
+                f"which cannot be followed ({error.strerror}). Restore its target, or "
+                "remove the link."
             )
             raise ConfigError(message) from error

@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of images: the built-in sets, and where they are kept."""
+"""The checks of `nbkit doctor` for images: built-in sets, and their folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _cache() -> CheckResult:
     nearest = next(path for path in seen if path.is_dir())
     made = [name for name in NAMED if os.access(cache_path(name), os.F_OK)]
     is_writable = os.access(nearest, os.W_OK | os.X_OK)
-    found = f"{folder}: {', '.join(made)} made" if made else f"{folder}: none made yet"
-    found = found if is_writable else f"{nearest} may not be written"
+    found = f"{folder}: {', '.join(made) if made else 'none created yet'}"
+    found = found if is_writable else f"{nearest} is not writable"
     return check(what, is_writable, found, remedy)
 
 

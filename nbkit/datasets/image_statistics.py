@@ -1,4 +1,4 @@
-"""Twelve global statistics of an image: how it looks as a whole, and its border.
+"""Twelve global statistics of an image: overall appearance, and its border.
 
 They know how bright, how contrasty, how sharp and how large an image is. What a model
 can learn from these alone does not show that it recognises anything *in* an image.

@@ -1,4 +1,4 @@
-"""Whether there are labels for ``label_weighting`` to weigh."""
+"""Check that there are labels for ``label_weighting``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def refuse_one_class(config: ExperimentConfig) -> None:
     """Raise if a training of images with one class each is to weigh labels."""
     if config.label_weighting != "none":
         message = (
-            f"label_weighting={config.label_weighting!r} is for images with several "
-            f"labels, but data={config.data!r} has one class an image; set "
+            f"label_weighting={config.label_weighting!r} needs several labels per "
+            f"image, but data={config.data!r} has one class per image; set "
             "label_weighting='none'."
         )
         raise ConfigError(message)

@@ -1,4 +1,4 @@
-"""What a data set consists of, before anybody has looked at an image."""
+"""Listing of a data set, before an image is opened."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ class Listing:
             raise ConfigError(message) from error
         except OSError as error:
             message = (
-                f"data={str(self.root)!r}: {error.filename} is gone "
-                f"({error.strerror}); leave the data in place while a run uses it."
+                f"data={str(self.root)!r}: {error.filename} was removed "
+                f"({error.strerror}). Keep the data unchanged while a run uses it."
             )
             raise ConfigError(message) from error
         return Fingerprint(

@@ -1,4 +1,4 @@
-"""A made set of images with several labels each, one of them a planted shortcut.
+"""A synthetic multi-label image set, with one label as a planted shortcut.
 
 Grey patterns, drawn by a program: they show nothing, and are not X-rays. What can be
 learned is known, so that a report of several labels can be checked by eye:

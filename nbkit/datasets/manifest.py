@@ -188,7 +188,7 @@ def read_manifest(path: Path) -> Manifest:
             evaluation = Samples(root, header["shards"], rows)
             found = len(train), len(evaluation)
             if found != (header["train"], header["evaluation"]):
-                message = f"{sum(found)} images, not as many as it says itself"
+                message = f"{sum(found)} images, unlike the count in its header"
                 raise ValueError(message)
             deep = Deep(**header["deep"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -282,7 +282,7 @@ class _Reader:
             # This says nothing of the image: what is kept must not depend on it.
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"read ({error.strerror or error}); leave the data in place, fix its "
+                f"read ({error.strerror or error}). Restore the data, fix its "
                 "permissions or the file server, and start again."
             )
             raise ConfigError(message) from error
@@ -290,8 +290,8 @@ class _Reader:
             lacks = "memory" if isinstance(error, MemoryError) else str(error)
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine, which lacks what that takes ({lacks}); "
-                "provide it, or remove the image, and start again."
+                f"decoded on this machine ({lacks}). "
+                "Fix that, or remove the image, and start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

@@ -157,8 +157,8 @@ def check_patients(
     if both:
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} with images "
-            "both for training and for evaluation, limit 0: a model recognises them; "
-            "move all images of a patient to one side, or remove the split, and nbkit "
+            "both for training and for evaluation (leakage). "
+            "Move all images of a patient to one side, or remove the split, and nbkit "
             "splits by patient."
         )
         raise ConfigError(message)

@@ -53,8 +53,8 @@ def nih_table(folder: Path) -> Path | None:
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         message = (
-            f"data={str(folder)!r} holds {len(tables)} tables of labels ({names}), "
-            "limit 1; give the path of one."
+            f"data={str(folder)!r} contains {len(tables)} label tables ({names}). "
+            "Pass the path of one."
         )
         raise ConfigError(message)
     return tables[0] if tables else None

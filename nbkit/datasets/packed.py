@@ -1,4 +1,4 @@
-"""What all packed formats share: which files there are, and what they amount to.
+"""Base of the packed formats: their files, and the counts in them.
 
 A pack is a folder of packed files ("shards"). The words in a shard's path say whether
 its images are for training or for evaluation. Packs that nbkit writes hold a small file
@@ -86,8 +86,8 @@ class Description:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
-                f"{path} does not describe a pack ({error}); remove it, and classes "
-                "are named by their numbers."
+                f"{path} is not a valid pack description ({error}). Remove it, and "
+                "classes are named by their numbers."
             )
             raise ConfigError(message) from error
 
@@ -309,8 +309,8 @@ def _check_that_labels_count(
     if count > _MOST_PER_DISTINCT * distinct:
         message = (
             f"data={str(root)!r}: labels go up to {count - 1:,}, but only {distinct:,} "
-            f"of them occur, in {images:,} images, and a model has an output for each "
-            f"(limit {max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}); number "
+            f"of them occur, in {images:,} images "
+            f"(limit {max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}). Number "
             "the classes from 0, without gaps."
         )
         raise ConfigError(message)

@@ -138,8 +138,8 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         raise ConfigError(message)
     if folder.is_mount():
         message = (
-            f"folder={str(folder)!r} is where a file system is mounted, which a pack "
-            "cannot replace; name a folder in it."
+            f"folder={str(folder)!r} is a mount point, which a pack cannot replace. "
+            "Name a folder in it."
         )
         raise ConfigError(message)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -233,7 +233,7 @@ def _read(images: Samples, number: int, sample: Sample) -> bytes:
         # Python raises nothing when it reads past the end of a file.
         message = (
             f"{images.place(number)} cannot be packed: it has {len(data):,} bytes now "
-            f"and had {sample.size_bytes:,}; leave the data in place meanwhile."
+            f"and had {sample.size_bytes:,}. Keep the data unchanged while packing."
         )
         raise ConfigError(message)
     return data
@@ -294,7 +294,7 @@ def _print_notes(listing: Listing) -> None:
     notes = [*listing.notes, *alike_classes(listing.classes)]
     if skipped := listing.passed_over:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
-        notes.append(f"not packed, as not part of the data: {what}")
+        notes.append(f"not packed (not part of the data): {what}")
     lines = (f"{visible(note)}\n" for note in notes)
     sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)
 
@@ -312,7 +312,7 @@ class _Lines:
         self._said = now
         rate = done / max(now - self._began, 1e-6)
         images = plural(total, "image")
-        sys.stdout.write(f"packed {done:,} of {images}, {rate:,.0f} a second\n")
+        sys.stdout.write(f"packed {done:,} of {images}, {rate:,.0f} per second\n")
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""The default set: cuts of photographs that the scikit-image package carries.
+"""The default set: crops of photographs in the scikit-image package.
 
 Eight photographs are eight classes. Each image is another part of one, as large and as
 finely compressed as most of ImageNet is, so that reading and decoding cost as much. A

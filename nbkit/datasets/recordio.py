@@ -1,4 +1,4 @@
-"""RecordIO: what MXNet's ``im2rec`` writes, and its readers and DALI's read.
+"""RecordIO: the format of MXNet's ``im2rec``, as MXNet and DALI read it.
 
 A file is a row of records, each a magic number, a word with a flag and a length, and
 the content, filled up to 4 bytes. Content that holds the magic number itself at a
@@ -71,7 +71,7 @@ def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces
             raise damaged(path, offset, f"{magic:#010x} instead of {_MAGIC:#010x}")
         flag, length = rest >> 29, rest & (_LONGEST - 1)
         if flag not in wanted:
-            raise damaged(path, offset, f"part {flag} of a record has no place here")
+            raise damaged(path, offset, f"unexpected part {flag} of a record")
         begin, end = offset + _WORD.size, offset + _WORD.size + length
         if end > size:
             raise damaged(path, offset, "the file ends inside a record")

@@ -1,4 +1,4 @@
-"""Any image in 8-bit RGB: the one definition for all that show or judge images.
+"""Conversion of any image to 8-bit RGB, the same for all readers.
 
 Greyscale of more than 8 bits becomes 256 equal steps of a range. Of 16 bits the range
 is all that 16 bits can say. Of 32 bits, integers and floats, it is what the file states

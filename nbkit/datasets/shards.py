@@ -1,4 +1,4 @@
-"""The files of a pack: which there are, and what each is for."""
+"""The files of a pack, and the split of each."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
 
 def _twice(path: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{path} holds {name!r} twice, as after tar --append, so that it would count "
-        "twice or have two labels; unpack it, which keeps the last, and pack it again."
+        f"{path} contains {name!r} twice, as after tar --append. Unpack it, which "
+        "keeps the last, and pack it again."
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a JPEG or PNG is whole, so that every decoder reads it as Pillow does.
+"""Integrity of JPEG and PNG files: every decoder reads them as Pillow does.
 
 Pillow makes do with less than the decoders of nvImageCodec, which are DALI's.
 """

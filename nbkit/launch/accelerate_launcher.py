@@ -1,4 +1,4 @@
-"""`notebook_launcher`: accelerate's call, so that its notebooks run unchanged."""
+"""`notebook_launcher`: accelerate's call, so its notebooks run unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine does: start a supervisor somewhere, reach it, end it."""
+"""Base class of engines: start, notify and clean up after a supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `nbkit doctor --gpus` says of free GPUs that work together: an all-reduce.
+"""The checks of `nbkit doctor --gpus`: an all-reduce over the free GPUs.
 
 It is an ordinary run, in a store of its own: leases, the detection of hangs and the
 errors that the driver reports are those of every run. One that fails is tried again
@@ -63,12 +63,12 @@ def checks(deadline: float) -> Iterator[CheckResult]:
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
             found = f"{len(free)} of {len(gpus)} GPUs free: no pair to check"
-            remedy = "run it again when no one trains here: nbkit monitor"
+            remedy = "run it again when the GPUs are free (nbkit monitor)"
             yield CheckResult(_WHAT, "info", found, remedy)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
     except (NbkitError, NvmlUnavailableError) as error:
-        yield CheckResult(_WHAT, "failure", str(error), "nbkit doctor says more")
+        yield CheckResult(_WHAT, "failure", str(error), "see nbkit doctor")
 
 
 def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:

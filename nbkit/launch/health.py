@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of starting runs: processes, pool of devices, and Slurm."""
+"""The checks of `nbkit doctor` for launching: processes, device pool, Slurm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def checks() -> Iterator[CheckResult]:
     problems = {"Processes": pidfd_problem(), "Loopback": loopback_problem()}
     for what, why in problems.items():
         if why is not None:
-            found, _, remedy = why.partition(": ")
+            found, _, remedy = why.partition(". ")
             yield CheckResult(what, "failure", found, remedy)
     yield _pool()
     yield from _slurm()
@@ -40,14 +40,14 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        remedy = f"runs queue there; {POOL_VARIABLE} names another folder"
+        remedy = f"runs queue in it; set {POOL_VARIABLE} to another folder"
         return CheckResult("Pool of devices", "failure", str(error), remedy)
     return CheckResult("Pool of devices", "ok", f"{pool}, for all users")
 
 
 def _slurm() -> Iterator[CheckResult]:
     if shutil.which("sbatch") is None:
-        found = 'no sbatch here; only engine="slurm" needs it'
+        found = 'sbatch not found; only engine="slurm" needs it'
         yield CheckResult("Slurm", "info", found)
         return
     try:
@@ -56,8 +56,8 @@ def _slurm() -> Iterator[CheckResult]:
         known = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
-        found = f"installed, but does not answer: {error}"
-        remedy = "ask the administrator, or see sinfo; other engines work meanwhile"
+        found = f"installed, but does not respond: {error}"
+        remedy = "ask the administrator, or see sinfo; other engines work"
         yield CheckResult("Slurm", "warning", found, remedy)
         return
     yield from map(_partition, known[:_MOST_PARTITIONS])

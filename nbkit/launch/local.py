@@ -154,7 +154,7 @@ def detach(
         with suppress(FileNotFoundError, StoreError):
             printed, _ = read_end(log, _SHOWN_BYTES)
         shown = visible(printed.decode(errors="replace").strip(), lines=True)
-        message = f"the supervisor ended immediately; it printed: {shown or 'nothing'}"
+        message = f"the supervisor exited early and printed: {shown or 'nothing'}"
         raise LaunchError(message) from None
 
 
@@ -163,8 +163,8 @@ def refuse_network_pool(pool: Path) -> None:
     file_system = describe_storage(pool)["file_system"]
     if file_system in _NETWORK:
         message = (
-            f"{pool}, which keeps the leases of devices, is on {file_system}, which "
-            f"other hosts share; set {POOL_VARIABLE} to a folder of this host, such as "
+            f"{pool}, the device pool, is on {file_system}, which other hosts share. "
+            f"Set {POOL_VARIABLE} to a folder of this host, such as "
             "/run/lock/nbkit."
         )
         raise DeviceError(message)

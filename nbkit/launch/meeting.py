@@ -1,4 +1,4 @@
-"""Where the ranks of a run find each other."""
+"""Rendezvous address of the ranks of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def loopback_problem() -> str | None:
         if error.errno not in _NO_NETWORK:
             return None  # such as too many open files: the launch says so
         return (
-            f"{LOOPBACK} does not answer ({error}), and the ranks of a run meet there: "
-            "start the loopback interface (ip link set lo up), or give the container "
+            f"{LOOPBACK} does not respond ({error}); ranks use it for rendezvous. "
+            "Start the loopback interface (ip link set lo up), or give the container "
             "one."
         )

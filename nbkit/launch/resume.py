@@ -1,4 +1,4 @@
-"""Going on with a run: with leave to execute it, and by one process at a time.
+"""Resume a run: permission to execute it, and one process at a time.
 
 The log folder of the new attempt, which is made exclusively, is the lock: hosts and
 containers that share a store share it, and nothing else. A file in it says who holds
@@ -128,8 +128,8 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
     cwd = Path(submission["cwd"])
     if not can_enter(cwd):
         message = (
-            f"{cwd}, where run {run.run_id} ran, does not exist, or you may not enter "
-            "it; create it, or ask its owner."
+            f"{cwd}, the working folder of run {run.run_id}, does not exist or is not "
+            "accessible. Create it, or ask its owner."
         )
         raise RunError(message)
     return cwd

@@ -81,8 +81,8 @@ class Run(StoredRun):
                 queue = self.queue
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
-                    f"run {self.run_id} is {state}{why} after {waited:.0f} s (limit "
-                    f"{timeout_seconds:.0f} s); it continues: wait again, or stop() it."
+                    f"run {self.run_id} is still {state}{why} after {waited:.0f} s "
+                    f"(timeout {timeout_seconds:.0f} s). Wait again, or stop() it."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)
@@ -125,7 +125,7 @@ class Run(StoredRun):
             self._engine().reap(self.paths)
             return self
         if not self.submission and not self.record:
-            message = f"run {self.run_id} was started by torchrun; end it there."
+            message = f"run {self.run_id} was started by torchrun. Stop it there."
             raise RunError(message)
         if grace_seconds is None:
             grace_seconds = float(self._as_launched("stop_grace_seconds"))
@@ -222,8 +222,8 @@ class Run(StoredRun):
         """
         if self.config.task != "function":
             message = (
-                f"run {self.run_id} is a {self.config.task}: only a function returns "
-                "a value; see its metrics() and summary."
+                f"run {self.run_id} is a {self.config.task}, which returns nothing. "
+                "See its metrics() and summary."
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:
@@ -240,8 +240,8 @@ class Run(StoredRun):
             return [permit.load(file) for file in files]
         except Exception as error:
             message = (
-                f"what run {self.run_id} returned cannot be read here "
-                f"({type(error).__name__}: {error}); read it where the modules of its "
+                f"The return value of run {self.run_id} cannot be unpickled "
+                f"({type(error).__name__}: {error}). Read it where the modules of its "
                 "function can be imported."
             )
             raise RunError(message) from error
@@ -290,7 +290,7 @@ class Run(StoredRun):
         if field not in values:
             message = (
                 f"{self.paths.config} has no {field}: another version of nbkit wrote "
-                "it; stop() the run by that version."
+                "it. stop() the run with that version."
             )
             raise RunError(message)
         return values[field]

@@ -1,4 +1,4 @@
-"""Where a run is, in one line, for those who wait for it.
+"""Progress of a run as lines of text, for code that waits for it.
 
 In a notebook or terminal one line is overwritten in place. Each overwrite is a message
 to papermill, which saves the notebook only when it hears something. Elsewhere, such as

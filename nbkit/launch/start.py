@@ -162,7 +162,7 @@ def _entry(
         return function_entry(what, args, kwargs, environment)
     if what is not None and not isinstance(what, ExperimentConfig):
         message = (
-            f"{what!r} is of type {type(what).__name__}; pass an ExperimentConfig, a "
+            f"{what!r} is of type {type(what).__name__}. Pass an ExperimentConfig, a "
             "function, the path of a script, or fields by name: "
             "nbkit.launch(model='resnet50')."
         )

@@ -1,4 +1,4 @@
-"""Start the supervisor of an attempt, once nothing speaks against it."""
+"""Start the supervisor of an attempt, after all checks."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         mode = path.stat().st_mode
     except OSError as error:
         if isinstance(error, PermissionError):
-            what = "may not be read: a folder above it is closed to you"
+            what = "cannot be read: no permission for a parent folder"
     is_folder = stat.S_ISDIR(mode)
     is_data = is_folder or (stat.S_ISREG(mode) and path.suffix.lower() == ".csv")
     use = os.R_OK | (os.X_OK if is_folder else 0)
     if is_data and not os.access(path, use, effective_ids=True):
-        is_data, what = False, "may not be read: it is closed to you"
+        is_data, what = False, "cannot be read: no permission"
     if not is_data:
         shown = redacted(data)
         where = f" ({path})" if shown == data != str(path) else ""
@@ -90,7 +90,7 @@ def submit(
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
-        message = f"{permit.folder} was checked, not {paths.root}; ask for that."
+        message = f"{permit.folder} was checked, not {paths.root}; check that."
         raise RunError(message)
     cwd = _current_folder() if cwd is None else cwd
     engine = _engine(config)
@@ -137,7 +137,7 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then no process watches it: stop() the run."
+                    f"{why} Until then it is not supervised: stop() the run."
                 )
         raise
 

@@ -1,1 +1,1 @@
-"""A run as it is now, for every viewer."""
+"""The current state of a run, for every viewer."""

@@ -1,4 +1,4 @@
-"""`LiveDevices`: the GPUs of a run, from the samples that were taken beside it."""
+"""`LiveDevices`: the GPUs of a run, from the samples taken during it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LogTail`: the end of a log of any length, filtered, and what is added to it."""
+"""`LogTail`: the end of a log of any length, filtered, and its new lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LiveMetrics`: what `metrics.jsonl` says, followed while it grows."""
+"""`LiveMetrics`: the content of `metrics.jsonl`, followed while it grows."""
 
 from __future__ import annotations
 

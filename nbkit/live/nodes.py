@@ -1,4 +1,4 @@
-"""What the nodes of a run do now, by the newest sample of each."""
+"""Current load of a run's nodes, from the newest sample of each."""
 
 from __future__ import annotations
 

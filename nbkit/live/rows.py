@@ -1,4 +1,4 @@
-"""What a table of runs shows of each: little enough to read of thousands."""
+"""Rows of a table of runs: small enough for thousands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _unread: dict[Path, tuple[_Stamp, LiveMetrics]] = {}
 """Long files of ended runs, as far as they were read."""
 
 
-_NOT_READ = "not all steps were read"
+_NOT_READ = "incomplete: not all steps were read"
 
 
 def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:

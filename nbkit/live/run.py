@@ -1,4 +1,4 @@
-"""`LiveRun`: all that is shown of one run, as a whole and then in changes."""
+"""`LiveRun`: the view of one run, complete at first and then as changes."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ class LiveRun:
         )
         found = diagnosis_of(facts, self.run.run_id)
         return {
-            "bound_by": found.bound_by or "nothing in its steps stands out",
+            "bound_by": found.bound_by or "none detected",
             "try_first": found[0].change if found else None,
         }
 

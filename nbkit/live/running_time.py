@@ -1,4 +1,4 @@
-"""How long a run has run: the one definition for views, tables and pictures."""
+"""Running time of a run: one definition for views, tables and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast storage reads: sequential and random, from a cold and from a warm cache.
+"""Read speed of storage: sequential and random, with cold and warm cache.
 
 Needs neither root nor torch. What is imported here loads when it is first used.
 """

@@ -1,4 +1,4 @@
-"""What of a file is in memory, and how to have nothing of it there; without root.
+"""Page cache of a file: what it holds, and how to empty it without root.
 
 ``posix_fadvise(POSIX_FADV_DONTNEED)`` lets go of a file's clean pages, and ``mincore``
 tells which pages are in memory. Other files stay as they are, unlike with
@@ -117,7 +117,7 @@ class Coldness:
         part = device_bytes / read_bytes
         if part >= _WARM_FROM:
             return self
-        said = f"{part * 100:.0f} % of the bytes came from the device"
+        said = f"{part * 100:.0f}% of the bytes came from the device"
         return replace(self, reason=f"{self.reason}; {said}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,15 +210,15 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     share = resident_share(every)
     if share:
         message = (
-            f"{_named(every)}: {_percent(share)} is in memory, limit 0 % for a cold "
-            "run; end what keeps the file mapped or locked (fuser -v names it), or "
-            "call the run warm."
+            f"{_named(every)}: {_percent(share)} is in the page cache (limit 0% for a "
+            "cold run). End the process that maps or locks the file (fuser -v), or "
+            "use cache='warm'."
         )
         raise NotColdError(message)
     if share is None:
         reason = (
-            "only users who may write a file can see which of its pages are in memory, "
-            "and on some file systems no user can"
+            "only users with write permission see which pages of a file are in memory, "
+            "and on some file systems no user does"
         )
         return Coldness("not provable", False, reason, None)
     for path, storage in storages.items():
@@ -246,18 +246,18 @@ def check_warm(
     """Return how much is in memory of what has just been read."""
     share = resident_share(files, extents)
     if share is None:
-        reason = "read once before; how much of it is in memory is unknown"
+        reason = "read once before; share in memory unknown"
         return Coldness("warm", False, reason, None)
     reason = f"read once before; {_percent(share)} in memory"
     return Coldness("warm", False, reason, share)
 
 
 def _percent(share: float, digits: int = 1) -> str:
-    """Return a share in which a little is not nothing: never ``0.0 %`` of a page."""
+    """Return a share in which a little is not nothing: never ``0.0%`` of a page."""
     least = 10**-digits
     if 0 < share * 100 < least:
-        return f"less than {least:g} %"
-    return f"{share * 100:.{digits}f} %"
+        return f"less than {least:g}%"
+    return f"{share * 100:.{digits}f}%"
 
 
 def _as_files(files: Path | Sequence[Path]) -> list[Path]:
@@ -282,7 +282,7 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
         if kind_of(storage["file_system"]) == "memory":
             message = (
                 f"{path} is on {storage['file_system']}, which is memory and never "
-                "cold; name a folder on a disk or a file server, or call the run warm."
+                "cold. Name a folder on a disk or a file server, or use cache='warm'."
             )
             raise NotColdError(message)
     return storages

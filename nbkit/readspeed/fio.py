@@ -1,4 +1,4 @@
-"""fio, where it is installed: the same work, done by a tool that is widely known.
+"""fio, if it is installed: the same operations in a widely used tool.
 
 References
 ----------

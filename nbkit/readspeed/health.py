@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of storage: what the store is on, and how to measure."""
+"""The checks of `nbkit doctor` for storage: file system and fio."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checks() -> Iterator[CheckResult]:
         f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
     )
     meaning = _MEANINGS.get(place["kind"])
-    remedy = "it is gone at the next start: set NBKIT_HOME to a folder on a disk"
+    remedy = "lost at the next boot: set NBKIT_HOME to a folder on a disk"
     found += f": {meaning}" if meaning else ""
     yield check("Store is on", place["kind"] != "memory", found, remedy)
 

@@ -1,4 +1,4 @@
-"""The file that is made where there is none to read, and is removed again."""
+"""The temporary test file, used if no file is named."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     usable = int((1 - _LEFT_FREE) * space.f_bavail * space.f_frsize)
     if size_bytes > usable:
         message = (
-            f"total_bytes={size_bytes:,} needs a file that large, but {folder} has "
-            f"room for {usable:,} bytes, with {_LEFT_FREE * 100:.0f} % left free; use "
-            "less, or name a file that is there."
+            f"total_bytes={size_bytes:,}, but {folder} has room for {usable:,} bytes "
+            f"(with {_LEFT_FREE * 100:.0f}% left free). Use less, or name an existing "
+            "file."
         )
         raise ConfigError(message)
     _remove_abandoned(folder)

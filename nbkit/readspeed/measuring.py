@@ -1,4 +1,4 @@
-"""`measure`: how fast a file, or a place, is read."""
+"""`measure`: the read speed of a file or a folder."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def measure(
         threads = _RANDOM_THREADS if is_random else 1
     _check(pattern, cache, engine, repeats, operation_bytes, total_bytes, threads)
     if files is not None and not files:
-        message = "files=[] names 0 files, needs 1 or more; name them, or leave it out."
+        message = "files=[] is empty. Name one or more files, or remove it."
         raise ConfigError(message)
     if direct and cache == "warm":
         message = (
@@ -246,8 +246,8 @@ def measure(
         raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
         message = (
-            f"direct=True reads whole blocks of 1 file, not the ends of {len(files)}; "
-            "name one, or use direct=False."
+            f"direct=True supports 1 file, not {len(files)}. Name one, or use "
+            "direct=False."
         )
         raise ConfigError(message)
     if direct and operation_bytes % ALIGNMENT_BYTES:
@@ -336,7 +336,7 @@ def _engine(asked: Engine, work: Work) -> tuple[str, str]:
             raise ConfigError(message)
         return _OWN_READER, "many files are read"
     if asked == "auto" and work.total_bytes < _FIO_FROM_BYTES:
-        return _OWN_READER, "fio counts milliseconds, too coarse for so little"
+        return _OWN_READER, "fio's resolution of 1 ms is too coarse for this size"
     version = fio.fio_version()
     if version is not None:
         return version, "asked for" if asked == "fio" else "installed"

@@ -1,4 +1,4 @@
-"""What is read over time: throughput, operations and their size, a few times a second.
+"""Bytes and operations over time, sampled a few times per second.
 
 Where block devices of this machine hold the files, their own counters tell: that is
 what arrives at the storage, after readahead and the page cache. Other processes' reads

@@ -1,4 +1,4 @@
-"""What kind of storage a file is on: what its page cache proves, and who counts."""
+"""Storage type of a file: what its page cache proves, and what counts bytes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     file_system = storage["file_system"]
     kind = kind_of(file_system)
     if kind == "own cache":
-        return f"{file_system} has its own cache, which cannot be asked"
+        return f"{file_system} has its own cache, which cannot be queried"
     if kind == "unknown":
         name = file_system or "an unknown file system"
         return f"{name} is not known to read from a disk of this machine"

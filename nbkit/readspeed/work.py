@@ -1,4 +1,4 @@
-"""What is read: the same operations for every engine."""
+"""The read operations of a measurement: the same for every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension as Jupyter sees it: settings for the administrator, and the routes."""
+"""The Jupyter server extension: settings for the administrator, and routes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NbkitServer(ExtensionApp):
             return seconds
         if seconds > _MAX_INTERVAL_SECONDS:
             used = _MAX_INTERVAL_SECONDS
-            why = f"above {used:g} s, where charts are mostly gaps"
+            why = f"above the maximum of {used:g} s"
         else:  # also NaN
             used = MIN_INTERVAL_SECONDS
             why = f"below {used:g} s, the update interval of NVML"

@@ -1,4 +1,4 @@
-"""What a child process of the server says last, and how it is ended."""
+"""A child process of the server: the end of its stderr, and its termination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler's process, seen from the server: started, watched, started again.
+"""The sampler's process as the server manages it: start, watch, restart.
 
 NVML is called there and never here: a call that hangs or crashes takes only that
 process with it.

@@ -1,4 +1,4 @@
-"""Which runs have not ended, however old they are."""
+"""Active runs of the store, however old they are."""
 
 from __future__ import annotations
 

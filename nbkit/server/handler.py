@@ -1,4 +1,4 @@
-"""What every handler of nbkit has in common."""
+"""Base class of nbkit's request handlers."""
 
 from __future__ import annotations
 

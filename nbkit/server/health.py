@@ -1,4 +1,4 @@
-"""What `nbkit doctor` reports on JupyterLab: the extension's two parts, and widgets.
+"""The checks of `nbkit doctor` for JupyterLab: extension and widgets.
 
 Jupyter is asked as ``jupyter server extension list`` and ``jupyter labextension list``
 ask it: by its folders of settings and of extensions, without a server. What they ask
@@ -55,8 +55,8 @@ def checks() -> Iterator[CheckResult]:
         try:
             yield from results(what)
         except (ImportError, AttributeError, TypeError, KeyError) as error:
-            found = f"unknown: Jupyter does not tell as before ({error!r})"
-            remedy = f"see what `jupyter {command}` says of nbkit, and update nbkit"
+            found = f"unknown: Jupyter's interface has changed ({error!r})"
+            remedy = f"check nbkit in `jupyter {command}`, and update nbkit"
             yield CheckResult(what, "warning", found, remedy)
 
 

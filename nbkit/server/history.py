@@ -1,4 +1,4 @@
-"""What was seen lately: 30 minutes by the second, and a day by the half minute.
+"""Recent samples: 30 minutes per second, and a day per half minute.
 
 A value is a byte: a percentage rounded to 0..100, or `GAP` where nothing is known.
 Eight GPUs take 0.2 MB.

@@ -1,4 +1,4 @@
-"""What runs while there are viewers: a sampler's process, polls of kernels and runs.
+"""Background work while viewers are connected: sampler, kernels and runs.
 
 Without viewers there is no process, no poll and no timer.
 """

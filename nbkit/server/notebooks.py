@@ -1,4 +1,4 @@
-"""nbkit's notebooks: what each is about, and a copy of one in the user's folder."""
+"""nbkit's notebooks: their topics, and a copy of one in the user's folder."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class StopHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
-            message = f"run {run_id} is damaged ({what}); end its processes manually."
+            message = f"run {run_id} is damaged ({what}). End its processes manually."
             self.refuse(409, message)
         else:
             self.reply(answer, status)

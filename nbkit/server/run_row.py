@@ -1,4 +1,4 @@
-"""What a row of the list of runs says, part by part: each may be damaged alone."""
+"""A row of the list of runs, part by part: each may be damaged alone."""
 
 from __future__ import annotations
 

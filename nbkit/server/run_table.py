@@ -1,4 +1,4 @@
-"""The newest runs and those that continue as rows, polled without reading all again.
+"""Rows of the newest and the active runs, polled without rereading all.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """

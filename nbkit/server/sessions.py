@@ -1,4 +1,4 @@
-"""Which kernels the server has, and which notebook each belongs to."""
+"""Kernels of the server, and the notebook of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one thread that touches the store: a file server that hangs holds only it."""
+"""The thread that reads the store: a hanging file server blocks only it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class StoreThread:
 
     def _hangs(self, seconds: float) -> StoreError:
         message = (
-            f"the store has not answered for {seconds:.0f} s (limit "
-            f"{self._patience_seconds:g} s): check its file server, then try again."
+            f"the store has not responded for {seconds:.0f} s (limit "
+            f"{self._patience_seconds:g} s). Check its file server, then try again."
         )
         return StoreError(message)
 

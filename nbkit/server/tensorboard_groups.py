@@ -1,4 +1,4 @@
-"""Which curves a TensorBoard of several runs shows: of a study, or of the store.
+"""Curves in a TensorBoard of several runs: of a study, or of the store.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """

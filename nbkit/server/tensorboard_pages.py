@@ -228,7 +228,7 @@ class PageHandler(NbkitHandler, JupyterHandler):
                     body=body,
                 )
             except (httpclient.HTTPError, OSError) as error:
-                message = f"TensorBoard does not answer ({error}); try again."
+                message = f"TensorBoard does not respond ({error}). Try again."
                 if not self._has_begun:
                     self._refuse(502, message)
                     return
@@ -317,7 +317,7 @@ def _is_gone(key: str, idle_seconds: float) -> str:
     else:
         shown, where = f"run_id={key[:80]!r}", "from the run's row in the sidebar"
     return (
-        f"{shown} has no TensorBoard now: it ends after {idle_seconds:g} s without "
+        f"{shown} has no open TensorBoard: it ends after {idle_seconds:g} s without "
         f"use, and with its server. Open it {where}."
     )
 

@@ -1,4 +1,4 @@
-"""One TensorBoard on a Unix socket, in a process that cannot outlive its parent.
+"""One TensorBoard on a Unix socket, in a process that ends with its parent.
 
 A port would be open to every user of the machine; the socket is in a folder that only
 this user may enter.

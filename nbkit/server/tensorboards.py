@@ -1,4 +1,4 @@
-"""TensorBoards of a run, or of several: started when asked for, ended when unused.
+"""TensorBoards of runs: started on request, ended when unused.
 
 Each is a separate process (`nbkit.server.tensorboard_process`).
 """
@@ -41,10 +41,7 @@ _LONGEST_FOLDER_BYTES = 80
 """A socket's path has at most 107 bytes."""
 _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
-_ENDED = (
-    "TensorBoard was ended before it was ready, by its server or in favour of another "
-    "one; open it again."
-)
+_ENDED = "TensorBoard was ended before it was ready. Open it again."
 
 
 EventFiles = Path | Mapping[str, Path]

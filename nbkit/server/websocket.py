@@ -1,4 +1,4 @@
-"""The websocket: one stream to every viewer, and one wish back."""
+"""The websocket: one stream to every viewer, and one request back."""
 
 from __future__ import annotations
 

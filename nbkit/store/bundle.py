@@ -1,4 +1,4 @@
-"""Runs and studies as one file, to be moved to another machine.
+"""Runs and studies as one file, for transfer to another machine.
 
 ::
 
@@ -208,8 +208,8 @@ def _study(what: InStore | str) -> StudyPaths | None:
         runs = [name for name in list_run_names() if found and name.endswith(what)]
         if runs and what not in (*runs, *(path.name for path in found)):
             message = (
-                f"{what!r} is the end of both run {runs[0]} and study {found[0].name}; "
-                "pass the whole id of the one that you mean."
+                f"{what!r} matches both run {runs[0]} and study {found[0].name}. "
+                "Pass the whole id."
             )
             raise RunNotFoundError(message)
         return StudyPaths(found[0]) if len(found) == 1 and what not in runs else None
@@ -223,7 +223,7 @@ def _run(what: InStore | str) -> StoredRun:
     elif isinstance(what, StoredRun):
         run = what
     else:
-        message = f"{what!r} is neither a run, a study, nor the id of one; pass one."
+        message = f"{what!r} is not a run, a study, or the id of one."
         raise ConfigError(message)
     _check_ended(run, run.state)
     return run
@@ -233,8 +233,7 @@ def _check_ended(run: StoredRun, state: RunState) -> None:
     if _has_no_end(run, state):
         message = (
             f"run {run.run_id} has no final record (lost, or ended by Slurm "
-            "before it began), so that another machine would wait for it; resume() "
-            "it, or launch it again."
+            "before it started). resume() it, or launch it again."
         )
         raise RunError(message)
     if not state.is_final:
@@ -288,8 +287,8 @@ def _check_not_executed(study: StudyPaths, executor: ProcessIdentity) -> None:
         raise RunError(message)
     if is_alive is None:
         message = (
-            f"study {study.root.name}: {where} cannot be seen from here; if it still "
-            "executes the study, the bundle lacks later runs."
+            f"study {study.root.name}: {where} is not visible from this host; if it "
+            "still executes the study, the bundle lacks later runs."
         )
         warnings.warn(message, stacklevel=4)
 
@@ -307,8 +306,8 @@ def _warn_of_secrets(files: list[Path]) -> None:
         return
     named = [*suspects[:_MOST_NAMED], *(["and more"] if suspects[_MOST_NAMED:] else [])]
     message = (
-        "the bundle may contain secrets, in sources, diffs or printed output, which "
-        f"are exported unchanged: {'; '.join(named)}. Check these before you share it."
+        "the bundle may contain secrets in sources, diffs or output: "
+        f"{'; '.join(named)}. Check these before you share it."
     )
     warnings.warn(message, stacklevel=3)
 

@@ -1,4 +1,4 @@
-"""What a bundle must be before a file of it is written."""
+"""Checks of a bundle before a file of it is written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def checked_manifest(
 
 
 def refused(
-    source: Path, what: str, remedy: str = "ask its sender for it again"
+    source: Path, what: str, remedy: str = "ask the sender for a new copy"
 ) -> StoreError:
     """Return the error that says why a bundle is not imported, and what to do."""
     return StoreError(f"{source} cannot be imported: {what}; {remedy}.")
@@ -60,7 +60,7 @@ def refused(
 def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
     values = _json(archive, MANIFEST, source)
     if values is None:
-        raise refused(source, f"it has no {MANIFEST}: it is not a bundle of nbkit")
+        raise refused(source, f"it has no {MANIFEST}, so it is not an nbkit bundle")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
         what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
         raise refused(source, what, "import it with the version of nbkit that wrote it")
@@ -130,18 +130,18 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
     # The store may not be there yet.
     there = next(path for path in (runs, *runs.parents) if path.is_dir())
     disk = shutil.disk_usage(there)
-    told = f"it unpacks to {needed:,} bytes, and"
+    unpacked = f"it unpacks to {needed:,} bytes, and"
     if needed > disk.free:
-        what = f"{told} {disk.free:,} are free"
+        what = f"{unpacked} {disk.free:,} are free"
         raise refused(source, what, "free some space, or set NBKIT_HOME to another")
     if large:
         return
     mean_it = "if you expect that size, use large=True (nbkit import --large)"
     packed = source.stat().st_size
     if needed > _MOST_BYTES:
-        raise refused(source, f"{told} the limit is {_MOST_BYTES:,}", mean_it)
+        raise refused(source, f"{unpacked} the limit is {_MOST_BYTES:,}", mean_it)
     if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
-        what = f"{told} the limit is {_MOST_TIMES} times its own {packed:,}"
+        what = f"{unpacked} the limit is {_MOST_TIMES}x its packed size ({packed:,})"
         raise refused(source, what, mean_it)
 
 
@@ -163,7 +163,7 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, source: Path) 
     for name, file in manifest.files.items():
         with archive.open(name) as content:
             if digest(content) != (file.bytes, file.sha256):
-                raise refused(source, f"{name!r:.200} is not what was exported")
+                raise refused(source, f"{name!r:.200} does not match its checksum")
     if manifest.study is not None:
         study = _json(archive, f"studies/{manifest.study}/{_STUDY.study.name}", source)
         if lacking := _OF_A_STUDY - (study or {}).keys():

@@ -1,4 +1,4 @@
-"""Which files of a run's folder belong into a bundle, and why the others do not."""
+"""Files of a run's folder that belong into a bundle, and why others do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a bundle into the store: all of it is checked before a file is written."""
+"""Import of a bundle: every file is checked before one is written."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def unpack_bundle(
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _take(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise refused(source, f"it is damaged, or not a zip file ({error})") from error
+        raise refused(source, f"damaged, or not a zip file ({error})") from error
     except StoreError:
         raise
     except OSError as error:
@@ -154,7 +154,7 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
     if different is None:
         return False
     message = (
-        f"{root.name} is in the store already and differs ({different}); move or "
+        f"{root.name} is already in the store and differs ({different}). Move or "
         f"remove {root}, then import again."
     )
     raise RunError(message)

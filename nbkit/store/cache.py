@@ -1,4 +1,4 @@
-"""Texts that a user's processes on a host keep for each other.
+"""Text cache that a user's processes on a host share.
 
 They are in the user's cache folder, one SQLite file for a kind and host, which may be
 deleted at any time. Where there is no such folder, or its file system has no locks,

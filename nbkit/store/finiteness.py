@@ -1,4 +1,4 @@
-"""Whether a training stayed finite: decided here alone, from a run's files."""
+"""Divergence of a training (NaN or Inf), determined from a run's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of the store: where it is, and what can be done there."""
+"""The checks of `nbkit doctor` for the store: its place and file system."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _try(folder: Path) -> str | None:
     write_json(file, {"value": 1})
     write_json(file, {"value": 2})
     if read_json(file) != {"value": 2}:
-        return "a replaced file still reads as the old one"
+        return "a replaced file still has its old content"
     try:
         once = folder / "once.json"
         if not write_json_once(once, {}) or write_json_once(once, {}):
@@ -92,7 +92,7 @@ def _locks(path: Path) -> bool:
 def _place(store: Path, exists: bool) -> CheckResult:
     origin = "NBKIT_HOME" if os.environ.get("NBKIT_HOME") else "default"
     if not exists:
-        found = f"{store} ({origin}); the first run makes it"
+        found = f"{store} ({origin}); the first run creates it"
         return CheckResult("Store", "ok", found)
     others = stat.S_IRWXG | stat.S_IRWXO
     is_open = origin == "default" and bool(store.stat().st_mode & others)

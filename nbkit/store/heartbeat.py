@@ -1,4 +1,4 @@
-"""Where each rank is, shared between the ranks and their supervisor without a call.
+"""Position of each rank, in memory shared with its supervisor.
 
 The supervisor makes an anonymous file (memfd) that the ranks inherit; a rank writes
 its step and phase into its own 32 bytes of it. Writing is a memory store, so the

@@ -1,4 +1,4 @@
-"""Where a run stands that is a job of Slurm: its record first, then Slurm's word.
+"""State of a run that is a Slurm job: from its record first, then from Slurm.
 
 The supervisor on the job's first node writes the record. Before its first word and
 after a death without a last one, only Slurm knows.
@@ -99,7 +99,7 @@ def _unheard(paths: RunPaths, submission: Line, known: Line) -> Line:
     """Return why it is unknown whether a run continues."""
     job = submission["job"]
     why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
-    what = f"Slurm says nothing of job {job['id']}" + (f" ({why})" if why else "")
+    what = f"Slurm does not list job {job['id']}" + (f" ({why})" if why else "")
     what += f"; {unseen(paths, known.get('supervisor') or {})}"
     log = str(paths.job_log(job["id"]))
     return {"kind": "unknown", "rank": None, "message": what, "log": log}
@@ -196,10 +196,10 @@ def _queue(paths: RunPaths, submission: Line, known: Line, job: Job | None) -> L
     if job is not None:
         slurm = waiting_words(job)
     elif _is_own(paths) is False:
-        slurm = "Slurm: not known, it is another user's job"
+        slurm = "Slurm: unknown, another user's job"
     else:
         why = why_unknown(submission["job"].get("cluster"))
-        slurm = f"Slurm: not known, {why}" if why else "Slurm: not known yet"
+        slurm = f"Slurm: unknown, {why}" if why else "Slurm: unknown yet"
     queue = known.get("queue") or {}
     reason = "; ".join(filter(None, (queue.get("reason"), slurm)))
     return {
@@ -240,9 +240,9 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
             when = "and its supervisor wrote no final record"
         cause = _cause("stopped", f"stopped by {by}, {when}", paths, job)
         return Standing(RunState.STOPPED, cause | {"by": by})
-    what = f"Slurm says of job {job.id}: {end_words(job)}"
+    what = f"Slurm job {job.id}: {end_words(job)}"
     if job.state == GONE:
-        what = f"job {job.id} has ended, and Slurm no longer knows how"
+        what = f"Slurm job {job.id} ended; its exit state is no longer available"
     if known:
         advice = "it has no checkpoint: launch it again"
         if paths.has_checkpoint:

@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: one question for all runs of a user, and not often.
+"""States of Slurm jobs: one rate-limited query for all runs of a user.
 
 ``squeue`` lists all of this user's jobs together, and the user's processes on a host
 share its answers. It is asked by a separate thread:

@@ -1,4 +1,4 @@
-"""Lines of JSON: appended by one writer, read from an offset by anybody.
+"""Lines of JSON: appended by one writer, read from an offset by any reader.
 
 A reader keeps half a line back until its end arrives, so that it never sees a torn
 line; a writer that finds half a line (its predecessor was killed, or the disk was
@@ -128,7 +128,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return JsonLinesReader(path).read()
     except ValueError as error:
-        message = f"{path} is damaged ({error}); remove its folder if it is of no use."
+        message = (
+            f"{path} is damaged ({error}); remove its folder if you do not need it."
+        )
         raise StoreError(message) from error
 
 
@@ -192,13 +194,13 @@ def to_json_line(values: dict[str, Any]) -> str:
 
 def store_error(path: Path, error: OSError, instead: str | None = None) -> StoreError:
     """Return the error that says what to do about a file that cannot be written."""
-    another = f"{instead or 'set NBKIT_HOME to a folder'} that you may write"
+    another = f"{instead or 'set NBKIT_HOME to a folder'} that you can write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
         errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
-        errno.ENOENT: "the run folder is gone: do not remove it while its run lives",
-        errno.EBADF: "the code has closed a file that it did not open: let it close "
-        "its own alone, without os.closerange",
+        errno.ENOENT: "the run folder was removed: keep it while its run is active",
+        errno.EBADF: "the code closed a file that it did not open: do not call "
+        "os.closerange",
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:
@@ -221,7 +223,7 @@ def _of_owner(path: Path, another: str, *, is_of_store: bool) -> str:
             is_there = not above.isdisjoint({"runs", "studies"})
             whose = f"{folder} belongs to uid {owner}, and this is uid {me}"
             go_on = "export and import it" if is_of_store and is_there else another
-            return f"{whose}: ask them, or {go_on}"
+            return f"{whose}: ask its owner, or {go_on}"
     return f"no permission: {another}"
 
 

@@ -1,4 +1,4 @@
-"""What a file system of several hosts needs: looking again, and its server's clock."""
+"""Network file systems: fresh directory listings, and the server's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a training stopped being finite: one declaration for its writer and readers."""
+"""First step with NaN or Inf: one definition for its writer and readers."""
 
 from __future__ import annotations
 

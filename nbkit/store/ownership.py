@@ -1,4 +1,4 @@
-"""Whose a run is: files that only their owner can write, and the mark of an import.
+"""Owner of a run: files that only the owner can write, and the mark of imports.
 
 What a run executes is in its folder: a user who can write there executes code as the
 run's owner. A umask that gives write to a group is meant for other files, and is not

@@ -273,7 +273,7 @@ def the_study_folder(study_id: str) -> Path:
         return meant[0]
     found = f"{len(meant)} studies end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
-    there = f"the newest are {newest}" if newest else "there is none"
+    there = f"the newest are {newest}" if newest else "it has no studies"
     message = f"study_id={study_id!r}: {found} in {studies_folder()}; {there}."
     raise StoreError(message)
 

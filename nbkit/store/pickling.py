@@ -1,4 +1,4 @@
-"""Writing pickles as cloudpickle does, with the file names of code.
+"""Pickles as cloudpickle writes them, with the file names of code.
 
 A traceback of unpickled code shows its file and line, and `inspect.getsource` finds its
 source. cloudpickle leaves file names out from 3.1.3 on.

@@ -1,4 +1,4 @@
-"""What a run's model said of every evaluation image: ``predictions.csv``.
+"""Predictions of a run's model for every evaluation image: ``predictions.csv``.
 
 Rank 0 writes it again at every evaluation, one row an image in the manifest's order.
 Where an image has one class the columns are ``file``, ``label``, ``predicted`` and
@@ -70,7 +70,7 @@ def read_predictions(path: Path) -> Predictions | None:
         return None
     except (OSError, ValueError, csv.Error) as error:
         message = (
-            f"{path} holds no predictions ({error}); remove it, and evaluate the "
+            f"{path} has no valid predictions ({error}). Remove it, and evaluate the "
             "model again."
         )
         raise StoreError(message) from error

@@ -1,4 +1,4 @@
-"""What in a store is for its owner alone."""
+"""Files of the store that only their owner may read."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:
         needed.append(paths.entry_pickle)
     if missing := [str(path) for path in needed if not path.exists()]:
         message = (
-            f"run {paths.run_id} came without {' and '.join(missing)}, which only its "
-            "owner may read; export it again with include_arguments=True."
+            f"run {paths.run_id} was imported without {' and '.join(missing)} "
+            "(private). Export it again with include_arguments=True."
         )
         raise RunError(message)
     return read_json(paths.private) or {}

@@ -1,4 +1,4 @@
-"""Which process is meant: a pid alone is not enough, since pids are used again.
+"""Identity of a process: pid and start time, since pids are reused.
 
 A process is identified by pid, start time, host, boot id and pid namespace; every file
 that names a process names these five. Linux is read through ``/proc``. What it does not
@@ -153,9 +153,9 @@ def pidfd_problem() -> str | None:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
         return (
-            f"this system has no pidfd_open ({error}), by which nbkit watches a run's "
-            "processes: it needs Linux 5.3 or newer, and in a container a seccomp "
-            "profile that allows pidfd_open (Docker's own since 20.10)."
+            "pidfd_open, which nbkit needs to watch a run's processes, is not "
+            f"available ({error}). Use Linux 5.3 or newer, and in a container a "
+            "seccomp profile that allows it (Docker's default since 20.10)."
         )
     return None
 

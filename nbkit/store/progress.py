@@ -1,4 +1,4 @@
-"""Where a run is, from the end of its file of metrics."""
+"""Progress of a run, from the last lines of its metrics file."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def end_words(state: str, cause: Mapping[str, Any]) -> str:
 
 
 def queue_words(queue: Mapping[str, Any]) -> str:
-    """Return where a run waits, if that is known, and for what."""
+    """Return a run's position in the queue, if known, and why it waits."""
     reason = str(queue.get("reason"))
     if queue.get("position") is None:
         return reason
-    return f"place {queue['position']} of {queue.get('length')}: {reason}"
+    return f"position {queue['position']} of {queue.get('length')}: {reason}"
 
 
 def newest_rate(steps: Sequence[Mapping[str, Any]]) -> float | None:

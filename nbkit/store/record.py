@@ -1,4 +1,4 @@
-"""`record.json`: one run's facts, and the states a run can be in.
+"""`record.json`: the facts of one run, and the states of runs.
 
 The record holds facts and raw counts. Medians and intervals are computed by readers,
 so that a better method improves old runs too.
@@ -113,8 +113,8 @@ def damage_told(root: Path) -> Iterator[None]:
         raise  # such as a configuration of another version
     except DAMAGE_ERRORS as error:
         message = (
-            f"{root} is damaged ({type(error).__name__}: {error}, in one of its "
-            "files); remove it if it is of no use."
+            f"{root} is damaged ({type(error).__name__}: {error}); remove the "
+            "folder if you do not need it."
         )
         raise StoreError(message) from error
 
@@ -217,7 +217,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StoreError:
-    text = f"{path} is damaged ({what}); remove its folder if it is of no use."
+    text = f"{path} is damaged ({what}); remove its folder if you do not need it."
     return StoreError(text)
 
 

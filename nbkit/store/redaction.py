@@ -1,4 +1,4 @@
-"""Secrets in what others may read: known by their names, their forms or their places.
+"""Secrets in files that others may read, found by name, form or place.
 
 A run's folder is readable for others as a rule, and a bundle goes to other machines. So
 whatever nbkit itself writes there passes here first. What a rank needs with its secrets
@@ -122,8 +122,8 @@ def refuse_secret_variables(environment: Mapping[str, str]) -> None:
         is_named = is_secret_name(name) and not _FLAG.fullmatch(value)
         if is_named or redacted(value) != value:
             message = (
-                f"environment[{name!r}] looks like a secret, which is never written "
-                "into a run's folder; set it in os.environ before the launch: the "
+                f"environment[{name!r}] looks like a secret and is not written into a "
+                "run's folder. Set it in os.environ before the launch: the "
                 "ranks inherit it."
             )
             raise ConfigError(message)
@@ -138,9 +138,9 @@ def refuse_secrets(values: Mapping[str, Any], place: str = "") -> None:
         shown = _redacted_named(name, value)
         if shown != value:
             message = (
-                f"{place}{name}={shown!r} looks like a secret, and it would be written "
-                "where others may read it; set an environment variable before the "
-                "launch, which the ranks inherit, and use that one instead."
+                f"{place}{name}={shown!r} looks like a secret, and others could read "
+                "it. Use an environment variable instead, set before the launch: the "
+                "ranks inherit it."
             )
             raise ConfigError(message)
 

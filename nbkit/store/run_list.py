@@ -1,4 +1,4 @@
-"""A row for every run of the store, as quickly as the disk allows."""
+"""A row for every run of the store, read as fast as the disk allows."""
 
 from __future__ import annotations
 

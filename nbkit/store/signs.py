@@ -1,4 +1,4 @@
-"""Signs of life of a run whose processes cannot be seen from here."""
+"""Liveness of a run whose processes are not visible from this host."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def unseen(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     """Return why it is unknown whether a run continues, and what to do."""
     since = datetime.datetime.fromtimestamp(_last_sign(paths), datetime.UTC)
     return (
-        f"no sign of life since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
-        f"{supervisor.get('pid')} of {supervisor.get('host')} cannot be seen from "
-        "here, as in another container or host: if it has ended, resume(force=True) "
+        f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
+        f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from "
+        "this host or container: if it has ended, resume(force=True) "
         "continues from the newest checkpoint"
     )
 

@@ -1,4 +1,4 @@
-"""Slurm's programs, asked so that their answers look the same for all users."""
+"""Slurm's commands, with output that is the same for all users."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def ask_slurm(program: str, *arguments: str, limit_seconds: float) -> str:
             check=False,
         )
     except FileNotFoundError:
-        message = f"there is no {program} on this machine"
+        message = f"{program} is not installed on this machine"
         raise SlurmSilentError(message) from None
     except subprocess.TimeoutExpired:
-        message = f"{program} has not answered for {limit_seconds:g} s"
+        message = f"{program} did not respond within {limit_seconds:g} s"
         raise SlurmSilentError(message) from None
     except OSError as error:
         message = f"{program} cannot be started ({error.strerror or error})"

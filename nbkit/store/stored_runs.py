@@ -124,8 +124,8 @@ class StoredRun:
         state = self.state_by(record)
         if state is RunState.LOST:
             why = (
-                "the supervisor process is gone and wrote no final record (killed, or "
-                "the host went down); metrics up to the last step are kept"
+                "the supervisor exited without a final record (killed, or the host "
+                "went down); metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
             known = of_newest_attempt(record, submission) or submission
@@ -264,7 +264,7 @@ class StoredRun:
     def _told_state(self, record: Line, submission: Line) -> RunState:
         if not submission and "state" not in record:
             if not self.paths.root.is_dir():
-                message = f"{self.paths.root} is gone: the run's folder was removed."
+                message = f"{self.paths.root}: the run's folder was removed."
                 raise StoreError(message)
             return self._state_of_plain_torchrun()
         if submission.get("job"):
@@ -372,5 +372,5 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
     else:
         listed = ", ".join(map(str, possible))
-    message = f"{name}={value!r} is not one of this run's ({listed}); use one of them."
+    message = f"{name}={value!r} is not one of this run's: use {listed}."
     raise ConfigError(message)

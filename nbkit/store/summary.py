@@ -1,4 +1,4 @@
-"""What a run's raw counts say: computed when read, never stored."""
+"""Summary of a run's raw counts: computed when read, never stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pynvml as nbkit calls it: whatever a call raises is an error of NVML's.
+"""pynvml with one error type: whatever a call raises is an NVML error.
 
 Drivers answer with names that are not UTF-8, or with more than a binding knows; the
 binding then raises what Python raises. Such a call has no answer, like one that the

@@ -1,4 +1,4 @@
-"""What holds a GPU back or needs an administrator, read through NVML once."""
+"""Condition of a GPU: throttling, damage, settings; read through NVML once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the control groups of this process grant it: memory, and processes.
+"""Limits of this process's control groups: memory, and processes.
 
 They are a tree: each group has its own limits, and the smallest above it counts.
 """

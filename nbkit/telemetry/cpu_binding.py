@@ -1,4 +1,4 @@
-"""Which CPUs each rank of a node is bound to, from where its CPUs and GPUs are.
+"""CPU binding of each rank of a node, from the topology of CPUs and GPUs.
 
 The words and what they mean are torchrun's (``--numa-binding``, `torch.numa.binding`):
 ``numa`` is its ``node``, ``socket`` its ``socket``, ``cores`` its ``exclusive``. As
@@ -56,7 +56,7 @@ class GpuNodes:
 
     by_number: tuple[int | None, ...]
     """By CUDA's number of the GPU; empty if nothing is known of any."""
-    why_unknown: str = "the kernel does not say on which NUMA node its GPU is"
+    why_unknown: str = "the kernel does not report the NUMA node of its GPU"
 
     def of(self, local_rank: int) -> int | None:
         """Return the NUMA node of a rank's GPU; None if unknown."""
@@ -126,7 +126,7 @@ def choose(
     if len({_unit(asked, cpu) for cpu in cpus}) == 1:
         why_not = f"this host has one {_WORDS[asked]}"
     elif len(chosen) == len(usable):
-        why_not = f"all CPUs that may be used are on {_WORDS[asked]} {own}"
+        why_not = f"all usable CPUs are on {_WORDS[asked]} {own}"
     sharing = sum(place == own for place, _ in placed)
     return _binding(asked, chosen, sharing, why_not)
 
@@ -171,7 +171,7 @@ def _place(
     if own is None:
         return None, f"the kernel reports no {word} of NUMA node {node}"
     if not any(_unit(asked, cpu) == own for cpu in usable):
-        return None, f"{word} {own} of its GPU has no CPU that may be used"
+        return None, f"{word} {own} of its GPU has no usable CPU"
     return own, None
 
 
@@ -206,7 +206,7 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(one * count % len(usable) == first for one in range(ranks))
-        fewer = "a thread of a core, since there are fewer cores than ranks"
+        fewer = "one hardware thread per rank: fewer cores than ranks"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
 

@@ -1,4 +1,4 @@
-"""What CUDA's errors mean and what to do about them: the table is ``gpu_errors.json``.
+"""CUDA errors, with causes and fixes: the table is ``gpu_errors.json``.
 
 CUDA itself tells the error's number and name; what to do is not in it.
 """

@@ -1,4 +1,4 @@
-"""What the Jupyter server shows of this machine: GPUs, who holds them, the host.
+"""The Jupyter server's view of this machine: GPUs, their processes, the host.
 
 ``python -m nbkit.telemetry.feed --interval 1`` writes lines of JSON to stdout: an
 inventory, first and whenever it changed, and a sample at each tick. On stdin it is
@@ -229,8 +229,8 @@ class Feed:
             reason, since = "driver not answering", t - (time.monotonic() - asked_at)
             message = (
                 "GPUs cannot be read (driver not answering): a call to the driver has "
-                "not returned; the host and the runs are shown meanwhile. Look for Xid "
-                "messages in dmesg; if it lasts, reset the GPU or reboot."
+                "not returned. Check dmesg for Xid messages; if it lasts, reset the "
+                "GPU or reboot."
             )
         else:
             reason, message, since = reading.reason, reading.message, t
@@ -268,8 +268,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="UUID",
-        help="read this GPU only, by UUID or NVML's index; may be repeated; default "
-        "those that CUDA_VISIBLE_DEVICES leaves",
+        help="read this GPU only, by UUID or NVML index; may be repeated; default: "
+        "the GPUs in CUDA_VISIBLE_DEVICES",
     )
     parser.add_argument(
         "--run-marker",

@@ -1,4 +1,4 @@
-"""What viewers get of a reading: an inventory on change, and a small row of numbers.
+"""Messages for viewers: an inventory on change, and a small row of numbers.
 
 Both are JSON values. The names of columns carry the unit; a number is rounded to what
 can be distinguished, since the frame goes to every viewer every second.

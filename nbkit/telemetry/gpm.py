@@ -1,4 +1,4 @@
-"""How busy the parts of a GPU are: NVML's GPU performance monitoring (GPM).
+"""Utilization of parts of a GPU: NVML's GPU performance monitoring (GPM).
 
 Utilization says that some kernel ran; GPM says how many multiprocessors worked and for
 how much of the time the tensor cores did. It needs Hopper or later, and driver 525.

@@ -1,4 +1,4 @@
-"""One GPU of NVML: asks it, and remembers what it cannot tell.
+"""One GPU of NVML: queries it, and remembers what it does not support.
 
 Of a question's forms the first that the driver knows is kept. An answer of "not
 supported" is kept too, so that it is not asked again every second.

@@ -1,4 +1,4 @@
-"""What was wrong with the GPUs of a run, from the samples that were taken meanwhile."""
+"""GPU faults during a run, from its samples."""
 
 from __future__ import annotations
 

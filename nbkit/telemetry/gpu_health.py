@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of the driver and of each GPU; it starts nothing on them."""
+"""The checks of `nbkit doctor` for the driver and each GPU; no GPU work."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     what = "Fabric manager"
     for fabric, indices in _alike((gpu.fabric, gpu.index) for gpu in conditions):
         is_done = fabric == "completed"
-        found = f"{fabric} on {named(indices)}: CUDA does not begin before it is done"
+        found = f"{fabric} on {named(indices)}: CUDA waits for it"
         found = f"{named(indices)} can use NVSwitch" if is_done else found
         remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
         yield check(what, is_done, found, f"{remedy}driver's own", "failure")
@@ -116,7 +116,7 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     for gpu in conditions:
         if gpu.remap_failed:
             found = "memory is damaged and cannot be repaired (row remapping failed)"
-            remedy = "take the GPU out of service and have it replaced"
+            remedy = "replace the GPU"
             yield CheckResult(f"GPU {gpu.index}", "failure", found, remedy)
         elif gpu.remap_pending:
             found = "damaged memory is replaced at the next reset (row remap pending)"
@@ -181,7 +181,7 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
     what = "Xid errors"
     if log is None:
-        found = "the kernel's log, where the driver reports errors, is closed to you"
+        found = "no permission to read the kernel log"
         yield CheckResult(what, "info", found, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
@@ -190,12 +190,11 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
         for match in _XID.finditer(log)
     )
     if not counts:
-        yield CheckResult(what, "ok", "none since the boot")
+        yield CheckResult(what, "ok", "none since boot")
     for (gpu, code), count in counts.items():
-        times = "once" if count == 1 else f"{count} times"
-        found = f"{code} of {gpu}, {times} since the boot"
+        found = f"{code} of {gpu}, {count}x since boot"
         if code in _OF_PROGRAMS:
-            found += ": a program did something wrong or was ended"
+            found += ": a program failed or was ended"
             yield CheckResult(what, "info", found)
         elif code == _LOST:
             found += ": it fell off the bus"

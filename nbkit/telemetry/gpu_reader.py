@@ -1,4 +1,4 @@
-"""Reads GPUs for viewers: opens the source, tries again, leaves out what is hidden.
+"""GPU reader for viewers: opens the source, retries, omits hidden GPUs.
 
 `GpuReader` does the work, and may hang in the driver; `GpuThread` lets it hang without
 blocking any other thread.

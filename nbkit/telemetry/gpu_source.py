@@ -1,4 +1,4 @@
-"""Where readings of GPUs come from: NVML, or a trace that is played again."""
+"""Source of GPU readings: NVML, or a replayed trace."""
 
 from __future__ import annotations
 

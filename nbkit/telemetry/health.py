@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of the machine: Python, CPUs, memory, limits, driver, GPUs.
+"""The checks of `nbkit doctor` for the machine: CPUs, memory, limits, GPUs.
 
 The driver comes last: it may hang.
 """
@@ -51,7 +51,7 @@ _FEWEST_PROCESSES = 4096
 def checks() -> Iterator[CheckResult]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
-        remedy = "runs are launched on Linux; here a store can be read and compared"
+        remedy = "launch runs on Linux; this system can only read and compare them"
         yield CheckResult("System", "failure", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)
@@ -65,7 +65,7 @@ def checks() -> Iterator[CheckResult]:
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
     found = f"{usable:g} of {machine['num_cpus']} usable; {model}"
-    remedy = "a control group grants less than one CPU; ask for more"
+    remedy = "the cgroup limit is below one CPU; request more"
     yield check("CPUs", usable >= 1, found, remedy)
     yield _binding(machine["num_numa_nodes"])
     found = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
@@ -87,9 +87,9 @@ def _nbkit() -> CheckResult:
     """Say which nbkit is here, and whether another project's is installed over it."""
     found, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
-        found += f"; a distribution called {NAMESAKE} ({other}) is installed too: "
-        found += "another project's, or an nbkit from before it was called "
-        found += f"{DISTRIBUTION}; both write into the folder nbkit"
+        found += f"; the package {NAMESAKE} ({other}) is also installed: another "
+        found += f"project, or nbkit before its name was {DISTRIBUTION}; both write "
+        found += "into the folder nbkit"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
     return check("nbkit", other is None, found, remedy, "failure")
@@ -125,7 +125,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
-        found = f"{folder} cannot be looked at ({error.strerror})"
+        found = f"{folder} cannot be checked ({error.strerror})"
         remedy = f"DataLoader's processes need it: sudo mount -t tmpfs tmpfs {folder}"
         return CheckResult("Shared memory", "failure", found, remedy)
     processes = max(1, int(usable_cpus()))

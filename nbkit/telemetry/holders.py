@@ -1,4 +1,4 @@
-"""Who holds a GPU: process -> kernel -> notebook -> run.
+"""Processes on a GPU: process -> kernel -> notebook -> run.
 
 The driver names pids. Kernels and runs are passed in; a process belongs to the
 run whose marker its environment carries, or to the nearest ancestor that is a rank or a

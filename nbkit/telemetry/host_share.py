@@ -1,4 +1,4 @@
-"""What this process may use of its host, where that is not all of it."""
+"""CPU and memory limits of this process (affinity, cgroup)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine is, for the record of a run: facts that do not change in it.
+"""Constant facts of this machine, for the record of a run.
 
 Where MLPerf asks for the same fact in its system description, its name follows in
 brackets (https://github.com/mlcommons/policies/blob/master/submission_rules.adoc).

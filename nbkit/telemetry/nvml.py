@@ -42,8 +42,7 @@ _REMEDIES = {
     "for access to the GPUs",
     "gpu lost": "a GPU has fallen off the bus; look for an Xid message in dmesg, then "
     "reset the GPU or reboot",
-    "no gpu": "there is none here, or none that the driver supports; see lspci and "
-    "dmesg",
+    "no gpu": "no GPU found, or none that the driver supports; see lspci and dmesg",
     "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
     "of release 450 or later",
 }

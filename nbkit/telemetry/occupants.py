@@ -1,4 +1,4 @@
-"""`python -m nbkit.telemetry.occupants`: who uses GPUs without a lease of them.
+"""`python -m nbkit.telemetry.occupants`: users of GPUs without a lease.
 
 A separate process, since NVML may hang, and so that the process that asks stays
 small. It is kept between questions: without persistence mode the driver initialises
@@ -24,7 +24,7 @@ from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.processes import has_cuda_loaded, pids_are_the_hosts
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
-_SILENT = "a driver that does not answer"
+_SILENT = "a driver that does not respond"
 _UNKNOWN = "an unknown process (see the supervisor's log)"
 _SHARE = 0.05
 """Processes with less of a GPU's memory leave room for a run: a bare CUDA context takes
@@ -245,7 +245,7 @@ def _answer(
     own = set() if but is None else _tree(but)
     used = occupants(samples, names, own)
     shown = {name for sample in samples for name in _names_of(sample)}
-    gone = "the driver (which does not show it any more; see dmesg)"
+    gone = "the driver (GPU lost; see dmesg)"
     used |= {name: gone for name in names if name not in shown}
     in_doubt: set[str] = set()
     if but is not None and has_cuda_loaded(but):

@@ -1,4 +1,4 @@
-"""Whether the kernel has run out of memory."""
+"""Detection of the kernel's out-of-memory killer."""
 
 from __future__ import annotations
 

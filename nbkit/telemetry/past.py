@@ -1,4 +1,4 @@
-"""The past of this machine, from the files that samplers of runs wrote.
+"""History of this machine, from the files that samplers of runs wrote.
 
 A file of a day holds hundreds of megabytes. Of the newest half hour every line is read;
 before it, one of each half minute, found by seeking.
@@ -193,7 +193,7 @@ class PastThread(threading.Thread):
                         rows = []
             except Exception as error:  # noqa: BLE001 - the other files are read
                 reason = getattr(error, "strerror", None) or repr(error)
-                message = f"{path} cannot be read ({reason}): its past is not shown.\n"
+                message = f"{path} cannot be read ({reason}): history not shown.\n"
                 sys.stderr.write(message)
             if rows:
                 self._hand_over(rows)

@@ -1,4 +1,4 @@
-"""What is asked of a GPU through NVML, in which forms, and how answers are read.
+"""NVML queries of a GPU: their variants, and parsing of the values.
 
 Drivers differ in what they know, so each question has its forms, newest first. A
 binding or driver that changes a name, a unit or a struct concerns this file alone.

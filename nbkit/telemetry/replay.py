@@ -1,4 +1,4 @@
-"""Plays a trace of GPUs again, for machines without a GPU: Binder, demos, tests.
+"""Replay of a GPU trace, for machines without a GPU: Binder, demos, tests.
 
 A trace is a file that `nbkit.telemetry.sampler` wrote: a header, then samples. Of a
 file with several headers, the longest part is played. It goes round without end;
@@ -75,7 +75,7 @@ def open_replay(name: str) -> Replay:
 def refuse(value: str, why: str) -> NvmlUnavailableError:
     """Return the error that tells that a source of GPUs cannot be used."""
     message = (
-        f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}); name a "
+        f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Name a "
         "file that nbkit's sampler wrote, as replay:FILE, or one of replay:"
         f"{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
     )

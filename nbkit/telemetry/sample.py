@@ -1,4 +1,4 @@
-"""What one reading of the machine holds: units in the names, None for unknown.
+"""Fields of one reading of the machine: units in names, None for unknown.
 
 A field is None when the machine cannot tell it, never 0 and never a guess; for a GPU,
 `GpuSample.unavailable` gives the reason. Fields named "counter" only grow; a reader

@@ -1,4 +1,4 @@
-"""Samples of this machine: one class, and the child process that writes them down.
+"""Samples of this machine: one class, and the child process that stores them.
 
 ``python -m nbkit.telemetry.sampler --output FILE --parent-fd N`` appends a header and
 then a line of JSON a second, until its parent closes the pipe, ends in any way, or

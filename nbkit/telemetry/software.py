@@ -1,4 +1,4 @@
-"""Which software this Python has, as far as all hosts of a run must have it alike."""
+"""Software versions that must be equal on all hosts of a run."""
 
 from __future__ import annotations
 

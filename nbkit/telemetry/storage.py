@@ -1,4 +1,4 @@
-"""What a file is on: file system, device and mount options."""
+"""Storage of a file: file system, device and mount options."""
 
 from __future__ import annotations
 

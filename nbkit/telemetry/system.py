@@ -1,4 +1,4 @@
-"""What a run's samples add up to: energy, slowed seconds, others on its GPUs."""
+"""Totals of a run's samples: energy, throttled seconds, other GPU users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where CPUs and PCI devices are: sockets, NUMA nodes and cores, as the kernel says.
+"""Topology of CPUs and PCI devices: sockets, NUMA nodes and cores.
 
 Read from ``/sys``, below a root folder that a caller may choose.
 

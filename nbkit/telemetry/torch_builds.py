@@ -1,4 +1,4 @@
-"""Which torch and DALI of the package index run here, by driver and GPUs.
+"""torch and DALI builds of the package index, by driver and GPUs.
 
 ``.ci/setup`` runs this file before anything is installed, with any Python 3.11: it
 needs the standard library alone (``python -I nbkit/telemetry/torch_builds.py``).

@@ -1,4 +1,4 @@
-"""On which hypervisor this machine runs, as far as it lets itself be known.
+"""Hypervisor of this machine, if it is detectable.
 
 The words are those of ``systemd-detect-virt``, which is asked where it is installed. In
 a container it hardly ever is: there the signs that it follows are read from files.

@@ -1,4 +1,4 @@
-"""Which GPUs CUDA_VISIBLE_DEVICES leaves."""
+"""GPUs that CUDA_VISIBLE_DEVICES leaves visible."""
 
 from __future__ import annotations
 

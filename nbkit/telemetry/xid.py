@@ -1,4 +1,4 @@
-"""Errors that the driver reports of its GPUs, heard through NVML's events."""
+"""XID errors of the driver, received as NVML events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison of runs as a page: the ratio, and what else differs."""
+"""A comparison of runs as a page: the ratio, and the other differences."""
 
 from __future__ import annotations
 

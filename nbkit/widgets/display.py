@@ -1,4 +1,4 @@
-"""What a notebook shows when a cell ends with a run, a list of runs or a comparison.
+"""Display of a run, a list of runs or a comparison at the end of a cell.
 
 `register` tells IPython the names of the types; nothing more is imported before one of
 them is shown. A run gets its live view where there are widgets, and a picture below it:

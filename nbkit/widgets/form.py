@@ -188,7 +188,7 @@ class ExperimentForm(ipywidgets.VBox):
             for path, control in self.panel.controls.items()
             if self.panel.entered[path] != control.default
         )
-        caption = "Experiment: fields that are not at their defaults"
+        caption = "Experiment: non-default settings"
         body = rows or "<tr><td>none</td></tr>"
         return (
             f'{NO_LOST_WIDGET}<table class="nbkf-saved"><caption>{caption}</caption>'

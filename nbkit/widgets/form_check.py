@@ -1,4 +1,4 @@
-"""What the form shows for the entered values: errors, memory, and commands."""
+"""Results of the form for the entered values: errors, memory, commands."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _why_unknown(config: ExperimentConfig) -> str:
     if config.task != "train":
         return f'task="{config.task}" does not train an nbkit model.'
     if config.batch_size_per_gpu == "max":
-        return 'batch_size_per_gpu="max" uses all free memory.'
+        return 'batch_size_per_gpu="max" uses all free GPU memory.'
     return f"{config.model} was not measured."
 
 

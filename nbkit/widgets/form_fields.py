@@ -1,4 +1,4 @@
-"""What the form asks for: a control for every field of the configuration's schema.
+"""Controls of the form: one for every field of the configuration's schema.
 
 A control holds what was entered: text, or true and false for a switch. Text that is not
 a value of its field stays as it is; `ExperimentConfig` reports the error.

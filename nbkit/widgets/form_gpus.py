@@ -1,4 +1,4 @@
-"""The GPUs that the form offers: what each has left, and who holds it."""
+"""GPUs that the form offers: free memory, and processes on each."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class GpuLook:
 
     def _say_late(self) -> None:
         text = (
-            f"The GPU driver has not answered for {_LIMIT_SECONDS:.0f} s; nvidia-smi "
-            "may hang, too. Enter devices manually, or ask the administrator."
+            f"The GPU driver has not responded for {_LIMIT_SECONDS:.0f} s. "
+            "Enter devices manually, or ask the administrator."
         )
         self._show({"text": text, "replayed": False, "gpus": []})
 
@@ -210,7 +210,7 @@ def _load(gpu: GpuSample, part: MigSample | None) -> str:
     if gpu.memory_unified:
         text += " (unified)"
     busy = gpu.gpu_utilization_percent
-    return f"{text}, {UNKNOWN if busy is None else busy} %"
+    return f"{text}, {UNKNOWN if busy is None else busy}%"
 
 
 def _text(holder: Mapping[str, Any]) -> str:

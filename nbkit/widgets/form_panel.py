@@ -1,4 +1,4 @@
-"""The form as a page shows it, and the messages between the page and the kernel.
+"""The form in a page, and its messages to and from the kernel.
 
 The page sets `FormPanel.entered` while the user types; the kernel answers with
 `FormPanel.checked` and never changes what was typed. A button sends a message. A page

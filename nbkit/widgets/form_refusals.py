@@ -1,4 +1,4 @@
-"""What a launch would refuse of what the form shows, though every field is valid."""
+"""Reasons why a launch would be refused although every field is valid."""
 
 from __future__ import annotations
 

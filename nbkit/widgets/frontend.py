@@ -1,4 +1,4 @@
-"""Whether a page shows widgets, and whether the kernel hears it now."""
+"""State of the front end: whether a page shows widgets and receives messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a run: what a saved notebook still shows of it.
+"""The static picture of a run, for saved notebooks.
 
 It needs no kernel, no JavaScript and no style sheet.
 """
@@ -98,7 +98,7 @@ def _state_words(shown: Bundle) -> str:
     if head["attempt"]:
         state += f", attempt {head['attempt'] + 1}"
     if not head["is_final"]:
-        # A picture does not move: it says of when it is.
+        # A static picture names its time.
         state += f" at {utc_now()[:19].replace('T', ' ')} UTC"
     if head["nonfinite"]:
         state += f"; {head['nonfinite']}"
@@ -122,10 +122,10 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
         quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
-        words = f"{rate(measured['images_per_second'])} (n = {measured['n']:,} steps)"
+        words = f"{rate(measured['images_per_second'])} (n={measured['n']:,} steps)"
         facts.append(("Images/s", words))
         words = f"{rate(measured['median'])} ({quartiles})"
-        facts.append(("Images/s of a step, median and quartiles", words))
+        facts.append(("Images/s per step, median and quartiles", words))
         if measured["bursts"]:
             facts.append(("Note", measured["bursts"]))
     elif has_steps or numbers["images_per_second"] is not None:
@@ -142,7 +142,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     if has_steps:
         facts.append(("Data wait", percent(numbers["data_wait_share"])))
     if numbers["bound_by"]:
-        facts.append(("Bound by (from step times)", numbers["bound_by"]))
+        facts.append(("Bottleneck (estimated)", numbers["bound_by"]))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]
@@ -153,7 +153,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
     nodes = f" on {head['num_nodes']} nodes" if head["num_nodes"] > 1 else ""
-    facts.append(("On", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}{nodes}"))
+    facts.append(("Ranks", f"{ranks} {words[0]}{words[1] if ranks > 1 else ''}{nodes}"))
     return facts
 
 

@@ -1,4 +1,4 @@
-"""A study as a page: the progress of each arm, and what its runs have measured."""
+"""A study as a page: the progress of each arm, and the results of its runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def study_html(study: Study) -> str:
         else "All runs have ended: nbkit.report(study) shows the results."
     )
     caption = f"{study.name} ({study.study_id})"
-    columns = ["arm", "finished", "images/s, median of runs", "lowest", "highest"]
+    columns = ["arm", "finished", "images/s (median)", "lowest", "highest"]
     return Table(caption, columns, rows).to_html() + Note([what_next]).to_html()
 
 

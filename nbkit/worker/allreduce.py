@@ -71,7 +71,7 @@ def _time_all_reduces(
         dist.all_reduce(message)
         low, high = torch.aminmax(message)  # which waits for it on a GPU, too
         if not low == high == dist.get_world_size():
-            error = "the sum of an all-reduce is wrong: data are damaged on their way"
+            error = "wrong result of an all-reduce: data are corrupted in transfer"
             raise ArithmeticError(error)
         message.fill_(1)
         beat()

@@ -1,4 +1,4 @@
-"""A rank of a user's code that has no peers and no GPU; imports no torch.
+"""A rank of user code without peers and GPU; imports no torch.
 
 As under plain Python, torch is imported when the code asks for it: after the variables
 that the code sets for it, or never.

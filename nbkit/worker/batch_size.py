@@ -1,4 +1,4 @@
-"""`batch_size_per_gpu="max"`: the largest batch that fits, probed in another process.
+"""`batch_size_per_gpu="max"`: the largest batch that fits, probed in a subprocess.
 
 Running out of memory leaves a process with fragmented memory and a full cache; so the
 search runs in a separate process, beside the rank that has not allocated yet.
@@ -64,8 +64,8 @@ def resolve(
     if device.type != "cuda" or config.oversubscribe:
         found = "several ranks share a GPU" if config.oversubscribe else "it is on CPUs"
         message = (
-            "batch_size_per_gpu='max' is probed in the memory of a rank's own GPU, but "
-            f"in this run {found}; use a number."
+            "batch_size_per_gpu='max' is probed in the memory of each rank's GPU, but "
+            f"in this run {found}. Use a number."
         )
         raise ConfigError(message)
     size = _probe(
@@ -77,8 +77,9 @@ def resolve(
     size = min(answer["batch_size"] for answer in answers)
     if not size:
         message = (
-            f"batch_size_per_gpu='max': not one image of {config.image_size} px fits "
-            f"into the GPU's memory with {config.model}; use a smaller image or model."
+            f"batch_size_per_gpu='max': a batch of 1 image of {config.image_size} px "
+            f"does not fit in GPU memory with {config.model}. Use a smaller image or "
+            "model."
         )
         raise DeviceError(message)
     return size
@@ -186,8 +187,8 @@ def _probe(rank: Rank, num_classes: int) -> int:
         size = answer.read()
     if probe.returncode:
         message = (
-            f"probing the largest batch ended with exit code {probe.returncode}; see "
-            "above in this log, or set batch_size_per_gpu to a number."
+            f"batch_size_per_gpu='max': the probe exited with {probe.returncode}. See "
+            "this log, or set batch_size_per_gpu to a number."
         )
         raise DeviceError(message)
     return int(size)

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, which counts only once it says that it is complete.
+"""Checkpoints: a folder each, valid only with its mark of completeness.
 
 ::
 
@@ -176,9 +176,9 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"the state holds {', '.join(found)}{where}, which cannot be loaded from "
-            "a checkpoint; save tensors, numbers and text, in dicts and lists, and "
-            "of a random generator its state."
+            f"state contains {', '.join(found)}{where}, which a checkpoint cannot "
+            "restore. Save tensors, numbers and text, in dicts and lists; of a random "
+            "generator, save its state."
         )
         raise ConfigError(message)
 
@@ -221,8 +221,8 @@ def _sizes(path: Path, world_size: int) -> dict[str, int]:
     missing = [name for name in names if not (path / name).exists()]
     if missing:
         message = (
-            f"{path} lacks {missing[0]}, which its rank has written: {len(missing)} of "
-            f"{len(names)} files are not seen by rank 0. Put the store (NBKIT_HOME) on "
+            f"{path} lacks {missing[0]}: rank 0 does not see {len(missing)} of "
+            f"{len(names)} files that other ranks wrote. Put the store (NBKIT_HOME) on "
             "a file system that all nodes share."
         )
         raise StoreError(message)

@@ -1,4 +1,4 @@
-"""NCCL's flight recorder: the last collective operations of a rank of a run that hangs.
+"""NCCL's flight recorder: the last collective operations of a hanging run.
 
 Hosts run ahead of their GPUs, so that where each host waits does not say which GPU
 keeps the others waiting. The recorder does: the rank whose last operation is an earlier

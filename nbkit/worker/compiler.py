@@ -1,4 +1,4 @@
-"""Whether torch.compile finds what it needs on this machine beside torch."""
+"""Compiler and headers that torch.compile needs beside torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judge_compiler(include: Path | None = None) -> CheckResult:
         problem = _compile(compiler, folder)
         missing = [f"{compiler} fails ({problem})"] if problem else []
         packages = ["gcc", "libc6-dev"]
-    found = f"{compiler} and Python.h are here"
+    found = f"{compiler} and Python.h found"
     if missing:
         found = f"{', '.join(missing)}: compile=True fails"
     remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian's names)"

@@ -1,4 +1,4 @@
-"""Ranks meeting each other: device, process group, agreement."""
+"""Rank initialization: device, process group, agreement."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _why_no_cuda() -> str:
             version, supports = nvml.driver_version, nvml.cuda_driver_version
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
-        driver = f"a driver that does not answer ({error})"
+        driver = f"a driver that does not respond ({error})"
     said, advice = _cuda_error()
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"

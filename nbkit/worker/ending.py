@@ -1,4 +1,4 @@
-"""How the rank of a function or script ends: as Python ends, then as nbkit needs.
+"""End of a rank of a function or script: Python's exit, then nbkit's.
 
 1. An exception is written down for the supervisor (`last_words`); Python prints it.
 2. Python waits for threads, then calls what was registered at exit. `Ending` registered

@@ -1,4 +1,4 @@
-"""How good the model is: every evaluation image once, over all ranks.
+"""Evaluation of the model: every evaluation image once, over all ranks.
 
 Where an image has one class this is the top-1 accuracy; where it can have several
 labels, the area under the ROC curve (AUROC) of each label. What the model said
@@ -128,8 +128,8 @@ def _keep(predictions: Predictions | None, rank: Rank) -> None:
         return
     # A plug-in's loader may have its own order.
     sys.stdout.write(
-        "evaluation: the loader does not follow the manifest's order, so it is unknown "
-        f"which image is which; {rank.paths.predictions.name} is not written\n"
+        "evaluation: the loader does not follow the manifest's order, so "
+        f"{rank.paths.predictions.name} is not written\n"
     )
     sys.stdout.flush()
 

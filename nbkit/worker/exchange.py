@@ -1,4 +1,4 @@
-"""Gradient exchange between ranks: torch's DDP, and what is asked of it."""
+"""Gradient all-reduce between ranks: torch's DDP and its options."""
 
 from __future__ import annotations
 

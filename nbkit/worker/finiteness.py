@@ -1,4 +1,4 @@
-"""Where a training stops being finite: noticed without a wait for the device."""
+"""Detection of NaN and Inf in training, without synchronizing the device."""
 
 # torch has no public name for the kernel with which GradScaler looks at gradients.
 # pyright: reportPrivateImportUsage=false
@@ -97,9 +97,9 @@ class FiniteWatch:
         """Return what ends a run that has to be finite."""
         instead = ", in precision='bf16'" if config.precision == "fp16" else ""
         message = (
-            f"{self.found}, and stop_on_nonfinite=True needs finite numbers; launch "
-            f"it again below learning_rate={config.learning_rate:g}{instead}, or with "
-            "stop_on_nonfinite=False. Any checkpoint that it wrote is finite."
+            f"{self.found}, and stop_on_nonfinite=True. Launch it again with a "
+            f"learning_rate below {config.learning_rate:g}{instead}, or with "
+            "stop_on_nonfinite=False. Its checkpoints are finite."
         )
         return NonFiniteError(message)
 

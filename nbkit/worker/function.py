@@ -44,7 +44,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     """
     entry = read_entry(rank.paths)
     if entry is None:
-        message = f"{rank.paths.entry} is missing: the run's folder is not whole."
+        message = f"{rank.paths.entry} is missing: the run's folder is incomplete."
         raise StoreError(message)
     if "NBKIT_ATTEMPT" not in os.environ:  # else the supervisor has set them
         os.environ.update(entry["environment"])
@@ -104,7 +104,7 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
     if edited and rank.rank == 0:
         sys.stderr.write(
             f"nbkit: {', '.join(edited)} was edited after the launch; the ranks import "
-            "it as it is now, and the run's folder has it as it was.\n"
+            "the new version, and the run's folder has the old one.\n"
         )
 
 
@@ -175,8 +175,8 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
         pickled = dumps(value).data
     except Exception as error:
         message = (
-            f"{name}() returned a {type(value).__name__}, which cannot be sent back "
-            f"({error}); return numbers, text, or tensors."
+            f"{name}() returned a {type(value).__name__}, which cannot be pickled "
+            f"({error}). Return numbers, text, or tensors."
         )
         raise RunError(message) from error
     path = rank.paths.rank(rank.attempt, rank.rank).returned

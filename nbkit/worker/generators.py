@@ -1,4 +1,4 @@
-"""Random generators of a rank: what a checkpoint holds of them.
+"""Random generators of a rank, and their state in a checkpoint.
 
 These are Python's, NumPy's and torch's own. A generator that a function has made is not
 kept: it saves that one's state itself.

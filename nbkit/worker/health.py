@@ -1,4 +1,4 @@
-"""What `nbkit doctor` says of torch and its companions, asked in their own process.
+"""The checks of `nbkit doctor` for torch and DALI, in a separate process.
 
 Only what a run would use is asked: the GPUs that torch shows, the instructions that it
 was built for, and one all-reduce of one rank. No context is made on any GPU, so that
@@ -91,7 +91,7 @@ def checks() -> Iterator[CheckResult]:
         both = pip_install("torch", "torchvision")
         vision = CheckResult("torchvision", "failure", "not installed", both)
         yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
-        words = "not installed: trainings fail, unless tensorboard=False"
+        words = "not installed: trainings fail without tensorboard=False"
         command = pip_install("tensorboard")
         yield check_package("TensorBoard", "tensorboard", words, command, "failure")
         yield judge_compiler()
@@ -111,7 +111,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
     )
     state: State = "failure"
     if torch.cuda is None:
-        found = f"{torch.version} is built without CUDA; {count} GPUs are here"
+        found = f"{torch.version} is built without CUDA, but there are {count} GPUs"
         both = pip_install("torch", "torchvision")
         remedy = f"pip uninstall torch torchvision; {both}"
     elif (seen < count and not driver.divided) or not seen:
@@ -148,7 +148,7 @@ def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
         return advice.text
     return (
         "run nvidia-smi; on a machine with NVSwitch: systemctl status "
-        "nvidia-fabricmanager; in a container look whether it has /dev/nvidia*"
+        "nvidia-fabricmanager; in a container check for /dev/nvidia*"
     )
 
 
@@ -158,7 +158,7 @@ def _torch_remedy(driver: DriverGpus) -> str:
         return pip_install(driver.torch.requirement, "torchvision", options="--upgrade")
     needed = needed_branch([_pair(one) for one in driver.capabilities])
     if needed is not None:
-        return f"install driver {needed} or newer, which a torch supports"
+        return f"install driver {needed} or newer"
     return "no torch of the package index has kernels for these GPUs"
 
 
@@ -209,14 +209,14 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]
             number = ".".join(map(str, torch.cuda.nccl.version()))
             yield CheckResult("NCCL", "ok", number)
         else:
-            found = "this torch has none: several GPUs cannot train together"
+            found = "not in this torch: multi-GPU training fails"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
             yield CheckResult("NCCL", "failure", found, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
         found = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
-        remedy = "see that this host's name has an address (getent hosts $(hostname))"
+        remedy = "check that this host's name resolves (getent hosts $(hostname))"
         if "127.0.0.1" in found:
             remedy = "start the loopback interface (ip link set lo up)"
         yield CheckResult("gloo", "failure", found, remedy)
@@ -300,7 +300,7 @@ def _missing_torch(driver: DriverGpus) -> CheckResult:
         found = "not installed: runs can be viewed here, but not started"
         command = pip_install(*packages_of("train"))
         return CheckResult("PyTorch", "warning", found, command)
-    found = f"not installed, and {len(driver.uuids)} GPUs are here"
+    found = f"not installed, but there are {len(driver.uuids)} GPUs"
     wanted = "torch" if driver.torch is None else driver.torch.requirement
     command = pip_install(*packages_of("train"), wanted)
     return CheckResult("PyTorch", "failure", found, command)

@@ -1,4 +1,4 @@
-"""How long the forward pass takes, by batch size, and how right its answers are.
+"""Latency of the forward pass by batch size, and accuracy of its outputs.
 
 1. Device, seeds, images, the model with its weights.
 2. The model in the configured number format: cast, or quantized.

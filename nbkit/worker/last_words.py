@@ -1,4 +1,4 @@
-"""What a rank writes of the exception that ends it, for others to read."""
+"""Record of the exception that ended a rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_last_words(error: BaseException) -> None:
     try:
         said = str(error)
     except Exception:  # noqa: BLE001 - it is the user's class
-        said = "(its text cannot be made)"
+        said = "(no message: str() of it failed)"
     trace = "".join(traceback.format_exception(error))
     message = _cut(f"{type(error).__name__}: {said}", _MOST_MESSAGE_CHARACTERS)
     told = {

@@ -1,4 +1,4 @@
-"""The images of a training without the training, as one rank.
+"""The data loading of a training, without the training, as one rank.
 
 The same loader, batches, order and ranks as in `nbkit.worker.train`; instead of
 the model a rank sleeps as long as a GPU would compute, or not at all. So the input of

@@ -1,4 +1,4 @@
-"""What the training makes small, for one class an image or for several labels."""
+"""Losses of a training: one class per image, or several labels."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def training_loss(
         unknown = [label for label, weight in weights.items() if weight is None]
         if unknown and rank.rank == 0:
             sys.stdout.write(
-                "label_weighting: all training images have or all lack "
-                f"{', '.join(unknown)}; a weight of 1 is used there\n"
+                f"label_weighting: weight 1 for {', '.join(unknown)}, which all or no "
+                "training images have\n"
             )
             sys.stdout.flush()
         return nn.BCEWithLogitsLoss(

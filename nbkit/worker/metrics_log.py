@@ -1,4 +1,4 @@
-"""What a rank counts, and how rank 0 writes it: ``metrics.jsonl`` and TensorBoard."""
+"""Counts of a rank, and rank 0's ``metrics.jsonl`` and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class MetricsLog:
         if taken := sorted(_OWN & found.keys()):
             message = (
                 f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} records "
-                "that itself; log yours by another name."
+                "this name itself. Use another name."
             )
             raise ConfigError(message)
         step = self._rank.step if step is None else context.whole_step(step)

@@ -1,4 +1,4 @@
-"""Watches a host's ranks from within the torchrun that people or Slurm have started.
+"""Watcher of a host's ranks, inside the torchrun that users or Slurm started.
 
 A thread, since torchrun's own has other things to do. It does for the supervisor, which
 may be on another host, what that does for its own children: it tells by a file where

@@ -1,4 +1,4 @@
-"""How several ranks of a user's code meet, or one with a GPU, and leave together."""
+"""Process group of a user's ranks, or of one rank with a GPU."""
 
 from __future__ import annotations
 

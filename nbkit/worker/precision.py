@@ -132,8 +132,8 @@ def _allow_tf32(allowed: bool) -> None:
     if (set(products), set(convolutions)) != ({allowed}, {allowed}):
         message = (
             f"torch {torch.__version__} does not switch TF32 "
-            f"{'on' if allowed else 'off'}: its switches say {products} for products "
-            f"and {convolutions} for convolutions; use another version."
+            f"{'on' if allowed else 'off'}: matmul is {products}, convolutions are "
+            f"{convolutions}. Use another version."
         )
         raise ConfigError(message)
 

@@ -1,4 +1,4 @@
-"""A trace of a few steps, where the configuration asks for one.
+"""A profiler trace of a few steps, if the configuration requests one.
 
 Right after the warm-up, one step lets the profiler get going, three are traced, and
 in one more the other ranks wait for rank 0, which writes meanwhile. None of the five
@@ -113,8 +113,8 @@ class StepProfile:
         except AttributeError as error:
             times = []
             problem = (
-                f"torch {torch.__version__} has other names for the times of operators "
-                f"({error}); the trace is whole, open it"
+                f"torch {torch.__version__} has no operator times by the known names "
+                f"({error}); the trace is complete, open it"
             )
         top = sorted(times, reverse=True)[:_TOP_OPERATORS]
         write_json(

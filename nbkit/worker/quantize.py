@@ -1,4 +1,4 @@
-"""INT8 for inference: which library does it depends on the device.
+"""INT8 for inference: the library depends on the device.
 
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
@@ -69,9 +69,9 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
     library = "torchao" if on_gpu else "torch.ao"
     elsewhere = ", or device='cpu'" if on_gpu else ""
     message = (
-        f"precision='int8': only {share * 100:.1f} % of the multiply-adds of "
-        f"{config.model} can be INT8 on {device.type} with {library}, "
-        f"{_LEAST_SHARE * 100:.0f} % are needed to call it so; use 'fp16' or "
+        f"precision='int8': only {share * 100:.1f}% of the multiply-adds of "
+        f"{config.model} can be INT8 on {device.type} with {library} (minimum "
+        f"{_LEAST_SHARE * 100:.0f}%). Use 'fp16' or "
         f"'bf16'{elsewhere}."
     )
     raise ConfigError(message)
@@ -87,8 +87,8 @@ def _check_compiled(config: ExperimentConfig) -> None:
     if config.compile:
         return
     message = (
-        "precision='int8' with compile=False: on a GPU torchao's INT8 is slower than "
-        "fp16 unless it is compiled; set compile=True."
+        "precision='int8' with compile=False is slower than fp16 on a GPU "
+        "(torchao). Set compile=True."
     )
     raise ConfigError(message)
 

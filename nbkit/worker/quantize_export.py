@@ -1,4 +1,4 @@
-"""INT8 on CPUs where torch has no quantization of its own: torchao's, of a graph.
+"""INT8 on CPUs where torch has no quantization: torchao, on an exported graph.
 
 The graph computes in fp32 with what 8-bit integers stand for. torch.compile makes INT8
 kernels of oneDNN out of it, so that without it nothing is faster.
@@ -47,14 +47,14 @@ def quantize_exported(
         )
     except ImportError as error:
         message = (
-            f"precision='int8' on a CPU: {without} ({why}), and torchao cannot take "
-            f"its place ({error}); {pip_install('torchao')} adds it, or use 'bf16'."
+            f"precision='int8' on a CPU: {without} ({why}), and torchao cannot "
+            f"replace it ({error}). Run {pip_install('torchao')}, or use 'bf16'."
         )
         raise ConfigError(message) from error
     if not config.compile:
         message = (
             f"precision='int8' with compile=False on a CPU: {without}, and torchao's "
-            "INT8 has kernels only once it is compiled; set compile=True."
+            "INT8 kernels need compilation. Set compile=True."
         )
         raise ConfigError(message)
     # As in torch's own: without VNNI, sums of products of 8 bits overflow 16.

@@ -1,4 +1,4 @@
-"""Who this rank is, and what it owes its supervisor; imports no torch.
+"""Identity of this rank, and its duties to its supervisor; imports no torch.
 
 A rank first writes down its pid and start time. It ends with its supervisor: a thread
 waits for the supervisor's pipe to close. It prints its stacks on SIGUSR2, and notes a
@@ -69,7 +69,7 @@ class Rank:
         attempt = int(os.environ.get("NBKIT_ATTEMPT", "0"))
         if "NBKIT_ATTEMPT" not in os.environ and paths.submission.exists():
             message = (
-                f"{root} is the folder of a run that nbkit launched; copy its "
+                f"{root} is the folder of a run that nbkit launched. Copy its "
                 "config.json into a new folder and start that."
             )
             raise ConfigError(message)
@@ -143,8 +143,8 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
     usable = os.sched_getaffinity(0)
     if not usable.issuperset(cpus):
         message = (
-            f"cpus={tuple(cpus)}: a rank may use CPUs "
-            f"{', '.join(map(str, sorted(usable)))} only; name some of these."
+            f"cpus={tuple(cpus)}: a rank may only use CPUs "
+            f"{', '.join(map(str, sorted(usable)))}. Name some of these."
         )
         raise ConfigError(message)
     os.sched_setaffinity(0, cpus)

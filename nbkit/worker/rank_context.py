@@ -1,4 +1,4 @@
-"""What code inside a rank knows of its run, and what it may tell: `context`, `log`.
+"""The run as code inside a rank sees it: `context`, `log`.
 
 A function that `nbkit.launch` runs calls these. They import torch only where they need
 it, so that the facade may offer them everywhere.
@@ -45,9 +45,9 @@ def context() -> Context:
     """
     if _current is None:
         message = (
-            "there is no run here: nbkit.context() and nbkit.log() work in a function "
-            "or script that nbkit.launch() runs, nbkit.log() in a plug-in's model and "
-            "loader too."
+            "nbkit.context() and nbkit.log() were called outside a run. Call them in "
+            "a function or script that nbkit.launch() runs; nbkit.log() also works in "
+            "a plug-in's model or loader."
         )
         raise RunError(message)
     return _current
@@ -301,8 +301,8 @@ def refuse_in_child(pid: int, rank: int) -> None:
     """
     if os.getpid() != pid:
         message = (
-            f"nbkit.log() in process {os.getpid()}, which rank {rank} has forked; log "
-            "in the rank's own process, for example where the loader returns its "
+            f"nbkit.log() was called in process {os.getpid()}, a fork of rank {rank}. "
+            "Call it in the rank's process, for example where the loader returns its "
             "batches."
         )
         raise RunError(message)

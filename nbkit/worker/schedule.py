@@ -1,4 +1,4 @@
-"""The learning rate of every step, as a pure function."""
+"""Learning rate of every step, as a pure function."""
 
 from __future__ import annotations
 

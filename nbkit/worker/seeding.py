@@ -1,4 +1,4 @@
-"""What makes two runs of one configuration begin alike."""
+"""Seeds, so that two runs of one configuration begin alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, without waiting for the device.
+"""Time of each part of a step, without synchronizing the device.
 
 A step lasts from the end of the step before to its own end, so that nothing falls
 between two steps. It is divided at marks:

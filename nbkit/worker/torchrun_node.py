@@ -1,4 +1,4 @@
-"""nbkit's part of a torchrun that users or Slurm start, on every host of a run.
+"""nbkit's part of a torchrun that users or Slurm start on every host.
 
 ``torchrun --logs-specs=nbkit --log-dir=RUN_DIR/logs/ATTEMPT`` makes a `NodeLogs`. It
 refuses a host that cannot take part; puts what the ranks print where it is with any
@@ -56,9 +56,9 @@ class NodeLogs(LogsSpecs):
         self._paths = RunPaths(self._folder.parents[1])
         if not self._paths.submission.exists():
             _refuse(
-                f"{self._paths.root} is not a run's folder on host {hostname()}: the "
-                "store must be on a file system that all hosts share; set NBKIT_HOME "
-                "to a folder of one, and launch again."
+                f"{self._paths.root} does not exist on host {hostname()}: the store "
+                "must be on a shared file system. Set NBKIT_HOME to a folder of one, "
+                "and launch again."
             )
         self._submission = read_json(self._paths.submission) or {}
         self._refuse_other_software()

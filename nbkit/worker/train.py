@@ -70,8 +70,8 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             # A person starts it again, and means the checkpoint: to begin again in
             # silence would replace what was measured.
             message = (
-                f"{rank.paths.checkpoints} has 0 complete checkpoints, resuming needs "
-                "1; launch the run's config again."
+                f"No complete checkpoint in {rank.paths.checkpoints}; cannot resume. "
+                "Launch the run's config again."
             )
             raise RunError(message)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(

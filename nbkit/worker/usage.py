@@ -1,4 +1,4 @@
-"""Raw counts of what a rank has used so far: CPU time, memory."""
+"""Raw counts of a rank's resources so far: CPU time, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a model begins with, and where they come from."""
+"""Initial weights of a model, and their origin."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _are_imagenet(
         # Sorted, as all folders are; others than ImageNet's differ in some of these.
         return all(classes[place] == name for place, name in _SYNSETS.items())
     if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
-        _say(rank, f"the classes of {config.data} are numbers, taken for ImageNet's")
+        _say(rank, f"the class names of {config.data} are numbers: ImageNet's assumed")
         return True
     # Packs write synonyms, and a number where two classes have one name.
     pairs = zip(classes, categories, strict=True)
@@ -184,15 +184,15 @@ def _check_classes(
     if classes is None:
         return
     if trained_on is None:
-        _say(rank, f"{config.weights} names no classes; they are taken for the data's")
+        _say(rank, f"{config.weights} has no class names: the data's assumed")
         return
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None
         if trained != name:
             was = "none" if trained is None else repr(trained)
             message = (
-                f"weights={config.weights!r} were trained on other classes than "
-                f"data={config.data!r} has, or in another order: output {number} is "
+                f"weights={config.weights!r} have other classes than "
+                f"data={config.data!r}, or another order: output {number} is "
                 f"{was} in the weights and {name!r} in the data. Use data with the "
                 "same classes, or weights='pretrained' or 'random'."
             )
@@ -245,8 +245,8 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
         newest = checkpoint.latest(paths.checkpoints)
         if newest is None:
             message = (
-                f"weights={named!r}: the run has 0 complete checkpoints, 1 is needed; "
-                "launch it with checkpoint_at_end=True."
+                f"weights={named!r}: the run has no complete checkpoint. "
+                "Launch it with checkpoint_at_end=True."
             )
             raise ConfigError(message)
         found = {"source": "run", "run_id": named, "step": checkpoint.step_of(newest)}
@@ -273,7 +273,7 @@ def _read(path: Path, named: str) -> tuple[State, list[str] | None]:
     except Exception as error:  # unpickling raises many kinds
         # torch's own words advise to execute what the file says.
         is_code = type(error).__name__ == "UnpicklingError"
-        why = "it holds not only tensors, numbers and text" if is_code else error
+        why = "it contains more than tensors, numbers and text" if is_code else error
         message = (
             f"weights={named!r}: {path} cannot be loaded ({why}); save the model's "
             "state_dict() with torch.save."
@@ -287,7 +287,7 @@ def _read(path: Path, named: str) -> tuple[State, list[str] | None]:
         isinstance(value, torch.Tensor) for value in state.values()
     ):
         message = (
-            f"weights={named!r}: {path} holds no weights by name; save the model's "
+            f"weights={named!r}: {path} has no named weights. Save the model's "
             "state_dict() with torch.save, or {'model': state_dict}."
         )
         raise ConfigError(message)
@@ -322,9 +322,9 @@ def _load_strictly(
         of = f"model={trained!r}" if trained else "the model that they were saved from"
         message = (
             f"weights={config.weights!r} do not fit model={config.model!r} with "
-            f"image_size={config.image_size}: {len(lacking)} are lacking, "
-            f"{len(foreign)} unknown and {len(other)} of another shape, such as "
-            f"{first}; use {of}, at the image size it was trained with."
+            f"image_size={config.image_size}: {len(lacking)} missing, "
+            f"{len(foreign)} unexpected and {len(other)} of another shape, such as "
+            f"{first}. Use {of}, at the image size it was trained with."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

@@ -13,7 +13,7 @@ from tests.server.stored_runs import store_run
 
 QUEUED = "20200103-000000-waits-aaaa"
 RUNNING = "20200104-000000-runs-aaaa"
-REASON = "Slurm: jobs of higher priority come first (Priority); starts about 14:05 UTC"
+REASON = "Slurm: jobs of higher priority are ahead (Priority); starts about 14:05 UTC"
 
 
 def _store(store, run_id, state, **values):
@@ -61,7 +61,7 @@ def test_a_run_of_a_cluster_says_why_it_waits_and_what_its_nodes_do(shared_lab, 
     expect(busy).to_have_attribute("aria-valuenow", "75")
     expect(runs.get_by_role("listitem", name="n1")).to_contain_text("40.0 / 80.0 GiB")
     silent = runs.get_by_role("listitem", name="n2")
-    expect(silent).to_contain_text("CPU 12 % · last values ")
+    expect(silent).to_contain_text("CPU 12% · last values ")
     expect(silent).to_contain_text("–")
 
     # What it shows is of now: it is asked for again.

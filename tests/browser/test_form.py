@@ -39,7 +39,7 @@ CELLS = [
 ]
 
 
-NOT_HEARD = "Nothing was done"
+NOT_HEARD = "Action cancelled"
 
 
 class Notebook:

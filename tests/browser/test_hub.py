@@ -131,7 +131,7 @@ def test_a_run_that_went_with_its_container_is_unknown_and_can_be_resumed(
 
     wait_until(lambda: again.request(path)[1]["state"] == "unknown", "it to be seen")
     seen = again.request(path)[1]
-    assert "cannot be seen from here" in seen["cause"]
+    assert "is not visible from" in seen["cause"]
     assert len(run.metrics()) == steps
     again.execute(f"import nbkit; nbkit.attach({run.run_id!r}).resume(force=True)")
     wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")

@@ -121,7 +121,7 @@ def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     def middle_is_told():
         plot.point(1 / 4)
         told = plot.told()
-        return {"GPU 42 %", "memory 25 %"} <= set(told.split(" · ")) and told
+        return {"GPU 42%", "memory 25%"} <= set(told.split(" · ")) and told
 
     assert "started" not in until(visitor, middle_is_told, "the values of the run")
 
@@ -141,10 +141,10 @@ def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
 
     def oldest_is_told():
         plot.press("Home")
-        return plot.bin() == 0 and "GPU 42 %" in plot.told()
+        return plot.bin() == 0 and "GPU 42%" in plot.told()
 
     until(visitor, oldest_is_told, "the oldest values")
-    expect(plot.slider).to_have_attribute("aria-valuetext", re.compile("GPU 42 %"))
+    expect(plot.slider).to_have_attribute("aria-valuetext", re.compile("GPU 42%"))
 
     def mouse_is_followed():
         plot.point(3 / 4)

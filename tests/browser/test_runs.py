@@ -210,7 +210,7 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, 
     assert text == str(long.paths.root)
     visitor.evaluate("document.execCommand = () => false")
     copy.click()
-    expect(dialog).to_contain_text("The browser did not copy it")
+    expect(dialog).to_contain_text("The browser blocked the copy")
     expect(dialog).to_contain_text(text)
     dialog.get_by_role("button").last.click()
 

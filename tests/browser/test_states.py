@@ -262,7 +262,7 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     newer = runs / "20200102-000000-new"
     newer.mkdir()
     (newer / "hangs").touch()
-    expect(fault).to_contain_text("the store has not answered for 10 s")
+    expect(fault).to_contain_text("the store has not responded for 10 s")
     expect(region.locator(".nbk-run")).to_have_count(1)
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     (newer / "hangs").unlink()

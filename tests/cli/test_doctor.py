@@ -399,7 +399,7 @@ def test_a_machine_without_a_loopback_interface_is_told_and_launches_nothing(tmp
     )
 
     refused, found, remedy = done.stdout.splitlines()
-    assert refused.startswith("127.0.0.1 does not answer ([Errno 101] Network is")
+    assert refused.startswith("127.0.0.1 does not respond ([Errno 101] Network is")
     assert "ip link set lo up" in refused
     assert refused.startswith(found)
     assert remedy == "start the loopback interface (ip link set lo up)"

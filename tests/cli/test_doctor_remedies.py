@@ -162,7 +162,7 @@ def test_another_system_than_linux_is_told_what_it_is_good_for(monkeypatch):
     [finding] = telemetry_health.checks()
 
     assert (finding.state, finding.found) == ("failure", "Darwin")
-    assert "a store can be read" in finding.remedy
+    assert "only read and compare" in finding.remedy
 
 
 def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
@@ -208,7 +208,7 @@ def test_a_cache_that_cannot_be_looked_at_ends_no_check(tmp_path, monkeypatch):
     # pathlib raises for it as for a folder that may not be entered.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("a" * 300)))
 
-    assert "none made yet" in by_name(datasets_health.checks())["Built-in images"].found
+    assert "created yet" in by_name(datasets_health.checks())["Built-in images"].found
 
 
 def test_a_pool_that_every_launch_refuses_is_a_failure(tmp_path, monkeypatch):
@@ -270,7 +270,7 @@ def test_the_other_nbkit_in_the_same_environment_is_a_failure(
 
     assert finding.state == "failure"
     assert finding.found.startswith(f"{nbkit.__version__}; ")
-    assert "nbkit (0.0.10) is installed too" in finding.found
+    assert "nbkit (0.0.10) is also installed" in finding.found
     # What both have written goes with it, so nbkit comes again, from its wheel.
     first, second = finding.remedy.split("; ")
     assert first == "pip uninstall -y nbkit"

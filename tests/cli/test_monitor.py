@@ -104,8 +104,8 @@ def test_a_holder_stands_on_the_instance_whose_line_has_its_number():
 @pytest.mark.parametrize(
     ("usable_cpus", "limit", "said"),
     [
-        (None, None, "64 CPUs 50 %, load 1.5, memory 1.0 / 4.0 GiB"),
-        (0.5, 2048, "64 CPUs (0.5 usable) 50 %, load 1.5, memory 1.0 / 4.0 GiB (2.0 "),
+        (None, None, "64 CPUs 50%, load 1.5, memory 1.0 / 4.0 GiB"),
+        (0.5, 2048, "64 CPUs (0.5 usable) 50%, load 1.5, memory 1.0 / 4.0 GiB (2.0 "),
     ],
 )
 def test_the_host_says_what_may_be_used_of_it(usable_cpus, limit, said):

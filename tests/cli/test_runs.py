@@ -78,8 +78,8 @@ def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"written ({written.run.run_id}): failed")
     assert "failed on rank 1: ValueError: no such image" in lines
-    assert any("n = 3" in line and "100" in line for line in lines)
-    where = lines.index("Not at the default:")
+    assert any("n=3" in line and "100" in line for line in lines)
+    where = lines.index("Non-default settings:")
     changed = dict(line.split() for line in lines[where + 1 :][:4])
     assert changed == (
         {"model": "resnet18", "precision": "bf16", "steps": "1000", "gpus": "2"}
@@ -112,11 +112,11 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
     assert block[: block.index("") + 4] == [
         "Data:",
         "  source             /photos (image folder)",
-        "  training images    12,000 an epoch, 34 dropped (fewer than a global batch)",
+        "  training images    12,000 per epoch, 34 dropped (fewer than a global batch)",
         "  evaluation images  500",
-        "  empty classes      4 of 6, without a training image",
+        "  empty classes      4 of 6 have no training images",
         "  unreadable images  1,200",
-        "  greyscale images   15 of more than 8 bits, shown in 8; 7 of them in 16 "
+        "  greyscale images   15 of more than 8 bits, converted to 8; 7 have 16 "
         "levels or fewer (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
         "",

@@ -85,7 +85,7 @@ def test_a_config_without_a_length_is_short():
         ({"cuda_graphs": True, "gradient_accumulation_steps": 2}, r"choose one"),
         (
             {"task": "inference", "cuda_graphs": True},
-            r"cuda_graphs=True: is for training steps.* cuda_graphs=False, or compile",
+            r"cuda_graphs=True: needs training steps.* cuda_graphs=False, or compile",
         ),
         (
             {"model": "inception_v3", "image_size": 32},

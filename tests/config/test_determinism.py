@@ -30,7 +30,7 @@ def test_rings_and_trees_are_deterministic(environment):
         (
             {"NCCL_NVLS_ENABLE": "2", "NCCL_COLLNET_ENABLE": "1"},
             "NCCL_NVLS_ENABLE=2 and NCCL_COLLNET_ENABLE=1 in the environment: "
-            "switches would add gradients in an order that differs from call to call; "
+            "NVLink switches sum gradients in a varying order; "
             "unset them",
         ),
     ],

@@ -200,7 +200,7 @@ FOLDERS = {
     ),
     "split by a link to nothing": (
         [*two("train/"), "val -> /gone/val"],
-        "val is a link to '/gone/val', .* a part of the data is missing; restore",
+        "val is a link to '/gone/val', .*Restore its target",
     ),
     "other links to nothing": (
         [*two("train/"), "gone -> nothing", "train/.gone -> nothing"],
@@ -216,7 +216,7 @@ FOLDERS = {
     ),
     "checkpoint beside classes": (
         [*two(), "variables.data-00000-of-00001"],
-        r"holds TFRecord \(\*\.tfrecord\): variables.data-00000-of-00001 and images in",
+        r"contains TFRecord \(\*\.tfrecord\): variables.data-00000-of-00001 and",
     ),
     "shard by a link to nothing beside classes": (
         [*two(), "backup.tar -> nothing.tar"],

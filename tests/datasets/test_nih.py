@@ -86,7 +86,7 @@ def test_a_patient_on_both_sides_is_refused(nih):
     names = [*ROWS]
     lists(nih, names[:1], names[1:])
 
-    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation, limit 0"):
+    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation .leakage"):
         find(str(nih))
 
 
@@ -160,5 +160,5 @@ def test_it_is_said_what_made_the_split(nih):
 def test_of_two_tables_one_has_to_be_named(nih):
     (nih / "Data_Entry_2017_v2020.csv").write_text(HEADER)
 
-    with pytest.raises(ConfigError, match="holds 2 tables of labels"):
+    with pytest.raises(ConfigError, match="contains 2 label tables"):
         find(str(nih))

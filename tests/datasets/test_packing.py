@@ -164,7 +164,7 @@ def test_a_pack_may_be_made_where_a_link_leads(folder, tmp_path):
 
 
 def test_a_pack_needs_a_folder_that_can_be_replaced(folder):
-    with pytest.raises(ConfigError, match=r"'/proc' is where a file system is mounted"):
+    with pytest.raises(ConfigError, match=r"'/proc' is a mount point"):
         pack(folder, "/proc", "webdataset")
 
 

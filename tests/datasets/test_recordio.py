@@ -97,8 +97,11 @@ def test_a_record_cut_within_its_labels_is_read(tmp_path):
         (lambda data: data[:-1], "at byte 0: the file ends inside a record"),
         (lambda data: data + data[:6], r"at byte \d+: the file ends inside a record"),
         (lambda data: b"?" + data[1:], "at byte 0: 0xced7233f instead of 0xced7230a"),
-        (lambda data: part(data, 2), "at byte 0: part 2 of a record has no place"),
-        (lambda data: part(b"abcd", 1) + data, "at byte 12: part 0 of a record"),
+        (lambda data: part(data, 2), "at byte 0: unexpected part 2 of a record"),
+        (
+            lambda data: part(b"abcd", 1) + data,
+            "at byte 12: unexpected part 0 of a record",
+        ),
         (lambda data: part(b"short"), "at byte 0: a record too short for an image's"),
         (
             lambda data: part(header(0, 0, 9)),

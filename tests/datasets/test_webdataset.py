@@ -139,7 +139,7 @@ def test_what_is_no_tar_file_is_named(tmp_path, content):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "does not describe a pack"),
+        ("{", "is not a valid pack description"),
         ('{"schema": "other/1"}', "schema 'other/1'"),
         (
             '{"schema": "nbkit.pack/1", "classes": ["a"], "is_multi_label": false}',
@@ -152,5 +152,5 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, text, said):
     write_tar(tmp_path / "0.tar", members)
     (tmp_path / "dataset.json").write_text(text)
 
-    with pytest.raises(ConfigError, match=rf"{said}.*remove it"):
+    with pytest.raises(ConfigError, match=rf"{said}.*[Rr]emove it"):
         list_webdataset(tmp_path).read()

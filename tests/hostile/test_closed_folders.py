@@ -57,7 +57,7 @@ def test_a_function_is_not_resumed_in_a_folder_that_is_closed(
 ):
     run = launched_in_closed("function")
 
-    with as_stranger(store), pytest.raises(RunError, match="you may not enter it"):
+    with as_stranger(store), pytest.raises(RunError, match="is not accessible"):
         _folder_of_code(run, run.submission)
 
 
@@ -70,5 +70,5 @@ def test_data_in_a_closed_folder_are_refused_and_not_taken_for_missing(store, cl
     table.chmod(0o600)
 
     for data in (closed, closed.parent, table):
-        with as_stranger(store), pytest.raises(ConfigError, match="may not be read"):
+        with as_stranger(store), pytest.raises(ConfigError, match="cannot be read"):
             existing_data(str(data))

@@ -177,15 +177,15 @@ def test_a_bundle_leaves_arguments_out_unless_told_and_says_what_is_missing(
     with pytest.raises(RunError) as caught:
         private_part(paths, read_json(paths.entry) or {})
 
-    missing = f"came without {paths.private} and {paths.entry_pickle}, which only its"
+    missing = f"imported without {paths.private} and {paths.entry_pickle} (private)"
     assert missing in str(caught.value)
-    assert "export it again with include_arguments=True" in str(caught.value)
+    assert "Export it again with include_arguments=True" in str(caught.value)
 
 
 @needs_root
 def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_path):
     paths = script_run(store, tmp_path).run.paths
-    words = rf"belongs to uid {os.geteuid()}, and this is uid {STRANGER}: ask them, or "
+    words = rf"uid {os.geteuid()}, and this is uid {STRANGER}: ask its owner, or "
 
     with as_stranger(paths.root):
         with pytest.raises(StoreError, match=f"{words}export and import it"):
@@ -197,7 +197,7 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
 def test_a_line_end_in_the_stores_path_gives_sbatch_no_option(tmp_path):
     root = tmp_path / "x\n#SBATCH --account=evil" / "runs" / "20260101-120000-a"
 
-    with pytest.raises(StoreError, match="set NBKIT_HOME to a folder without line br"):
+    with pytest.raises(StoreError, match="Set NBKIT_HOME to a folder without line br"):
         sbatch_script(
             ExperimentConfig(), RunPaths(root), python="python", gpus_per_node=0
         )

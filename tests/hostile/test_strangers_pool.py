@@ -150,7 +150,7 @@ def test_a_strangers_pool_in_which_files_can_be_taken_away_is_refused(own, which
     said = str(caught.value)
     assert f"{own / which} belongs to {STRANGER} and has mode 777" in said
     assert "need mode 1777 and one owner" in said
-    assert f"root to remove {own}: the next launch makes it again" in said
+    assert f"root to remove {own} (the next launch creates it)" in said
 
 
 @needs_root

@@ -254,7 +254,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(5, COLLECTIVE), (5, DATA), (5, COLLECTIVE)],
             False,
             1,
-            "rank 1 is waiting for data, step 5, and the others wait for it in a coll",
+            "rank 1 is waiting for data, step 5; the others wait for it in a coll",
         ),
         ([(3, COLLECTIVE)] * 4, False, 0, "all are in a collective operation, step 3"),
         ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing, step 5"),
@@ -264,17 +264,17 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "the GPU of rank 1 is not known to have finished a step after step 2",
+            "the last step that the GPU of rank 1 finished is 2",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (
             [(7, COMPUTE, 4), (6, COMPUTE, 3), (5, COMPUTE, 4)],
             True,
             None,
-            "no GPU is known to have finished a step after step 4",
+            "the last step that any GPU finished is 4",
         ),
         # A first exchange that hangs.
-        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "a step after step 0"),
+        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "any GPU finished is 0"),
     ],
 )
 def test_hang_cause(places, on_gpus, rank, words, paths):
@@ -304,7 +304,7 @@ def test_hang_cause(places, on_gpus, rank, words, paths):
             [ended_rank(0, 0, 1), ended_rank(1, -9, 2, killed_by_us=True)],
             True,
             True,
-            "by force: its ranks had not ended",
+            "by force: its ranks did not end",
         ),
     ],
 )

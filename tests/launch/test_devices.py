@@ -66,19 +66,23 @@ def test_request_devices(gpus, fields, names, request_on):
 @pytest.mark.parametrize(
     ("gpus", "fields", "words"),
     [
-        ((A, B), {"gpus": 3}, "gpus=3, but 2 visible GPUs .* use gpus=2"),
+        ((A, B), {"gpus": 3}, "gpus=3, but 2 GPUs are visible; use gpus=2"),
         ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "names a GPU twice"),
-        ((A, LOST_B), {"gpus": 2}, r"1 visible .* GPU 1 cannot be read \(gpu lost"),
+        (
+            (A, LOST_B),
+            {"gpus": 2},
+            r"1 GPUs are visible; GPU 1 cannot be read \(gpu lost",
+        ),
         ((A, LOST_B), {"devices": (1,)}, r"1 is not .* GPU 1 cannot be read \(gpu l"),
         ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),
         ((EMPTY_MIG,), {"device": "auto"}, "no instance: create one .* device='cpu'"),
         ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create one .* device='cpu'"),
-        ((TWO_MIGS,), {"gpus": 2}, "serve runs of one rank only"),
+        ((TWO_MIGS,), {"gpus": 2}, "support only one rank"),
         (
             (TWO_MIGS,),
             {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
-            "which serves a run of one rank",
+            "which supports only one rank",
         ),
     ],
 )
@@ -114,7 +118,7 @@ def test_request_devices_setting_that_names_no_gpu(setting, entry, device, reque
     with pytest.raises(DeviceError) as error:
         request_on(A, B, setting=setting, device=device)
 
-    known = f"there is no GPU {entry} here, but GPUs 0 to 1 (nvidia-smi -L)"
+    known = f"no GPU {entry}, only GPUs 0 to 1 (nvidia-smi -L)"
     assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}; correct" in str(error.value)
 
 

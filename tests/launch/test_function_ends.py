@@ -111,7 +111,7 @@ def test_a_rank_that_leaves_in_the_middle_is_named():
 
     assert run.state is RunState.FAILED
     assert run.cause["rank"] == 1
-    assert "ended with exit code 0 before the end" in run.cause["message"]
+    assert "exited early with exit code 0" in run.cause["message"]
 
 
 CLASS_CELL = """

@@ -175,7 +175,7 @@ def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
     assert (run.paths.source / "script" / "train.py").read_text() == SCRIPT
     assert run.config.title == "train"
-    with pytest.raises(RunError, match="only a function returns"):
+    with pytest.raises(RunError, match="which returns nothing"):
         _ = run.returns
 
     # torchrun does the same.
@@ -233,7 +233,7 @@ def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
     def look():
         return len(table) + len(little)
 
-    with pytest.warns(UserWarning, match=r"look\(\) carries .* of which table has"):
+    with pytest.warns(UserWarning, match=r"look\(\) is pickled .* of which table is"):
         run = launch(look)
     assert run.wait().returns == [10_010]
 
@@ -294,7 +294,7 @@ def test_what_cannot_be_sent_is_named():
     def work():
         return lock
 
-    with pytest.raises(ConfigError, match=r"work\(\) carries lock .*inside the func"):
+    with pytest.raises(ConfigError, match=r"work\(\) captures lock .*inside the func"):
         launch(work)
 
     def later(given=None):
@@ -303,9 +303,9 @@ def test_what_cannot_be_sent_is_named():
     if lock.locked():
         unset = 1
 
-    with pytest.raises(ConfigError, match=r"carries args\[0\] \(a lock\)"):
+    with pytest.raises(ConfigError, match=r"captures args\[0\] \(a lock\)"):
         launch(later, args=(lock,))
-    with pytest.raises(ConfigError, match=r"carries args\[0\]"):
+    with pytest.raises(ConfigError, match=r"captures args\[0\]"):
         launch(meet, args=(lock,), kwargs={"box": 1})
     assert nbkit.runs() == []
 
@@ -319,7 +319,7 @@ def test_what_cannot_be_sent_back_is_named():
     run = launch(work).wait(raise_on_failure=False)
 
     assert run.state is RunState.FAILED
-    assert "work() returned a lock, which cannot be sent back" in run.cause["message"]
+    assert "work() returned a lock, which cannot be pickled" in run.cause["message"]
 
 
 def boom():
@@ -345,11 +345,11 @@ def steps():
         (None, {"args": (1,)}, "belong to a function or a script"),
         (None, {"task": "function"}, "pass the function itself"),
         (boom, {"environment": {"A": 1}}, "is not text"),
-        (boom, {"environment": {"RANK": "1"}}, "set by the run itself"),
+        (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
-        (boom, {"environment": {"A=B": "x"}}, "cannot be a variable"),
+        (boom, {"environment": {"A=B": "x"}}, "is not a valid variable"),
         (boom, {"environment": ["A=B"]}, "is of type list; pass a dict"),
-        (boom, {"environment": {"A": "x\0"}}, "cannot be a variable"),
+        (boom, {"environment": {"A": "x\0"}}, "is not a valid variable"),
         (wait, {}, r"wait\(\) is a coroutine function"),
         (steps, {}, r"steps\(\) is a generator function"),
         (boom, {"args": 5}, "args=5 is of type int; pass a tuple or list"),

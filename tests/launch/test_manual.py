@@ -38,11 +38,11 @@ def test_a_run_is_started_by_one_line_pasted_on_every_host(
     assert f"Paste this line on each of 2 hosts:\n\n{line}\n" in capsys.readouterr().out
     wait_until(lambda: run.queue, "the supervisor")
     assert run.state is RunState.QUEUED
-    waits = "waits for torchrun on 2 hosts: paste run.torchrun_line there"
+    waits = "waiting for torchrun on 2 hosts: paste run.torchrun_line there"
     assert run.queue["reason"] == waits
 
     terminals.paste(line)
-    ready = f"waits for torchrun on 2 hosts; it runs on 1 of them ({hostname()})"
+    ready = f"waiting for torchrun on 2 hosts; it runs on 1 of them ({hostname()})"
     wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 600)
     terminals.paste(line)
     run.wait(600)
@@ -136,7 +136,7 @@ def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
     assert run.state is RunState.FAILED
     assert run.cause["kind"] == "node"
     assert run.cause["message"].startswith(f"host {hostname()}")
-    assert "was lost: its torchrun is gone" in run.cause["message"]
+    assert "was lost: its torchrun has exited" in run.cause["message"]
     assert not processes_of_run(run.paths)
 
 
@@ -188,11 +188,14 @@ def test_a_shell_finds_in_the_line_what_was_put_into_it(by_hand, tmp_path):
     ("fields", "message"),
     [
         ({"max_restarts": 2}, r"max_restarts=2: .* Run\.resume\(\)"),
-        ({"device": "auto", "devices": (0,)}, r"devices=\(0,\): each host has its own"),
+        (
+            {"device": "auto", "devices": (0,)},
+            r"devices=\(0,\): engine='manual' has devices per host",
+        ),
         ({"device": "replay"}, r"device='replay' .* engine='local'"),
         (
             {"device": "auto", "manual": {"rendezvous_host": "far.example"}},
-            r"device='auto' .*far\.example.*; set device='cuda'",
+            r"device='auto' .*far\.example.* Set device='cuda'",
         ),
     ],
 )

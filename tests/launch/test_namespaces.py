@@ -71,9 +71,9 @@ def test_a_run_of_another_container_is_unknown_only_once_it_is_silent(tmp_path):
     forget(run)
 
     assert run.state is RunState.UNKNOWN
-    assert "of container cannot be seen from here" in run.cause["message"]
+    assert "of container is not visible from" in run.cause["message"]
     for ask in (run.wait, run.stop, run.resume):
-        with pytest.raises(RunError, match=r"is unknown: no sign of life since"):
+        with pytest.raises(RunError, match=r"is unknown: no heartbeat since"):
             ask()
 
     # Two at once, each with a handle of its own: one goes on.

@@ -74,7 +74,7 @@ def test_a_node_of_a_run_with_an_image_is_in_it(make, monkeypatch, tmp_path):
 
 
 def test_a_node_that_cannot_take_part_says_why(make, monkeypatch, tmp_path):
-    with pytest.raises(DeviceError, match="store must be on a file system that all"):
+    with pytest.raises(DeviceError, match="store must be on a shared file system"):
         node_command(RunPaths(tmp_path / "runs" / "absent"), 0, "1")
     with pytest.raises(LaunchError, match=r"^it has nbkit .*, not 0\.0\.1; use"):
         node_command(make({"nbkit": "0.0.1"}), 3, "4000")

@@ -53,23 +53,25 @@ def test_gpus_count_by_type_and_only_those_of_nodes_that_take_jobs_are_free(slur
 
 
 def test_why_slurm_says_nothing_is_said(slurm, monkeypatch):
-    with pytest.raises(SlurmSilentError, match="there is no sinfo on this machine"):
+    with pytest.raises(
+        SlurmSilentError, match="sinfo is not installed on this machine"
+    ):
         partitions()
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
     with pytest.raises(SlurmSilentError, match="Unable to contact"):
         partitions()
     monkeypatch.setattr(partitions_module, "_LIMIT_SECONDS", 0.1)
     slurm.tell("sinfo", also="exec /bin/sleep 1000")
-    with pytest.raises(SlurmSilentError, match=r"has not answered for 0\.1 s"):
+    with pytest.raises(SlurmSilentError, match=r"did not respond within 0\.1 s"):
         partitions()
 
 
 @pytest.mark.parametrize(
     ("nnodes", "wanted", "words"),
     [
-        (3, "day", "nnodes=3, but partition day has 2 nodes"),
-        (3, "day,cpus", "partition day or cpus has 2 nodes"),
-        (4, "", "partition day or cpus or long has 3 nodes"),
+        (3, "day", "nnodes=3, but partition day has only 2 nodes"),
+        (3, "day,cpus", "partition day or cpus has only 2 nodes"),
+        (4, "", "partition day or cpus or long has only 3 nodes"),
     ],
 )
 def test_more_nodes_than_there_are_is_refused(slurm, nnodes, wanted, words):
@@ -83,7 +85,7 @@ def test_a_partition_chosen_by_a_variable_counts(slurm, monkeypatch):
     tell_partitions(slurm)
     monkeypatch.setenv("SBATCH_PARTITION", "day")
 
-    with pytest.raises(LaunchError, match="partition day has 2 nodes"):
+    with pytest.raises(LaunchError, match="partition day has only 2 nodes"):
         refuse_too_many_nodes(3, "")
     refuse_too_many_nodes(3, "long")
 

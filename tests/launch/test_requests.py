@@ -164,8 +164,8 @@ def test_stop_grace_time_out_of_range(store, capsys):
     run = WrittenRun(store, engine="local").run
 
     for grace_seconds in (math.inf, math.nan, 1e12, -1):
-        with pytest.raises(ConfigError, match="is not from 0 to 86,400"):
+        with pytest.raises(ConfigError, match="is not between 0 and 86,400"):
             run.stop(grace_seconds, wait=False)
     assert main(["stop", "aaaa", "--grace", "inf"]) == 2
-    assert capsys.readouterr().err.startswith("nbkit: grace_seconds=inf is not from 0")
+    assert capsys.readouterr().err.startswith("nbkit: grace_seconds=inf is not between")
     assert not run.paths.stop.exists()

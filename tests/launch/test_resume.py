@@ -113,7 +113,7 @@ def test_a_run_whose_checkpoint_is_damaged_does_not_begin_anew(small):
     (state,) = run.paths.checkpoints.glob("*/state.pt")
     os.truncate(state, 100)
 
-    with pytest.raises(RunError, match="0 complete checkpoints"):
+    with pytest.raises(RunError, match="No complete checkpoint"):
         go_on_here(run)
 
     assert run.metrics() == before

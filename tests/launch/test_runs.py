@@ -200,9 +200,7 @@ def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
     FakeDriver([FakeGpu("GPU-a")]).install(pynvml, monkeypatch.setattr)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    with pytest.raises(
-        DeviceError, match="there is no GPU to use: CUDA_VISIBLE_DEVICES hides"
-    ):
+    with pytest.raises(DeviceError, match="no usable GPU: CUDA_VISIBLE_DEVICES hides"):
         nbkit.launch(small(device="cuda"))
 
     assert not list(store.glob("runs/*"))
@@ -211,7 +209,7 @@ def test_a_gpu_that_is_not_there_is_an_error_before_anything_starts(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"what": 50}, "pass an ExperimentConfig"),
+        ({"what": 50}, "Pass an ExperimentConfig"),
         ({"tags": {"day": 21}}, r"tags\['day'\]=21 is not text"),
         ({"tags": ["day=21"]}, r"tags=\['day=21'\] is of type list; pass a dict"),
         ({"on_owner_exit": "maybe"}, "neither 'keep' nor 'stop'"),

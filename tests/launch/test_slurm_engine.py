@@ -90,7 +90,7 @@ def test_the_job_of_a_resume_is_this_clusters_though_the_run_was_imported(run, s
 
 def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, slurm):
     slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
-    with pytest.raises(LaunchError, match=r"Unable to contact.*try again, on a login"):
+    with pytest.raises(LaunchError, match=r"Unable to contact.*Try again on a login"):
         SlurmEngine().nudge(run.paths)
 
     write_json(run.paths.record, {"attempt": 0, "state": "running"})
@@ -164,7 +164,7 @@ def test_the_number_of_the_job_is_found_in_what_sbatch_says(run, slurm, lines, j
 def test_an_sbatch_that_gives_no_number_is_an_error(run, slurm):
     slurm.tell("sbatch", words="sbatch: Job 3 to start at noon")
 
-    with pytest.raises(LaunchError, match=r"no job number, but: .*at noon"):
+    with pytest.raises(LaunchError, match=r"no job id, but: .*at noon"):
         SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
 
 
@@ -198,14 +198,14 @@ def test_the_device_is_that_of_the_partition_where_the_job_will_run(
 def test_where_sinfo_does_not_answer_the_device_has_to_be_named(slurm):
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
 
-    with pytest.raises(LaunchError, match=r"no contact.*set device='cuda' or 'cpu'"):
+    with pytest.raises(LaunchError, match=r"no contact.*Set device='cuda' or 'cpu'"):
         SlurmEngine().check(AUTO)
 
 
 def test_without_sinfo_nothing_is_launched(slurm, tmp_path):
     (tmp_path / "slurm" / "sinfo").unlink()
 
-    with pytest.raises(LaunchError, match="sinfo is not installed here"):
+    with pytest.raises(LaunchError, match="sinfo is not installed"):
         SlurmEngine().check(CPU)
 
 

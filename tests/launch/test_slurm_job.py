@@ -70,9 +70,9 @@ def save_checkpoint(paths):
 @pytest.mark.parametrize(
     ("forced", "saved", "words"),
     [
-        (False, False, "waits, and starts from the beginning"),
-        (False, True, "waits to continue from its checkpoint"),
-        (True, True, "waits to continue from its checkpoint"),
+        (False, False, "requeued, starts from the beginning"),
+        (False, True, "requeued, continues from its checkpoint"),
+        (True, True, "requeued, continues from its checkpoint"),
         (True, False, None),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_run_that_lost_its_node_early_starts_from_the_beginning(paths):
 
     why = _why_again((RunState.FAILED, cause), paths)
 
-    assert why == "node n2 is gone; it waits, and starts from the beginning"
+    assert why == "node n2 is gone; requeued, starts from the beginning"
 
 
 @pytest.mark.parametrize(("count", "is_queued"), [("0", False), ("1", True)])
@@ -232,7 +232,7 @@ def test_a_run_that_makes_way_is_put_back_by_whichever_signal_it_heard(
 
     assert _waits_again(run, journal, JOB, 3, stopped("time limit"))
     written = read_json(run.paths.record)
-    assert written["queue"]["reason"].startswith("Slurm: it was preempted by another")
+    assert written["queue"]["reason"].startswith("Slurm: preempted by another")
     assert written["launch"]["job"]["timeouts"] == 1
 
 
@@ -258,7 +258,7 @@ def test_a_supervisor_gives_signs_while_it_waits_for_nodes(run, journal, slurm):
     assert is_silent(run.paths)
 
     ranks = devices.ranks(run, 0)
-    with pytest.raises(LaunchError, match="Slurm has ended the step of the ranks"):
+    with pytest.raises(LaunchError, match="Slurm ended the job step of the ranks"):
         ranks.start()
     ranks.close()
 

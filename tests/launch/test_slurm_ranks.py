@@ -151,7 +151,7 @@ def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(play):
             r"^node n2: ImportError: no torch; use an environment .*supervisor\.log\.$",
         ),
         (["srun: error: n[1-2]: tasks 0-1: Killed"], "^node n1: .*tasks 0-1: Killed;"),
-        (["srun: error: Unable to create step"], "^Slurm has ended the step .*; see"),
+        (["srun: error: Unable to create step"], "^Slurm ended the job step .*; see"),
     ],
     ids=["refused", "failed", "killed", "no step"],
 )

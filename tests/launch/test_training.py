@@ -155,7 +155,9 @@ def test_an_image_that_is_damaged_while_a_run_uses_it_ends_the_run_by_name(
     wait_until(lambda: len(run.metrics()) >= 2, "two steps", 120)
     (images / "train" / "bright" / "7.jpg").write_bytes(b"no image")
 
-    with pytest.raises(RunFailedError, match=r"bright/7.jpg can no longer be read"):
+    with pytest.raises(
+        RunFailedError, match=r"bright/7.jpg is no longer a readable image"
+    ):
         run.wait()
 
     assert run.cause["kind"] == "config"

@@ -151,7 +151,7 @@ def launch_another():
 def test_a_run_that_would_wait_for_itself_is_refused():
     run = nbkit.launch(launch_another, device="cpu").wait(raise_on_failure=False)
 
-    assert "it would wait for itself" in run.cause["message"]
+    assert "(deadlock)" in run.cause["message"]
 
 
 LAUNCH = (
@@ -170,7 +170,7 @@ def test_two_kernels_that_want_the_same_gpus_run_one_after_the_other(monkeypatch
         wait_until(lambda: second.state is RunState.QUEUED, "the second to wait", 120)
 
         reason = second.record["queue"]["reason"]
-        assert reason.startswith("1 replayed GPU wanted, 0 of 1 free: slow one of ")
+        assert reason.startswith("1 replayed GPU requested, 0 of 1 free: slow one of ")
         held = first.record["launch"]
         assert held["device_type"] == "cpu"
         assert held["replayed"] is True

@@ -70,7 +70,7 @@ except Exception as error:
 
     child, bound, refused = done.stdout.splitlines()
     assert child == bound == f"[{last}]"
-    assert refused.startswith(f"ConfigError cpus=({MISSING},): a rank may use CPUs")
+    assert refused.startswith(f"ConfigError cpus=({MISSING},): a rank may only use")
 
 
 def test_jobs_get_whole_cores_where_second_threads_are_numbered_last(tmp_path):
@@ -111,7 +111,7 @@ def test_a_job_has_cpus_near_its_gpus_and_then_names_these(tmp_path):
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [
-        (Candidate("a", ""), "does not say on which NUMA node its GPU is"),
+        (Candidate("a", ""), "does not report the NUMA node of its GPU"),
         (Candidate("a", "", is_instance=True), "not those near its MIG instance"),
     ],
 )

@@ -25,8 +25,8 @@ def refused(study, said):
 def test_labels_of_one_class_are_not_weighted_and_no_arm_starts(small, data):
     arms = {"good": small(), "bad": small(data=data, label_weighting="balanced")}
 
-    refused(nbkit.Study.create("demo", arms), f"'{data}' has one class an image")
-    with pytest.raises(ConfigError, match="has one class an image"):
+    refused(nbkit.Study.create("demo", arms), f"'{data}' has one class per image")
+    with pytest.raises(ConfigError, match="has one class per image"):
         nbkit.launch(arms["bad"])
 
 
@@ -44,7 +44,7 @@ def test_tf32_that_the_environment_turns_off_starts_no_arm(small, drive):
 
     study = nbkit.Study.create("demo", arms, environment=environment)
 
-    refused(study, "no effect with NVIDIA_TF32_OVERRIDE=0.* unset it, or use 'fp32'")
+    refused(study, "no effect with NVIDIA_TF32_OVERRIDE=0.* Unset it, or use 'fp32'")
 
 
 def test_a_stored_plan_is_checked_as_a_new_one(small):

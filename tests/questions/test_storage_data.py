@@ -53,7 +53,7 @@ def study(data):
 def test_a_warm_run_declared_cold_is_refused_before_it_starts(study, data, held):
     with (
         held(data / "train/apple/0 0.png"),
-        pytest.raises(NotColdError, match="is in memory, limit 0 %"),
+        pytest.raises(NotColdError, match="is in the page cache"),
     ):
         study.run(progress=False)
 

@@ -113,5 +113,5 @@ def test_data_that_cannot_be_judged_are_refused(tmp_path):
 
     with pytest.raises(ConfigError, match="has no evaluation images"):
         plan(parameters(**unjudged))
-    with pytest.raises(ConfigError, match="2 labels an image, which are judged by"):
+    with pytest.raises(ConfigError, match="2 labels per image, evaluated by"):
         plan(parameters(**labels))

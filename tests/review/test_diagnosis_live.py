@@ -35,7 +35,7 @@ def test_steps_that_show_nothing_are_said_to_show_nothing(tmp_path):
     written = WrittenRun(tmp_path, gpus=1)
     written.append(*(step(n, data_wait_seconds=0.0) for n in range(1, 30)))
 
-    assert shown(LiveRun(written.run)) == ("nothing in its steps stands out", None)
+    assert shown(LiveRun(written.run)) == ("none detected", None)
 
 
 def test_at_the_end_the_ranks_own_times_take_the_place_of_rank_0s(tmp_path):

@@ -102,7 +102,7 @@ def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, s
     assert look.rows[0]["state"] == "lost"
     # When it gave its last sign.
     assert look.rows[0]["ended"] > look.rows[0]["started"]
-    assert "wrote no final record" in look.rows[0]["cause"]
+    assert "without a final record" in look.rows[0]["cause"]
     assert look.active == []
 
 
@@ -277,7 +277,7 @@ def test_a_store_that_hangs_holds_only_its_thread():
         try:
             assert await thread.do(lambda: 1) == 1
             thread._patience_seconds = 0.2
-            with pytest.raises(StoreError, match="has not answered for 0 s"):
+            with pytest.raises(StoreError, match="has not responded for 0 s"):
                 await thread.do(hang.wait)
             with pytest.raises(StoreError, match="file server"):
                 await thread.do(lambda: 2)

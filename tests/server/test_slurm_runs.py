@@ -80,7 +80,7 @@ def test_a_run_that_waits_in_slurm_has_a_name_a_reason_and_no_place(paths, slurm
         None,
         SUBMITTED,
     )
-    assert "higher priority come first (Priority)" in queue["reason"]
+    assert "higher priority are ahead (Priority)" in queue["reason"]
     assert "starts about 2020-02-03 14:05 UTC" in queue["reason"]
 
 

@@ -76,8 +76,8 @@ def test_an_answer_that_breaks_off_is_no_whole_answer(start):
         server.request(f"{path}half")
 
     assert broken.status == 502
-    assert "TensorBoard does not answer" in broken.body
-    assert server.log.count("TensorBoard does not answer") == 1
+    assert "TensorBoard does not respond" in broken.body
+    assert server.log.count("TensorBoard does not respond") == 1
     assert "Traceback" not in server.log
     assert server.request("nbkit/api/status").status == 200
 
@@ -246,7 +246,7 @@ def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(
 ):
     words = _is_gone(key, 600)
 
-    assert words.startswith(f"{whose} no TensorBoard now: it ends after 600 s")
+    assert words.startswith(f"{whose} no open TensorBoard: it ends after 600 s")
     assert where in words.partition("Open it")[2]
 
 

@@ -148,7 +148,7 @@ def test_a_killed_supervisor_takes_both_nodes_along_and_the_run_is_lost(
     assert run.state is RunState.LOST
     cause = run.cause or {}
     assert cause["kind"] == "lost"
-    assert f"Slurm says of job {job_of(run)}: FAILED on n[1-2]" in cause["message"]
+    assert f"Slurm job {job_of(run)}: FAILED on n[1-2]" in cause["message"]
     assert len(run.metrics()) >= 3
 
 

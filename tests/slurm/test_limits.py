@@ -42,12 +42,12 @@ def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
 
     waits = "the run is in the queue again"
     queue = wait_until(lambda: run.record.get("queue"), waits, 90)
-    assert queue["reason"].startswith("Slurm: it has reached its time limit")
+    assert queue["reason"].startswith("Slurm: time limit reached")
     slurm.wait_for_job(job_id, "PENDING")
     slurm.command("scontrol", "hold", job_id)
     slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=20")
     two_nodes.reach_state(run, RunState.QUEUED)
-    assert "it has reached its time limit" in (run.queue or {})["reason"]
+    assert "time limit reached" in (run.queue or {})["reason"]
     two_nodes.expect_nothing_left(run)
     hurry(run)
     slurm.command("scontrol", "release", job_id)
@@ -69,7 +69,7 @@ def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
     other = hold_both_nodes(slurm, "--partition=high")
 
     two_nodes.reach_state(run, RunState.QUEUED)
-    assert "it was preempted by another job" in (run.queue or {})["reason"]
+    assert "preempted by another job" in (run.queue or {})["reason"]
     wait_until(lambda: not processes_of_run(run.paths), "nothing of it is left")
     hurry(run)
     slurm.command("scancel", other)

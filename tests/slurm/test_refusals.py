@@ -25,7 +25,7 @@ ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
             LaunchError,
             "invalid partition specified: moon",
         ),
-        ({"cpus": [0, 1]}, ConfigError, "Slurm chooses them; leave cpus out"),
+        ({"cpus": [0, 1]}, ConfigError, "Slurm assigns them. Remove cpus"),
         ({"nnodes": 3}, LaunchError, "partition debug or .* has 2 nodes"),
     ],
     ids=["partition", "cpus", "nodes"],
@@ -104,4 +104,4 @@ def test_a_node_that_does_not_see_the_store_is_named(
     said = _end_of(two_nodes, f"{ON_N2} export PATH={wrapper.parent}:$PATH")
 
     assert said.startswith("node n2: ")
-    assert "the store must be on a file system that all nodes share" in said
+    assert "the store must be on a shared file system" in said

@@ -110,7 +110,7 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
     assert (new.paths.checkpoints / "step_00000005" / "complete.json").is_file()
     new.paths.config.write_text("{}")
 
-    with pytest.raises(RunError, match=r"is in the store already and differs \(config"):
+    with pytest.raises(RunError, match=r"is already in the store and differs \(config"):
         nbkit.import_bundle(bundle)
 
 
@@ -186,7 +186,7 @@ def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
     for path in (unheard.paths.record, unheard.paths.submission):
         os.utime(path, (1e9, 1e9))
 
-    with pytest.warns(UserWarning, match="on elsewhere cannot be seen from here"):
+    with pytest.warns(UserWarning, match="on elsewhere is not visible"):
         bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
     with zipfile.ZipFile(bundle) as archive:
         manifest = json.loads(archive.read("bundle.json"))
@@ -213,7 +213,7 @@ def test_what_has_not_ended_is_not_exported(tmp_path):
         nbkit.export(running, tmp_path / "x.zip")
     with pytest.raises(RunNotFoundError):
         nbkit.export("nobody", tmp_path / "x.zip")
-    with pytest.raises(ConfigError, match="neither a run, a study"):
+    with pytest.raises(ConfigError, match="is not a run, a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
     with pytest.raises(StoreError, match="cannot be written"):
         nbkit.export(_run(), tmp_path / "nowhere" / "x.zip")
@@ -333,7 +333,7 @@ def _under_way(contents, manifest, run):
         (_not_announced, "is not in its manifest, or there twice"),
         (_missing, "it lacks '.*record.json'"),
         (_longer, r"has 1,00\d,\d{3} bytes, and \d,?\d* in its manifest"),
-        (_other, "is not what was exported"),
+        (_other, "does not match its checksum"),
         (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it with the version"),
         (_without_hash, "sha256 in bundle.json: Field required"),
         (_huge, "in its manifest"),

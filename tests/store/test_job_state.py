@@ -120,10 +120,10 @@ def test_a_record_has_the_last_word_and_slurm_the_first(
     [
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
-        (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script has failed)"),
+        (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script failed)"),
         (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
         (None, False, "7|DEADLINE|N/A||None", "had not started, and there is no /"),
-        (None, False, "", "job 7 has ended, and Slurm no longer knows how"),
+        (None, False, "", "job 7 ended; its exit state is no longer"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
         ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
     ],
@@ -227,7 +227,7 @@ def test_a_queued_run_says_why_and_when_it_will_start(run, slurm):
     assert run.queue == {
         "position": None,
         "length": None,
-        "reason": "Slurm: it waits for nodes to become free (Resources); starts about "
+        "reason": "Slurm: waiting for free nodes (Resources); starts about "
         "2020-02-03 14:05 UTC (Slurm's estimate)",
         "since": SUBMITTED,
     }
@@ -241,7 +241,7 @@ def test_a_run_that_was_put_back_says_both_reasons(run, slurm):
 
     assert run.state is RunState.QUEUED
     found = run.queue
-    assert found["reason"].startswith("time limit; Slurm: its time to begin has not")
+    assert found["reason"].startswith("time limit; Slurm: its begin time is not")
     assert found["since"] == since
 
 
@@ -262,7 +262,7 @@ def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
 
     assert run.state == state
     if written is None:
-        why = "Slurm: not known, there is no squeue on this machine"
+        why = "Slurm: unknown, squeue is not installed on this machine"
         assert run.queue["reason"] == why
 
 
@@ -276,9 +276,11 @@ def test_a_run_without_a_sign_of_which_slurm_says_nothing_is_unknown(run, slurm,
     assert run.state is RunState.UNKNOWN
     assert [row.state for row in list_runs()] == [RunState.UNKNOWN]
     assert run.cause["kind"] == "unknown"
-    why = "Slurm says nothing of job 7 (there is no squeue on this machine); no sign of"
+    why = (
+        "Slurm does not list job 7 (squeue is not installed on this machine); no heart"
+    )
     assert run.cause["message"].startswith(why)
-    assert "process 7 of n1 cannot be seen" in run.cause["message"]
+    assert "process 7 of n1 is not visible" in run.cause["message"]
 
 
 def test_a_silent_run_of_which_slurm_says_that_it_runs_does_run(
@@ -345,7 +347,7 @@ def test_of_another_users_job_that_waits_it_is_said_whose_it_is(
     assert run.queue is None, "its owner knows that it has ended"
     monkeypatch.setattr(os, "geteuid", lambda: -1)
 
-    assert run.queue["reason"] == "Slurm: not known, it is another user's job"
+    assert run.queue["reason"] == "Slurm: unknown, another user's job"
 
 
 def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):

@@ -135,7 +135,7 @@ def test_a_controller_that_hangs_holds_nobody_and_its_last_answer_stands(
 
     assert (job.state, job.age_seconds) == ("RUNNING", 200)
     wait_until(why_unknown, "the end of the question")
-    assert why_unknown() == "squeue has not answered for 0.5 s"
+    assert why_unknown() == "squeue did not respond within 0.5 s"
     assert "as of 3 min ago" in waiting_words(find_job("15"))
 
 
@@ -206,7 +206,7 @@ def _ask_again(folder: Path) -> int:
 
 def test_a_machine_without_slurm_says_so(slurm):
     assert find_job("14") is None
-    assert why_unknown() == "there is no squeue on this machine"
+    assert why_unknown() == "squeue is not installed on this machine"
 
 
 def test_a_job_that_came_behind_the_question_is_not_gone(slurm, clock):
@@ -300,9 +300,9 @@ def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("Resources", "it waits for nodes to become free (Resources)"),
+        ("Resources", "waiting for free nodes (Resources)"),
         ("ReqNodeNotAvail, UnavailableNodes:n1", "drained or reserved (ReqNodeNotAvai"),
-        ("None", "Slurm: Slurm has not looked at it yet"),
+        ("None", "Slurm: pending"),
         ("SomethingNew", "Slurm: SomethingNew"),
     ],
 )

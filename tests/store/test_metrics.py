@@ -72,7 +72,7 @@ def test_writing_into_a_removed_folder_says_so(tmp_path):
     writer.write({"step": 1})
     shutil.rmtree(folder)
 
-    with pytest.raises(StoreError, match="the run folder is gone"):
+    with pytest.raises(StoreError, match="the run folder was removed"):
         writer.write({"step": 2})
     writer.close()
 

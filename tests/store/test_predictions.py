@@ -64,5 +64,5 @@ def test_no_file_is_none_and_another_file_is_refused(tmp_path):
         read_predictions(path)
 
     path.write_text("file,label,predicted,score\na.jpg,x\n")
-    with pytest.raises(StoreError, match="holds no predictions"):
+    with pytest.raises(StoreError, match="has no valid predictions"):
         read_predictions(path)

@@ -130,7 +130,7 @@ def test_on_cpus_cores_are_shared_out_equally_and_threads_stay_together(large):
 def test_with_more_ranks_than_cores_each_has_a_thread_and_then_shares_one(large):
     usable = [0, 1, 16, 17]
 
-    few = "a thread of a core, since there are fewer cores than ranks"
+    few = "one hardware thread per rank: fewer cores than ranks"
     threads = bound("cores", large(usable), 4)
     assert cpu_sets(threads) == [{0}, {16}, {1}, {17}]
     assert {(one.shared_by, one.why_not) for one in threads} == {(1, few)}
@@ -148,7 +148,7 @@ def test_only_cpus_that_may_be_used_count(large, gpus):
     assert found[0].cpus == (1, 3, 17, 19)
     assert found[7].cpus == (12, 13, 14, 15)
     assert found[2].cpus == tuple(sorted(usable))
-    why = "NUMA node 1 of its GPU has no CPU that may be used"
+    why = "NUMA node 1 of its GPU has no usable CPU"
     assert found[2].why_not == why
     cores = bound("cores", large(usable), 8, gpus)
     assert len({binding.cpus for binding in cores}) == 8
@@ -175,7 +175,7 @@ def test_a_gpu_of_no_known_node_leaves_its_rank_unbound_and_says_why(large, node
 
     assert lost.cpus == tuple(range(32))
     assert lost.why_not == (
-        "the kernel does not say on which NUMA node its GPU is"
+        "the kernel does not report the NUMA node of its GPU"
         if node is None
         else "NUMA node 7 of its GPU has no CPU"
     )
@@ -201,7 +201,7 @@ def test_an_affinity_within_one_node_binds_to_what_there_was_anyway(large):
     binding = choose("numa", large([8, 24]), 0, 1)
 
     assert binding.cpus == (8, 24)
-    assert binding.why_not == "all CPUs that may be used are on NUMA node 2"
+    assert binding.why_not == "all usable CPUs are on NUMA node 2"
 
 
 @pytest.mark.parametrize("gpus", [None, GpuNodes((0,))])

@@ -35,7 +35,7 @@ def test_gpus_that_are_well_give_no_warning(told):
         ({"persistence": 0}, "Persistence", "warning", "off on GPU 1", "-pm 1"),
         ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 has 8 of 16", "seat"),
         ({"remapped": (0, 1, 1, 0)}, "GPU 1", "warning", "pending", "--gpu-reset -i 1"),
-        ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "not be repaired", "replaced"),
+        ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "not be repaired", "replace"),
         (
             {"power_limit_watts": 300},
             "Power limit",
@@ -113,7 +113,7 @@ def test_errors_in_the_kernels_log_are_told_by_gpu():
 
     fallen, fault, memory = gpu_health.judge_log(LOG, gpus)
 
-    assert fallen.found.startswith("79 of GPU 0, 2 times")
+    assert fallen.found.startswith("79 of GPU 0, 2x")
     assert (fallen.state, fallen.remedy[:6]) == ("warning", "reboot")
     assert fault.state == "info"
     assert "a program" in fault.found
@@ -131,7 +131,7 @@ def test_gpus_that_only_their_pci_domain_tells_apart_have_their_own_errors():
 
     [lost] = gpu_health.judge_log(log, gpus)
 
-    assert lost.found == "79 of GPU 0, once since the boot: it fell off the bus"
+    assert lost.found == "79 of GPU 0, 1x since boot: it fell off the bus"
 
 
 def test_nccl_needs_shared_memory_beside_the_loading_processes(tmp_path, monkeypatch):

@@ -138,7 +138,7 @@ def test_a_driver_that_hangs_is_not_waited_for(drive_child, asks):
 
     answer = asks(timeout_seconds=1).ask(["GPU-a", "GPU-b"])
 
-    assert answer == dict.fromkeys(["GPU-a", "GPU-b"], "a driver that does not answer")
+    assert answer == dict.fromkeys(["GPU-a", "GPU-b"], "a driver that does not respond")
 
 
 def test_gpus_that_take_long_to_initialise_are_waited_for_once(
@@ -181,7 +181,7 @@ def test_a_driver_that_answers_too_late_is_asked_by_another_helper(
         }
     )
     one = asks(timeout_seconds=0, patience_seconds=0)
-    assert one.ask(["GPU-a"]) == {"GPU-a": "a driver that does not answer"}
+    assert one.ask(["GPU-a"]) == {"GPU-a": "a driver that does not respond"}
 
     cold.unlink()
     one._timeout_seconds = 60
@@ -194,7 +194,7 @@ def test_a_gpu_that_is_lost_is_not_free(drive_child, asks):
 
     assert asks().ask(["GPU-a", "GPU-b"]) == {
         "GPU-a": "the driver (gpu lost; see dmesg)",
-        "GPU-b": "the driver (which does not show it any more; see dmesg)",
+        "GPU-b": "the driver (GPU lost; see dmesg)",
     }
 
 

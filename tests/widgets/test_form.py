@@ -340,5 +340,5 @@ def test_a_driver_that_hangs_is_said_to_hang(monkeypatch, tmp_path):
     look.close()
     texts = [it["text"] for it in shown]
     assert len(texts) == 2
-    assert texts[0].startswith("The GPU driver has not answered")
-    assert "has not answered" not in texts[1]
+    assert texts[0].startswith("The GPU driver has not responded")
+    assert "has not responded" not in texts[1]

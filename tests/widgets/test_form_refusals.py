@@ -41,7 +41,7 @@ def enter(form, **entered):
     ("path", "entered", "said"),
     [
         ("nnodes", "2", "2: engine='local' uses one machine; use nnodes=1, or"),
-        ("gpus", "1024", "1024 ranks: there is no GPU to use here"),
+        ("gpus", "1024", "1024 ranks, but no usable GPU"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),
         ("task", "script", "'script': pass the script itself"),
@@ -118,14 +118,14 @@ def test_what_names_no_field_of_the_form_is_said_above_all():
     refused = [
         ConfigError("nnodes=2: too many."),
         DeviceError("nobody=1: unknown."),
-        DeviceError("2 of 2 devices are wanted"),
+        DeviceError("2 of 2 devices requested"),
     ]
 
     found = by_field(refused, CONTROLS)
 
     assert found == {
         "nnodes": "nnodes=2: too many.",
-        "": "nobody=1: unknown.\n2 of 2 devices are wanted",
+        "": "nobody=1: unknown.\n2 of 2 devices requested",
     }
 
 

@@ -138,7 +138,7 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
 
     shown = form.panel.partitions
     assert shown["partitions"] == []
-    assert "there is no sinfo on this machine. Enter one manually" in shown["text"]
+    assert "sinfo is not installed on this machine. Enter one manually" in shown["text"]
     assert form.config.slurm.slurm_partition == "any"
 
 

@@ -35,7 +35,7 @@ def queued(tmp_path, monkeypatch):
 
 
 def test_a_run_that_waits_in_slurm_says_for_what(queued):
-    words = "Slurm: it waits for nodes to become free (Resources)"
+    words = "Slurm: waiting for free nodes (Resources)"
     live = LiveRun(queued)
     assert live.read() is False
 
@@ -43,14 +43,16 @@ def test_a_run_that_waits_in_slurm_says_for_what(queued):
     assert f"queued, {words} at " in picture(live)["text/plain"]
     assert "4 ranks on 2 nodes" in picture(live)["text/plain"]
     assert RunPosition().words(queued) == f"queued, {words}"
-    with pytest.raises(TimeoutError, match=r"is queued .Slurm: it waits for nodes"):
+    with pytest.raises(
+        TimeoutError, match=r"is still queued .Slurm: waiting for free nodes"
+    ):
         queued.wait(timeout_seconds=0)
 
 
 def test_a_place_is_said_where_there_is_one():
     queue = {"position": 1, "length": 2, "reason": "2 of 2 GPUs are held"}
 
-    assert queue_words(queue) == "place 1 of 2: 2 of 2 GPUs are held"
+    assert queue_words(queue) == "position 1 of 2: 2 of 2 GPUs are held"
 
 
 def _add_sample(folder, node, t, percent):

@@ -81,21 +81,21 @@ DIVIDED = {"gpus": [{"uuid": "GPU-aaaa-1", "migs": [{"uuid": "MIG-bbbb-2"}]}]}
 def test_a_rank_finds_the_numa_node_of_its_gpu(bind, driver, visible):
     away = bind("cuda", 1, driver, visible)
 
-    assert away["why_not"] == "NUMA node 1 of its GPU has no CPU that may be used"
+    assert away["why_not"] == "NUMA node 1 of its GPU has no usable CPU"
 
 
 def test_a_rank_stays_on_the_numa_node_of_its_gpu(bind):
     binding = bind("cuda", 0, GPU, "0")
 
     assert (binding["asked"], binding["numa_nodes"]) == ("numa", [0])
-    assert binding["why_not"] == "all CPUs that may be used are on NUMA node 0"
+    assert binding["why_not"] == "all usable CPUs are on NUMA node 0"
 
 
 @pytest.mark.parametrize(
     ("device", "said"),
     [
         ("cuda", "GPUs cannot be read (no permission)"),
-        ("auto", "all CPUs that may be used are on NUMA node 0"),
+        ("auto", "all usable CPUs are on NUMA node 0"),
     ],
 )
 def test_gpus_that_cannot_be_read_are_a_reason_where_they_were_promised(

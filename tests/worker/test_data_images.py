@@ -160,6 +160,6 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(
         assert path.stat().st_size == len(before)
 
     with pytest.raises(
-        ConfigError, match=f"class 04/0.JPEG can no longer be read.*{said}"
+        ConfigError, match=f"class 04/0.JPEG is no longer a readable.*{said}"
     ):
         list(one.train_batches(0))

@@ -204,5 +204,5 @@ def test_a_synthetic_epoch_shorter_than_a_batch_is_refused(opened):
     one = synthetic(opened, images_per_epoch=9)
     assert (one.steps_per_epoch, one.train_images, one.dropped_images) == (2, 8, 1)
 
-    with pytest.raises(ConfigError, match=r"images_per_epoch=9 is less than .* 12"):
+    with pytest.raises(ConfigError, match=r"images_per_epoch=9 is below .* 12"):
         synthetic(opened, world_size=3, images_per_epoch=9)

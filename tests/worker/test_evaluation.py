@@ -95,7 +95,7 @@ def test_balanced_labels_weigh_as_much_with_as_without_them(rank, capsys):
     assert label_weights(manifest) == {"rare": 3.0, "never": None, "always": None}
     assert isinstance(loss.pos_weight, torch.Tensor)
     assert loss.pos_weight.tolist() == [3.0, 1.0, 1.0]
-    assert "have or all lack never, always" in capsys.readouterr().out
+    assert "weight 1 for never, always" in capsys.readouterr().out
     targets = torch.tensor(given).float()
     gradient = torch.zeros_like(targets, requires_grad=True)
     loss(gradient, targets).backward()
@@ -105,7 +105,7 @@ def test_balanced_labels_weigh_as_much_with_as_without_them(rank, capsys):
 def test_one_class_an_image_has_no_labels_to_weigh(rank):
     config = ExperimentConfig(label_weighting="balanced", data="photos")
 
-    with pytest.raises(ConfigError, match="'photos' has one class an image"):
+    with pytest.raises(ConfigError, match="'photos' has one class per image"):
         training_loss(config, None, rank)
 
 

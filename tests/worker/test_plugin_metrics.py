@@ -82,7 +82,7 @@ def test_step_and_loss_of_the_run_stay_those_of_its_training(rank, log):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"loss": 1.0}, r"'loss'.*task='train' records that itself; log yours by "),
+        ({"loss": 1.0}, r"'loss'.*task='train' records this name itself. Use "),
         ({"spread": "wide"}, "spread='wide' is not a number"),
     ],
 )
@@ -166,6 +166,6 @@ def test_a_loading_process_is_refused_and_learns_where_to_log(
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as loading:
         logged = loading.submit(nbkit.log, {"images": 1})
 
-    with pytest.raises(RunError, match="rank 0 has forked; log in the rank's own"):
+    with pytest.raises(RunError, match=r"a fork of rank 0\. Call it in the rank"):
         logged.result()
     recorder.close()

@@ -104,7 +104,7 @@ def test_a_training_goes_on_where_torch_has_other_names_for_times(
     assert Rank.paths.profile.is_file()
     said = str(Diagnosis("run", [], profile=read_json(Rank.paths.operators)))
     assert "Profile of rank 0: torch " in said
-    assert "(self_cpu_time_total); the trace is whole" in said
+    assert "(self_cpu_time_total); the trace is complete" in said
 
 
 def test_a_training_goes_on_where_the_disk_has_no_room_for_its_profile(

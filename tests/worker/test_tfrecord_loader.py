@@ -212,7 +212,7 @@ def test_ranks_that_share_files_need_one_each(shards, piped):
 
 
 def test_files_that_would_leave_out_much_of_the_data_are_refused(many, piped):
-    said = r"24 training images in 4 files, of which 3 ranks .* 6 each.*25% .* limit 5%"
+    said = r"24 training images in 4 files. Split .* 3 ranks .* 6 each.*25% .*limit 5%"
     with pytest.raises(ConfigError, match=said) as refused:
         piped(many, "chexnet_new", 2, 0, 3)
 
@@ -226,7 +226,7 @@ def test_too_large_a_batch_is_refused_with_how_many_images_there_really_are(
 ):
     monkeypatch.setattr(config_pipeline, "MOST_LEFT_OUT", 0.5)
 
-    with pytest.raises(ConfigError, match=r"24 training images, 6 for every.*gpu=6 or"):
+    with pytest.raises(ConfigError, match=r"24 training images, 6 per rank.*gpu=6 or"):
         piped(many, "chexnet_new", 8, 0, 3)
 
 
@@ -240,7 +240,7 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(many, piped):
     file = sorted(many.glob("train-*.tfrecord"))[0]
     file.write_bytes(b"\0" * file.stat().st_size)
 
-    with pytest.raises(ConfigError, match=r"0.JPEG in .*can no longer be read"):
+    with pytest.raises(ConfigError, match=r"0.JPEG in .*is no longer a readable image"):
         list(one.train_batches(0))
 
 

@@ -151,7 +151,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
     (folder / "complete.json").unlink()
     config = taking(RUN_ID)
 
-    with pytest.raises(ConfigError, match=r"0 complete checkpoints.*checkpoint_at_end"):
+    with pytest.raises(ConfigError, match=r"no complete checkpoint.*checkpoint_at_end"):
         weights.load(built(config), config, rank)
 
 
@@ -162,9 +162,9 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
         (b"no weights", "cannot be loaded"),
         (
             {"a": Path("/x")},
-            r"\(it holds not only tensors, numbers and text\); save the",
+            r"\(it contains more than tensors, numbers and text\); save the",
         ),
-        ({"model": 3}, "holds no weights by name"),
+        ({"model": 3}, "has no named weights"),
     ],
 )
 def test_what_holds_no_weights_is_refused(rank, tmp_path, content, words):
@@ -265,8 +265,8 @@ CATEGORIES = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.meta["categories"]
         (synsets(), False, ""),
         (CATEGORIES, False, ""),
         ([f"{name}, another" for name in CATEGORIES], False, ""),
-        ([*map(str, range(1_000))], False, "the classes of photos are numbers, taken"),
-        ([f"{n:03}" for n in range(1_000)], False, "are numbers, taken for ImageNet's"),
+        ([*map(str, range(1_000))], False, "the class names of photos are numbers"),
+        ([f"{n:03}" for n in range(1_000)], False, "are numbers: ImageNet's assumed"),
         (sorted(map(str, range(1_000))), True, "the output layer is new: photos has"),
         (synsets(first="n01440765"), True, "the output layer is new: photos has"),
         (sorted(CATEGORIES), True, "the output layer is new: photos has other classes"),
@@ -318,7 +318,7 @@ def test_weights_of_other_classes_are_refused(rank, tmp_path, trained_on, said, 
 def test_weights_without_names_of_classes_say_so(rank, trained, capsys):
     weights.load(built(taking(RUN_ID)), taking(RUN_ID), rank, classes=["a", "b"])
 
-    assert f"weights: {RUN_ID} names no classes" in capsys.readouterr().out
+    assert f"weights: {RUN_ID} has no class names" in capsys.readouterr().out
 
 
 def test_checkpoint_of_a_training_names_its_classes(rank, split):

@@ -1,1 +1,1 @@
-"""What a run executes, and whether it may."""
+"""Code of a run, and permission to execute it."""

@@ -1,4 +1,4 @@
-"""Pure text: from a configuration to environments and command lines."""
+"""Environments and command lines of ranks, from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure text: ranks in an image, through Apptainer or Singularity.
+"""Command line of ranks in a container image (Apptainer or Singularity).
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""What a run executes when it is not a built-in task: a function or a script, kept.
+"""Entry point of a run of a function or script, with its source code.
 
 ::
 
@@ -7,9 +7,9 @@
     code/entry.pkl       the function with its arguments: for its owner alone
     code/source/...      cells, loaded local modules, or the script, as they were
 
-A function of a cell takes along what it refers to: closures, globals, classes. What
-is in a module is imported by the ranks, in the order of this process's import path:
-copies of a module's functions would have a copy of its state.
+A notebook function is pickled with the globals, closures and classes it uses. Modules
+are imported by the ranks, in the order of this process's import path: copies of a
+module's functions would have a copy of its state.
 """
 
 from __future__ import annotations
@@ -163,17 +163,16 @@ def function_entry(
         raise ConfigError(_why_not(name, call, error)) from error
     if found := pickle.names_in_main():
         message = (
-            f"{name}() carries {', '.join(found)} of this session as a name alone, "
-            "which says nothing to another process; define it in a module, or inside "
-            "the function."
+            f"{name}() references {', '.join(found)} from `__main__`, which the ranks "
+            "cannot import. Define it in a module, or inside the function."
         )
         raise ConfigError(message)
     for module in _local_modules():
         if module.__name__ in pickle.modules and not _is_importable(module):
             message = (
-                f"{name}() uses module {module.__name__}, which was loaded from "
-                f"{module.__file__} and which the ranks cannot import; add its folder "
-                "to sys.path, and import it by its name."
+                f"{name}() uses module {module.__name__} ({module.__file__}), which "
+                "the ranks cannot import. Add its folder to sys.path, and import it "
+                "by its name."
             )
             raise ConfigError(message)
     size = len(pickle.data)
@@ -260,8 +259,8 @@ def _refuse_what_is_no_call(
     for kind, is_one in _NOT_CALLED:
         if is_one(function):
             message = (
-                f"{name}() is {kind}, and a rank would only call it; launch a function "
-                "that runs it to its end."
+                f"{name}() is {kind}, which a rank would call but not run. Launch a "
+                "function that runs it to its end."
             )
             raise ConfigError(message)
     try:
@@ -337,20 +336,20 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
         if isinstance(value, FunctionType) or isinstance(problem, int):
             continue  # of a function, the part that it carries is named
         return (
-            f"{name}() carries {part} (a {type(value).__name__}), which cannot be "
-            f"sent to other processes ({problem}); make it inside the function."
+            f"{name}() captures {part} (a {type(value).__name__}), which cannot be "
+            f"pickled ({problem}). Create it inside the function."
         )
-    return f"{name}() cannot be sent to other processes: {error}"
+    return f"{name}() cannot be pickled: {error}"
 
 
 def _what_is_large(name: str, call: Any, size: int) -> str:
     sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
     known = {part: size for part, size in sizes.items() if isinstance(size, int)}
-    text = f"{name}() carries {size / 1e6:.0f} MB (limit without a warning 50 MB)"
+    text = f"{name}() is pickled with {size / 1e6:.0f} MB (warning above 50 MB)"
     if known:
         largest = max(known, key=lambda part: known[part])
-        text += f", of which {largest} has {known[largest] / 1e6:.0f} MB"
-    return f"{text}; load it inside the function, from a file."
+        text += f", of which {largest} is {known[largest] / 1e6:.0f} MB"
+    return f"{text}. Load it inside the function, from a file."
 
 
 def _size_or_problem(value: Any) -> int | Exception:
@@ -415,7 +414,7 @@ def _is_set_once(name: str, tree: ast.Module) -> bool:
 def _what_is_not_sent(name: str, changed: list[str]) -> str:
     more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
     return (
-        f"{'; '.join(changed[:2])}{more}; the ranks of {name}() import the file: pass "
+        f"{'; '.join(changed[:2])}{more}, which the ranks of {name}() import. Pass "
         "the value as an argument, or set it inside the function."
     )
 

@@ -1,4 +1,4 @@
-"""What makes a number defensible: code, environment, machine and storage."""
+"""Provenance of a run: code, environment, machine and storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate: what was not made here is not executed, unless the user says so.
+"""Trust: code from others is executed only if the user permits it.
 
 A run or study can execute code without a word of Python by its user: a pickle, a
 script, shell lines, variables, arguments of other programs, names of plug-ins. To
@@ -131,16 +131,16 @@ def _permit(
         raise
     except OSError as error:
         message = (
-            f"{error.filename or paths.root} cannot be read ({error.strerror}): {what} "
-            "is not executed; ask the file's owner for the permission."
+            f"{error.filename or paths.root} cannot be read ({error.strerror}), so "
+            f"{what} is not executed. Ask the file's owner for permission."
         )
         raise StoreError(message) from error
     if why is not None and not trust:
         message = _refusal(what, why, means)
         if host is None:
             message += (
-                " If it is yours and no other user has changed it, `chmod -R go-w "
-                f"{paths.root}` makes it safe; else let its owner continue it."
+                " If it is yours and unchanged by others, run `chmod -R go-w "
+                f"{paths.root}`; else let its owner continue it."
             )
         raise RunError(message)
     return Permit(paths.root)
@@ -148,8 +148,8 @@ def _permit(
 
 def _refusal(what: str, why: str, means: str = "trust=True") -> str:
     return (
-        f"{what} is not executed: {why}; it would run as you. "
-        f"{means} prints what it executes, and then executes it."
+        f"Refusing to run untrusted code: {what}: {why}. "
+        f"{means} prints its code, and then runs it with your permissions."
     )
 
 

@@ -1,4 +1,4 @@
-"""Environment variables: which are kept in a record, and which a run may be given."""
+"""Environment variables: those in the record, and those a run may set."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def check_environment(environment: Mapping[str, str]) -> None:
             raise ConfigError(message)
         if not name or "=" in name or "\0" in name + value:
             message = (
-                f"environment[{name!r}] cannot be a variable: a name is neither empty "
-                "nor holds '=', and no NUL is in either; leave it out."
+                f"environment[{name!r}] is not a valid variable: the name is empty or "
+                "contains '=', or a NUL is in it or its value. Remove it."
             )
             raise ConfigError(message)
         if CONTRACT.match(name):
-            message = f"environment[{name!r}] is set by the run itself; leave it out."
+            message = f"environment[{name!r}] is set by nbkit. Remove it."
             raise ConfigError(message)
     refuse_secret_variables(environment)

@@ -1,1 +1,1 @@
-"""The devices of a host: who asks for them, who holds them."""
+"""The devices of a host: choice, claims and leases."""

@@ -1,4 +1,4 @@
-"""Which devices a run asks for: one a rank, out of those that its launcher may use."""
+"""Choice of a run's devices: one per rank, from those its launcher may use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     if found:
         chosen = _choose(config, found, broken)
     elif config.devices is not None:
-        message = f"devices={config.devices}: there is no GPU here; remove devices."
+        message = f"devices={config.devices}: no GPU found. Remove devices."
         raise DeviceError(message)
     else:
         chosen = _cpus(config, cpus)
@@ -123,7 +123,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
         reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
-            what = f"device={device!r}, but there is no GPU to use: {broken}"
+            what = f"device={device!r}, but no usable GPU: {broken}"
             message = f"{what}, or set device='cpu'."
             raise DeviceError(message)
     except NvmlUnavailableError as error:
@@ -133,7 +133,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
             message = f"device='auto': {reason} Fix that, or set device='cpu'."
             raise DeviceError(message) from error
     if not gpus and device == "cuda":
-        message = f"device='cuda', but there is no GPU to use: {reason}"
+        message = f"device='cuda', but no usable GPU: {reason}"
         raise DeviceError(message)
     return gpus, broken
 
@@ -142,7 +142,7 @@ def _replayed_gpus() -> list[Candidate]:
     setting = SourceSetting.from_environment()
     if setting.kind != "replay":
         message = (
-            f"device='replay', but {SOURCE_VARIABLE} names no trace to replay; set it "
+            f"device='replay', but {SOURCE_VARIABLE} names no trace. Set it "
             "(replay:eight-gpus), or set device='cpu'."
         )
         raise DeviceError(message)
@@ -197,7 +197,7 @@ def _refuse_unknown(
         return
     known = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
     broken = "".join(f"; {_told(gpu)}" for gpu in gpus if gpu.error)
-    what = f"there is no GPU {entry} here, but {known} (nvidia-smi -L){broken}"
+    what = f"no GPU {entry}, only {known} (nvidia-smi -L){broken}"
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
@@ -269,10 +269,10 @@ def _choose(
     if config.gpus > 1:
         usable = [gpu for gpu in gpus if not gpu.is_instance]
     if len(usable) < config.gpus and not (config.oversubscribe and usable):
-        message = f"gpus={config.gpus}, but {len(usable)} visible GPUs are here; "
+        message = f"gpus={config.gpus}, but {len(usable)} GPUs are visible; "
         if len(usable) < len(gpus):
             message += (
-                f"{len(gpus) - len(usable)} MIG instances serve runs of one rank only; "
+                f"{len(gpus) - len(usable)} MIG instances support only one rank; "
             )
         message += f"{broken}; " if broken else ""
         message += f"use gpus={max(len(usable), 1)}"
@@ -289,8 +289,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     instances = [gpu.name for gpu in named if gpu.is_instance]
     if instances:
         message = (
-            f"devices={config.devices}: {', '.join(instances)} is a MIG instance, "
-            f"which serves a run of one rank, and gpus={config.gpus}; use gpus=1."
+            f"devices={config.devices}, gpus={config.gpus}: {', '.join(instances)} is "
+            "a MIG instance, which supports only one rank. Use gpus=1."
         )
         raise DeviceError(message)
 
@@ -309,8 +309,8 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
     """Return the CPUs on which this process may run."""
     if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"gpus={config.gpus} ranks: there is no GPU to use here, and {cpus} usable "
-            f"CPUs (affinity and quota); use gpus={cpus} or oversubscribe=True."
+            f"gpus={config.gpus} ranks, but no usable GPU and only {cpus} usable CPUs "
+            f"(affinity and quota). Use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
     numbers = sorted(config.cpus or os.sched_getaffinity(0))
@@ -321,8 +321,8 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
     usable = os.sched_getaffinity(0)
     if not usable.issuperset(cpus):
         message = (
-            f"cpus={tuple(cpus)}: this process may use CPUs "
-            f"{', '.join(map(str, sorted(usable)))} only; name some of these."
+            f"cpus={tuple(cpus)}: this process may only use CPUs "
+            f"{', '.join(map(str, sorted(usable)))}. Name some of these."
         )
         raise DeviceError(message)
 
@@ -354,8 +354,8 @@ def _refuse_to_wait_for_itself(
     others = [one for one in chosen if one.name not in mine]
     if len(others) < count:
         message = (
-            f"{count} of {len(chosen)} devices are wanted, but run {own}, which "
-            f"launches this, holds all but {len(others)}: it would wait for itself. "
+            f"{count} of {len(chosen)} devices requested, but run {own}, which "
+            f"launches this run, holds all but {len(others)} (deadlock). "
             "Use fewer, or oversubscribe=True."
         )
         raise DeviceError(message)

@@ -1,4 +1,4 @@
-"""Claims on devices as their files tell them; other users may have written these."""
+"""Claims on devices, read from files that other users may have written."""
 
 from __future__ import annotations
 
@@ -229,7 +229,5 @@ def holders_of(name: str, kind: str, entries: Sequence[Entry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    left_over = (
-        "a left-over process (nbkit.sweep() ends your own, except detached ones)"
-    )
+    left_over = "a leftover process (nbkit.sweep() ends yours, except detached ones)"
     return " and ".join(who) or left_over

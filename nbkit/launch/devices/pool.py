@@ -135,8 +135,8 @@ class Claim:
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
             message = (
-                f"{request['count']} devices are wanted, but there are {len(names)}: "
-                "the run would wait for ever; ask for fewer."
+                f"{request['count']} devices requested, but the pool has "
+                f"{len(names)}. Request fewer."
             )
             raise DeviceError(message)
         pool = pool_folder()
@@ -266,10 +266,10 @@ class Claim:
             who = busy.get(name) or holders_of(name, self.kind, entries)
             holders.setdefault(who, []).append(self._labels[name])
         wanted = f"{self._count} {_NOUNS[self.kind]}{'s' if self._count > 1 else ''}"
-        told = "; ".join(
+        uses = "; ".join(
             f"{who} holds {_and(devices)}" for who, devices in holders.items()
         )
-        return f"{wanted} wanted, {n_free} of {len(self._labels)} free: {told}"
+        return f"{wanted} requested, {n_free} of {len(self._labels)} free: {uses}"
 
 
 class _Files(contextlib.AbstractContextManager["_Files"]):
@@ -313,7 +313,7 @@ def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
     try:
         return {check_name(name) for name, _ in candidates}
     except ValueError as error:
-        message = f"devices: {error}; such a device cannot be leased, name others."
+        message = f"devices: {error}; it cannot be leased. Name other devices."
         raise DeviceError(message) from error
 
 

@@ -1,4 +1,4 @@
-"""The folder in which all users of a host lock the devices that they use."""
+"""The folder with the device locks of all users of a host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pool_folder() -> Path:
     told = os.environ.get(POOL_VARIABLE)
     if told and not told.startswith("/"):
         message = (
-            f"{POOL_VARIABLE}={told!r} is a relative path; use an absolute path, such "
+            f"{POOL_VARIABLE}={told!r} is a relative path. Use an absolute path, such "
             "as /run/lock/nbkit."
         )
         raise DeviceError(message)
@@ -54,9 +54,9 @@ def pool_errors(pool: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = (
-            f"{pool}, which keeps the leases of devices, cannot be used "
-            f"({error.strerror or error}); set {POOL_VARIABLE} to a folder on a local "
-            "disk that every user may write."
+            f"{pool}, the device pool, cannot be used ({error.strerror or error}). "
+            f"Set {POOL_VARIABLE} to a folder on a local disk that every user can "
+            "write."
         )
         raise DeviceError(message) from error
 
@@ -67,8 +67,8 @@ def _first_place() -> Path:
             if place.stat().st_mode & _EVERYBODY == _EVERYBODY:
                 return place
     message = (
-        f"none of {', '.join(_PLACES)} can be written by all users; set "
-        f"{POOL_VARIABLE} to a folder on a local disk for the leases of devices."
+        f"None of {', '.join(_PLACES)} is writable by all users. Set "
+        f"{POOL_VARIABLE} to a folder on a local disk for the device pool."
     )
     raise DeviceError(message)
 
@@ -112,9 +112,9 @@ def _check(pool: Path) -> None:
     missing = [one for one in _folders(pool) if not os.path.lexists(one)]
     if missing:
         message = (
-            f"{pool}, which keeps the leases of devices, lacks "
+            f"{pool}, the device pool, lacks "
             f"{' and '.join(one.name for one in missing)}, which every user must be "
-            f"able to write; ask {user_name(owner)}, who owns it, to run "
+            f"able to write. Ask its owner, {user_name(owner)}, to run "
             f"`mkdir -m 1777 {shlex.join(map(str, missing))}`."
         )
         raise DeviceError(message)
@@ -125,8 +125,8 @@ def _check(pool: Path) -> None:
                 f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but a "
                 f"pool's three folders need mode 1777 and one owner ({pool}: "
                 f"{user_name(owner)}), or GPUs would be leased twice. Ask "
-                f"{user_name(owner)} or root to remove {pool}: the next launch makes "
-                f"it again; or set {POOL_VARIABLE} to another folder for all users."
+                f"{user_name(owner)} or root to remove {pool} (the next launch creates "
+                f"it), or set {POOL_VARIABLE} to another folder for all users."
             )
             raise DeviceError(message)
 
@@ -160,7 +160,7 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
         if not held and patience_seconds is not None:
             message = (
                 f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s "
-                "(normal: milliseconds); find the process that holds it with "
+                "(normal: milliseconds). Find the process that holds it with "
                 "`sudo lslocks`, and end it."
             )
             raise DeviceError(message)

@@ -1,1 +1,1 @@
-"""The engine without a scheduler: torchrun started by hand on every host."""
+"""The engine without a scheduler: users start torchrun on every host."""

@@ -79,8 +79,8 @@ class ManualEngine:
         if device_type == "auto":
             if not takes_part:
                 message = (
-                    "device='auto' depends on this host's GPUs, but the ranks run "
-                    f"elsewhere ({config.manual.rendezvous_host}); set device='cuda' "
+                    "device='auto' checks this host, but the ranks run on other hosts "
+                    f"({config.manual.rendezvous_host}). Set device='cuda' "
                     "or device='cpu'."
                 )
                 raise ConfigError(message)
@@ -137,8 +137,8 @@ def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
         raise ConfigError(message)
     if config.devices is not None:
         message = (
-            f"devices={config.devices}: each host has its own; leave devices out, and "
-            "set CUDA_VISIBLE_DEVICES in front of the line that you paste."
+            f"devices={config.devices}: engine='manual' has devices per host. Remove "
+            "devices, and set CUDA_VISIBLE_DEVICES in front of the line that you paste."
         )
         raise ConfigError(message)
     if config.device == "replay":

@@ -142,7 +142,7 @@ def _wait_for_torchrun(
 
 def _tell(journal: Journal, wanted: int, ready: list[str], since: str) -> None:
     """Write for which hosts the run waits, where that is new."""
-    reason = f"waits for torchrun on {wanted} host{'s' if wanted > 1 else ''}"
+    reason = f"waiting for torchrun on {wanted} host{'s' if wanted > 1 else ''}"
     if ready:
         reason += f"; it runs on {len(ready)} of them ({', '.join(ready)})"
     else:

@@ -1,4 +1,4 @@
-"""The ranks of one attempt that torchrun has started, as far as files tell of them."""
+"""The ranks of one attempt that torchrun started, as reported in files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TorchrunNode:
             return None
         process = ProcessIdentity.from_dict(self.told["process"])
         if process.is_alive() is False:
-            return "its torchrun is gone"
+            return "its torchrun has exited"
         if self._silent_seconds > _SILENT_SECONDS:
             return f"no message from its torchrun for {_SILENT_SECONDS:.0f} s"
         return None

@@ -48,7 +48,7 @@ class SlurmEngine:
         missing = [name for name in _COMMANDS if shutil.which(name) is None]
         if missing:
             message = (
-                f"engine='slurm': {', '.join(missing)} is not installed here; launch "
+                f"engine='slurm': {', '.join(missing)} is not installed. Launch "
                 "on a login node of the cluster, or use engine='local' or 'manual'."
             )
             raise LaunchError(message)
@@ -176,8 +176,8 @@ def _has_begun(paths: RunPaths) -> bool:
 
 def _not_ended(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
     return LaunchError(
-        f"Slurm does not end the job of run {paths.run_id} ({error}); try again, on a "
-        "login node of its cluster: `scontrol ping` says whether Slurm answers."
+        f"Slurm did not cancel the job of run {paths.run_id} ({error}). Try again on "
+        "a login node of its cluster; `scontrol ping` shows whether Slurm responds."
     )
 
 
@@ -197,15 +197,15 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
         )
     except subprocess.TimeoutExpired:
         message = (
-            f"sbatch did not answer within {_SUBMIT_SECONDS:.0f} s; see whether "
-            "`scontrol ping` reaches Slurm's controller."
+            f"sbatch did not respond within {_SUBMIT_SECONDS:.0f} s. Check with "
+            "`scontrol ping` whether Slurm's controller is reachable."
         )
         raise LaunchError(message) from None
     words = done.stderr.strip().replace("sbatch: error: ", "")
     if done.returncode:
         message = (
-            f"Slurm refuses the job (sbatch: {words}); compare `slurm`, nnodes and "
-            "gpus with what `sinfo` lists."
+            f"Slurm rejected the job (sbatch: {words}). Compare `slurm`, nnodes and "
+            "gpus with the output of `sinfo`."
         )
         raise LaunchError(message)
     # A cluster's own sbatch may print more than this line.
@@ -213,7 +213,7 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
     if not found:
         said = done.stdout.strip() or words or "nothing"
         message = (
-            f"sbatch printed no job number, but: {said}; check "
+            f"sbatch printed no job id, but: {said}. Check "
             "slurm_additional_parameters, and whether `squeue --me` lists the job."
         )
         raise LaunchError(message)
@@ -262,8 +262,8 @@ def _gres(
         return ask_slurm("sinfo", *asked, limit_seconds=_ANSWER_SECONDS).splitlines()
     except SlurmSilentError as error:
         message = (
-            f"device='auto': Slurm does not say whether its nodes have GPUs ({error}); "
-            "set device='cuda' or 'cpu'."
+            f"device='auto': Slurm did not report the GPUs of its nodes ({error}). "
+            "Set device='cuda' or 'cpu'."
         )
         raise LaunchError(message) from None
 
@@ -272,8 +272,8 @@ def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:
     for field in _OWN_FIELDS:
         if getattr(config, field) is not None:
             message = (
-                f"{field}={getattr(config, field)}: Slurm chooses them; leave {field} "
-                "out, or ask for nodes by slurm.slurm_nodelist."
+                f"{field}={getattr(config, field)}: Slurm assigns them. Remove "
+                f"{field}, or request nodes with slurm.slurm_nodelist."
             )
             raise ConfigError(message)
     if config.device == "replay":
@@ -287,7 +287,7 @@ def _refuse_memory(store: Path) -> None:
     file_system = describe_storage(there)["file_system"]
     if file_system in _IN_MEMORY:
         message = (
-            f"the store {store} is in this host's memory ({file_system}), which no "
-            "other node sees; set NBKIT_HOME to a folder that all nodes share."
+            f"the store {store} is in this host's memory ({file_system}). "
+            "Set NBKIT_HOME to a folder that all nodes share."
         )
         raise DeviceError(message)

@@ -281,7 +281,7 @@ def _waits_again(
         return False
     left = slurm.slurm_max_num_timeout - timeouts
     if _is_by_slurm(ended) and job.makes_way():
-        why = f"it was preempted by another job, and {_waits_to(run.paths)}"
+        why = f"preempted by another job; {_waits_to(run.paths)}"
     elif left > 0 and (why := _why_again(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
         why += f" ({left - 1} more times)"
@@ -306,16 +306,16 @@ def _why_again(
     if state is RunState.STOPPED and cause and cause["by"] == BY_TIME_LIMIT:
         if cause["forced"] and not paths.has_checkpoint:
             return None  # the next time would end as this one
-        return f"it has reached its time limit, and {_waits_to(paths)}"
+        return f"time limit reached; {_waits_to(paths)}"
     if state is RunState.FAILED and cause and cause["kind"] == "node":
-        return f"{cause['message']}; it {_waits_to(paths)}"
+        return f"{cause['message']}; {_waits_to(paths)}"
     return None
 
 
 def _waits_to(paths: RunPaths) -> str:
     if paths.has_checkpoint:
-        return "waits to continue from its checkpoint"
-    return "waits, and starts from the beginning"
+        return "requeued, continues from its checkpoint"
+    return "requeued, starts from the beginning"
 
 
 def _requeue(journal: Journal, job: Job, why: str) -> bool:

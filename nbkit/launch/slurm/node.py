@@ -36,8 +36,8 @@ def node_command(
     """Return the torchrun of this node, and its environment."""
     if not paths.config.is_file():
         message = (
-            f"{paths.root} does not exist on this node: the store must be on a file "
-            "system that all nodes share; set NBKIT_HOME to a folder of one, and "
+            f"{paths.root} does not exist on this node: the store must be on a shared "
+            "file system. Set NBKIT_HOME to a folder of one, and "
             "launch again."
         )
         raise DeviceError(message)

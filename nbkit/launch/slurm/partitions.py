@@ -1,4 +1,4 @@
-"""What a Slurm cluster has to offer: its partitions, and how many GPUs are free.
+"""Partitions of a Slurm cluster, and how many of their GPUs are free.
 
 References
 ----------
@@ -68,7 +68,7 @@ def partitions() -> list[Partition]:
 
 
 def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
-    """Refuse a job of more nodes than a partition has: it would wait for ever.
+    """Refuse a job of more nodes than a partition has: it would never start.
 
     Slurm takes such a job, since nodes may be added some day. Where it does not tell
     its partitions now, nothing is refused.
@@ -84,9 +84,8 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
     if most >= nnodes:
         return
     message = (
-        f"nnodes={nnodes}, but partition {names.replace(',', ' or ')} has {most} nodes "
-        "at most, and the job would wait for ever; use fewer, or another partition "
-        "(sinfo lists them)."
+        f"nnodes={nnodes}, but partition {names.replace(',', ' or ')} has only {most} "
+        "nodes. Use fewer, or another partition (see sinfo)."
     )
     raise LaunchError(message)
 

@@ -106,7 +106,7 @@ class SlurmRanks(ManualRanks):
             advice = "use an environment that is on every node, and"
             return "node {}: {}; {} {}.".format(*failure, advice, self.advice)
         if has_ended:
-            return f"Slurm has ended the step of the ranks; {self.advice}."
+            return f"Slurm ended the job step of the ranks; {self.advice}."
         if is_late:
             absent = [name for name in self._names if name not in self._nodes.names]
             which = ", ".join(absent or self._names)

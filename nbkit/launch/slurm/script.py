@@ -1,4 +1,4 @@
-"""Pure text: from a configuration to a job script and a step of it.
+"""Text of a run's Slurm job script and job step, from its configuration.
 
 References
 ----------
@@ -55,8 +55,8 @@ def sbatch_script(
     """
     if not {"\n", "\r"}.isdisjoint(str(paths.root)):
         message = (
-            f"{str(paths.root)!r} has more than one line, and sbatch reads its "
-            "options by lines; set NBKIT_HOME to a folder without line breaks."
+            f"{str(paths.root)!r} contains a line break, which sbatch does not "
+            "accept. Set NBKIT_HOME to a folder without line breaks."
         )
         raise StoreError(message)
     given = _options(config, paths, gpus_per_node)

@@ -1,4 +1,4 @@
-"""What a supervisor does once it has devices: attempts, and the last record."""
+"""Attempts of a run: start the ranks, restart them, write the final record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an attempt failed: the first rank that did, and what happened to it."""
+"""Cause of a failed attempt: the first rank that failed, and how."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OUT_OF_MEMORY = (
     "num_workers"
 )
 _WHO = {
-    "owner exit": "owner exit (its notebook or script has ended; on_owner_exit='keep' "
+    "owner exit": "owner exit (its notebook or script ended; on_owner_exit='keep' "
     "lets a run continue)",
     "slurm": "Slurm (cancelled, preempted, or by its administrator)",
     "time limit": "its time limit",
@@ -159,9 +159,7 @@ def early_exit_cause(
     rank: WatchedRank, paths: RunPaths, attempt: int
 ) -> dict[str, Any]:
     """Return the cause of an attempt of which a rank left with exit code 0."""
-    message = (
-        "ended with exit code 0 before the end (os._exit, or a library that calls it)"
-    )
+    message = "exited early with exit code 0 (os._exit, or a library that calls it)"
     return make_cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
 
 
@@ -182,7 +180,7 @@ def stop_cause(
     if not ready:
         how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
-        how = "by force: its ranks had not ended when the grace period was over"
+        how = "by force: its ranks did not end within the grace period"
     message = stopped_by(request, how)
     own = [
         rank

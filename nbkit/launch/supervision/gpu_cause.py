@@ -1,4 +1,4 @@
-"""Failures of which the GPU, its driver or its fabric is the cause, named as such."""
+"""Failures that are attributed to the GPU, its driver or its fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run hangs: which rank keeps the others waiting, as far as that can be known."""
+"""Diagnosis of a hang: the rank that the others wait for, if it is known."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hang_cause(
         names = ", ".join(map(str, behind))
         message = (
             f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}, and the others wait for it {_WHAT[others.phase]}, step "
+            f"{where}; the others wait for it {_WHAT[others.phase]}, step "
             f"{others.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
@@ -69,12 +69,12 @@ def _gpu_hang_cause(
     told = max(finished) - min(finished) >= _TELLING_STEPS
     if not told:
         behind = list(range(len(beats)))
-        message += f"no GPU is known to have finished a step after step {max(finished)}"
+        message += f"the last step that any GPU finished is {max(finished)}"
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the GPU of rank {names} is not known to have finished a step after step "
-            f"{min(finished)}, and the others are at step {max(finished)}"
+            f"the last step that the GPU of rank {names} finished is "
+            f"{min(finished)}; the others are at step {max(finished)}"
         )
     message += "; the stacks of every host are in this cause"
     if len(beats) > 1:

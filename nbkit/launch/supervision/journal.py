@@ -1,4 +1,4 @@
-"""What a supervisor writes: ``record.json`` and ``events.jsonl``, to the last word.
+"""Writer of ``record.json`` and ``events.jsonl`` in a supervisor.
 
 It loads little: many supervisors may wait in the queue together.
 """

@@ -207,8 +207,8 @@ def end_leftovers(
     if ended:
         names = ", ".join(f"{one['command']} (pid {one['pid']})" for one in ended)
         sys.stderr.write(
-            f"ended with the run: {names}. What is to outlive a finished run needs a "
-            "separate session (start_new_session=True, setsid).\n"
+            f"ended with the run: {names}. To keep a process after a run, start it in "
+            "a separate session (start_new_session=True, setsid).\n"
         )
         sys.stderr.flush()
     return ended, left

@@ -1,4 +1,4 @@
-"""A supervisor's wait for its devices; it loads little, since many wait together."""
+"""A supervisor's wait for its devices; few imports, since many wait together."""
 
 from __future__ import annotations
 

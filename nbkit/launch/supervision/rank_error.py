@@ -1,4 +1,4 @@
-"""What the exception that ended a rank tells: what it is, and who is to blame.
+"""Classification of the exception that ended a rank.
 
 A rank whose neighbour is gone fails too, and may do so before the supervisor notices
 who was first. That is seen by what was raised, and by where; by words last of all,

@@ -1,4 +1,4 @@
-"""One rank of an attempt: a child of its watcher, or one that others report."""
+"""One rank of an attempt: a child process, or one that a node reports."""
 
 from __future__ import annotations
 

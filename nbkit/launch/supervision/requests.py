@@ -1,4 +1,4 @@
-"""Why a supervisor should end its run: a request, or the owner is gone."""
+"""Stop conditions of a supervisor: a request, or the end of the owner."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def checked_grace(grace_seconds: float) -> float:
     """Return a time for a graceful stop."""
     if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
         message = (
-            f"grace_seconds={grace_seconds:g} is not from 0 to "
-            f"{LONGEST_GRACE_SECONDS:,.0f} (a day); use a number of seconds in between."
+            f"grace_seconds={grace_seconds:g} is not between 0 and "
+            f"{LONGEST_GRACE_SECONDS:,.0f} (one day)."
         )
         raise ConfigError(message)
     return grace_seconds

@@ -7,9 +7,9 @@ const LOOK_AGAIN_MILLISECONDS = 5000;
 const LOST_AFTER_MILLISECONDS = 60000;
 
 const RESTARTED =
-  'Nothing was done: the kernel of this form was restarted. Run its cell again.';
+  'Action cancelled: the kernel of this form was restarted. Run its cell again.';
 const NOT_HEARD =
-  'Nothing was done: the kernel does not respond. It is running a cell (wait, or ' +
+  'Action cancelled: the kernel does not respond. It is running a cell (wait, or ' +
   'interrupt it), or it has ended.';
 
 /** The whole form in one place of a page. */

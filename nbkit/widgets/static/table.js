@@ -146,7 +146,7 @@ class Table {
       ),
       this._turns
     );
-    this._status.textContent = 'asking the kernel…';
+    this._status.textContent = 'connecting to kernel…';
   }
 
   _take(message) {

@@ -9,7 +9,7 @@ const ANSWER_MILLISECONDS = 2_000;
 const LIVE = 'nbkv-live';
 const NEVER = { kind: 'never' };
 const RESTARTED =
-  'Nothing was done: the kernel of this view was restarted. Run the cell again, ' +
+  'Action cancelled: the kernel of this view was restarted. Run the cell again, ' +
   "or stop the run in nbkit's sidebar.";
 
 class View {
@@ -134,7 +134,7 @@ class View {
       this._log.node
     );
     this._name.textContent = this._model.get('run_id');
-    this._state.textContent = 'asking the kernel…';
+    this._state.textContent = 'connecting to kernel…';
     for (const part of [
       this._stop,
       this._resume,

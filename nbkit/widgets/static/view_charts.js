@@ -39,7 +39,7 @@ function figures(value, size = null) {
 function percent(part) {
   return part === null || part === undefined
     ? '–'
-    : `${(100 * part).toFixed(1)} %`;
+    : `${(100 * part).toFixed(1)}%`;
 }
 
 function gibibytes(bytes) {

@@ -20,7 +20,7 @@ const OVER_TIME = new Set([
   'power_watts'
 ]);
 
-const UNIFIED = "The GPU uses the host's memory: the total is the host's.";
+const UNIFIED = "The GPU shares the host's memory; the total is the host's.";
 
 function title(name) {
   return TITLES[name] ?? name;
@@ -89,7 +89,7 @@ function keyFacts(head, numbers) {
   if (measured?.n) {
     const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
     const hint = 'median and quartiles of the same steps';
-    facts.push(['Of a step', `${figures(measured.median)} (${quartiles})`, hint]);
+    facts.push(['Per step', `${figures(measured.median)} (${quartiles})`, hint]);
     if (measured.bursts) {
       facts.push(['Note', 'steps come in bursts', measured.bursts]);
     }
@@ -110,9 +110,9 @@ function keyFacts(head, numbers) {
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }
   if (numbers.bound_by) {
-    const first = numbers.try_first ? `Try first: ${numbers.try_first} ` : '';
-    const hint = `${first}From step times only; use run.diagnose() for details.`;
-    facts.push(['Bound by (from step times)', numbers.bound_by, hint]);
+    const change = numbers.try_first ? `Try: ${numbers.try_first} ` : '';
+    const hint = `${change}Estimated from step times; run.diagnose() gives details.`;
+    facts.push(['Bottleneck (estimated)', numbers.bound_by, hint]);
   }
   if (numbers.checkpoint_step !== null) {
     facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);
@@ -132,12 +132,12 @@ function counted(count, one, ending) {
   return `${figures(count)} ${one}${count === 1 ? '' : ending}`;
 }
 
-/** Where a run waits, if that is known, and for what; empty if it does not wait. */
+/** A run's position in the queue, if known, and the reason; empty if not queued. */
 function queueWords(queue) {
-  const place = queue?.position
-    ? ` at place ${queue.position} of ${queue.length}`
+  const position = queue?.position
+    ? ` (${queue.position} of ${queue.length})`
     : '';
-  return queue ? `Waits${place}: ${queue.reason}` : '';
+  return queue ? `Queued${position}: ${queue.reason}` : '';
 }
 
 /** How far the run is, in words. */
@@ -164,8 +164,8 @@ function progressWords(head, numbers, now) {
     const step =
       numbers.read_step === null
         ? ''
-        : `: read up to step ${figures(numbers.read_step)}`;
-    words.push(`reading its records${step}…`);
+        : `: up to step ${figures(numbers.read_step)}`;
+    words.push(`reading metrics${step}…`);
   }
   if (numbers.damaged_lines) {
     words.push(`${numbers.damaged_lines} damaged lines skipped`);
@@ -192,7 +192,7 @@ function deviceTable(devices, more) {
         { scope: 'row', title: device.uuid ?? '' },
         `${device.index} ${device.name ?? ''} on ${device.host}`
       ),
-      make('td', {}, share === null ? '–' : `${share} %`),
+      make('td', {}, share === null ? '–' : `${share}%`),
       make('td', { title: device.memory_unified ? UNIFIED : '' }, memory),
       make('td', {}, power)
     );

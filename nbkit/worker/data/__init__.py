@@ -1,4 +1,4 @@
-"""One signature for every source of images: `load` gives a `Data`."""
+"""One interface for every source of images: `load` returns a `Data`."""
 
 from __future__ import annotations
 

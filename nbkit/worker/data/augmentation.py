@@ -1,4 +1,4 @@
-"""Which part of an image is shown: decided once, for every loader alike.
+"""Crop and flip of each image: the same for every loader.
 
 A random crop follows from the seed, the epoch and the image's place in the manifest:
 neither from the loader, nor from the number of loading processes or ranks.

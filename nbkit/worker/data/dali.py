@@ -1,4 +1,4 @@
-"""The ``dali`` loader: NVIDIA DALI decodes, on the GPU where there is one.
+"""The ``dali`` loader: NVIDIA DALI decodes, on the GPU if there is one.
 
 Which images there are, and which part of each is shown, DALI gets with every batch:
 so the images are those of the other loaders. Threads read the files ahead; what is not

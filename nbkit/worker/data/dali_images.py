@@ -1,4 +1,4 @@
-"""What the ``dali`` loader decodes: files read ahead, and pixels where DALI cannot."""
+"""Inputs of the ``dali`` loader: read-ahead files, and Pillow as a fallback."""
 
 from __future__ import annotations
 

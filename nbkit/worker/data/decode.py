@@ -1,4 +1,4 @@
-"""The fast way from the bytes of an image file to the pixels that are shown.
+"""Fast path from the bytes of an image file to the cropped pixels.
 
 Of a plain JPEG or PNG, nvImageCodec decodes on the processor what the crop needs: rows
 below it are not even read, and blocks beside it are not transformed. fast_image_resize

@@ -1,4 +1,4 @@
-"""What every loader of images has in common; a loader only turns them into pixels.
+"""Base of all image loaders; a loader only decodes the pixels.
 
 Which images there are, the manifest says. Their order, their labels, which part of each
 is shown, and what is padding are decided here, so that they are equal whatever the
@@ -252,8 +252,8 @@ class ImageData(ABC):
         asked = config.num_classes
         if asked is not None and self.manifest.is_multi_label and asked != found:
             message = (
-                f"num_classes={asked} is not the number of labels in "
-                f"data={config.data!r}; use {found}, or None."
+                f"num_classes={asked}, but data={config.data!r} has {found} labels. "
+                f"Use {found}, or None."
             )
             raise ConfigError(message)
         if asked is not None and asked < found:

@@ -1,4 +1,4 @@
-"""One image: from the bytes of a file to the pixels that are shown.
+"""One image: from the bytes of a file to the cropped pixels.
 
 Decoded by Pillow, whose resizing antialiases: the reference for every other decoder.
 """
@@ -55,7 +55,7 @@ def unreadable_message(place: str, error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     said = text.splitlines()[0]
     return (
-        f"{place} can no longer be read as an image ({said}); leave the data in place "
+        f"{place} is no longer a readable image ({said}). Keep the data unchanged "
         "while a run uses it, or fix the file and start a new run."
     )
 

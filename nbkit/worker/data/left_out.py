@@ -1,4 +1,4 @@
-"""Images that cannot be read: each reason once, with its first images and a count."""
+"""Unreadable images: each reason once, with its first images and a count."""
 
 from __future__ import annotations
 

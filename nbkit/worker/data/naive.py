@@ -1,4 +1,4 @@
-"""The ``naive`` loader: one image after the other, while the device waits.
+"""The ``naive`` loader: one image after another, while the device waits.
 
 What a first training script does, kept for comparison: no loading processes, nothing is
 read ahead, and the numbers are made on the host, so that four times the bytes travel.

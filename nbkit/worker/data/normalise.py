@@ -1,4 +1,4 @@
-"""From bytes of colour to the numbers that a model takes, and onto its device."""
+"""Pixels from bytes to normalized tensors on the device."""
 
 from __future__ import annotations
 

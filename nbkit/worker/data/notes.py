@@ -1,4 +1,4 @@
-"""What a rank says of its data, in the log of its run."""
+"""Notes of a rank on its data, in the log of its run."""
 
 from __future__ import annotations
 

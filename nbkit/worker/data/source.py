@@ -1,4 +1,4 @@
-"""Before training: what the data consist of, decided once and the same for every rank.
+"""The data of a training: decided once, and the same for every rank.
 
 Rank 0 lists the data. If they were not looked at yet as they are now, it decodes
 every image once and writes a manifest into the store; later runs find it there. The run
@@ -206,7 +206,7 @@ class _Progress:
         tenth = 10 * done // total
         if tenth > self._said:
             self._said = tenth
-            say(f"looked at {done:,} of {total:,} images")
+            say(f"checked {done:,} of {total:,} images")
 
 
 def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
@@ -250,7 +250,7 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
     if count := len(manifest.unreadable):
         what = "image is" if count == 1 else "images are"
         reasons = reasons_in_words(manifest.unreadable)
-        yield f"{count:,} unreadable {what} left out: {reasons}"
+        yield f"{count:,} unreadable {what} skipped: {reasons}"
     if count := sum(manifest.passed_over.values()):
         are = "is" if count == 1 else "are"
         yield f"{plural(count, 'file')} {are} skipped: {in_words(manifest.passed_over)}"
@@ -305,6 +305,6 @@ def _changed(
         found.append(f"{old['bytes']:,} bytes before and {fingerprint.bytes:,} now")
     what = "; ".join(found) or "the sizes of single files, or the labels"
     return (
-        f"data={config.data!r} has changed since the run began ({what}), and a resumed "
-        "run must use the same images; restore them, or launch a new run."
+        f"data={config.data!r} changed since the run started ({what}). Restore the "
+        "images to resume, or launch a new run."
     )

@@ -1,4 +1,4 @@
-"""The steps of an input pipeline, one small generator each, as tf.data has them.
+"""Steps of an input pipeline: one small generator each, as in tf.data.
 
 Each takes a stream and gives another one. What is parallel keeps its order, so that an
 epoch is the same with any number of threads. The threads are of this process: reading

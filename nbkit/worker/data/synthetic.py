@@ -1,4 +1,4 @@
-"""Images made on the device: what training costs when input costs nothing."""
+"""Synthetic images on the device: training speed without input cost."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Synthetic:
         self.steps_per_epoch = config.images_per_epoch // images_per_step
         if not self.steps_per_epoch:
             message = (
-                f"images_per_epoch={config.images_per_epoch} is less than one global "
-                f"batch of {images_per_step}; use {images_per_step} or more."
+                f"images_per_epoch={config.images_per_epoch} is below the global batch "
+                f"size of {images_per_step}. Use {images_per_step} or more."
             )
             raise ConfigError(message)
         self.train_images = self.steps_per_epoch * images_per_step

@@ -1,4 +1,4 @@
-"""The ``tfrecord`` loader: TFRecord files through steps that can be put together.
+"""The ``tfrecord`` loader: TFRecord files through a configurable pipeline.
 
 It shows what each step of an input pipeline is worth: shards early or late, shuffling
 before or after decoding, several files read in turn, decoding and batching in one.
@@ -84,8 +84,8 @@ class TFRecordData(ImageData):
         if images < needed:
             message = (
                 f"data={config.data!r} has {len(manifest.train)} training images, "
-                f"{images} for every rank by their files, but a step takes {needed} of "
-                f"each; use batch_size_per_gpu={max(1, images * batch_size // needed)} "
+                f"{images} per rank by their files, but a step needs {needed} per "
+                f"rank. Use batch_size_per_gpu={max(1, images * batch_size // needed)} "
                 "or less, or more images."
             )
             raise ConfigError(message)

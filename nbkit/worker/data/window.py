@@ -1,4 +1,4 @@
-"""Which of an image's stored pixels a crop needs, and how they become upright."""
+"""Part of the stored pixels that a crop needs, and its orientation."""
 
 from __future__ import annotations
 
