@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 REFUSED = 2
 """Exit code where nbkit refused, as argparse does."""
 
-Work: TypeAlias = "Callable[[argparse.Namespace], int]"
+CommandFunction: TypeAlias = "Callable[[argparse.Namespace], int]"
 """Does what was asked for and returns the exit code."""
 
 
@@ -26,7 +26,7 @@ class Commands(Protocol):
 def add_command(
     commands: Commands,
     name: str,
-    work: Work,
+    work: CommandFunction,
     *,
     summary: str,
     description: str,

@@ -97,9 +97,9 @@ def _redraw(lines: Sequence[str]) -> None:
 def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
     """Yield the table of each sample, without end."""
     from nbkit.cli.gpu_table import gpu_table
-    from nbkit.server.run_table import RunTable
+    from nbkit.server.run_table import StoredRunTable
 
-    runs = RunTable(None)
+    runs = StoredRunTable(None)
     looked_at = -_LOOK_SECONDS
     inventory: Values = {}
     with _feeding(interval_seconds) as feed:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from nbkit.datasets.folders import check_links, is_hidden, names_in, subfolders
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
-from nbkit.datasets.passed_over import is_archive, kind_of, remedy
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.passed_over import is_archive, suffix_kind, remedy
+from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.splits import (
     TRAINING,
     has_split_word,
@@ -78,14 +78,14 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     files = _Files(root)
     training = files.samples(base, classes)
     notes = _check_variants(root, base, classes, training)
-    tested: list[Sample] = []
+    tested: list[ImageSample] = []
     if evaluation:
         if split_of(evaluation) == "validation":
             _check_known(root, evaluation, train, classes)
         tested = files.samples(root / evaluation, classes, may_be_empty=True)
     for folder in dict.fromkeys((root, *read)):
         beside = (name for name in names_in(folder)[1] if _is_data(name))
-        files.passed_over.update(map(kind_of, beside))
+        files.passed_over.update(map(suffix_kind, beside))
     unread = [
         name
         for name in (subfolders(root) if train else ())
@@ -156,7 +156,7 @@ def _evaluation(root: Path, train: str, names: list[str]) -> str:
 def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if len(classes) < 2:
         there = (base, *(base / name for name in classes))
-        counts = Counter(kind_of(name) for here in there for name in names_in(here)[1])
+        counts = Counter(suffix_kind(name) for here in there for name in names_in(here)[1])
         deeper = [_level(base / name) for name in classes]
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
@@ -201,7 +201,7 @@ def _name_one(folders: Iterable[Path | None]) -> str:
 
 
 def _check_variants(
-    root: Path, base: Path, classes: list[str], images: list[Sample]
+    root: Path, base: Path, classes: list[str], images: list[ImageSample]
 ) -> list[str]:
     """Refuse classes that hold only folders of the same names; return what to note.
 
@@ -303,14 +303,14 @@ class _Files:
 
     def samples(
         self, base: Path, classes: list[str], *, may_be_empty: bool = False
-    ) -> list[Sample]:
+    ) -> list[ImageSample]:
         """Return the images of every class."""
-        samples: list[Sample] = []
+        samples: list[ImageSample] = []
         empty: list[str] = []
         self._see(str(base))
         for label, name in enumerate(classes):
             images = self._images(base / name) if (base / name).is_dir() else []
-            samples += (Sample(path, label, None) for path in images)
+            samples += (ImageSample(path, label, None) for path in images)
             if not images:
                 empty.append(name)
         if empty and not may_be_empty:
@@ -344,7 +344,7 @@ class _Files:
                 if _is_image(name):
                     names.append(f"{relative}/{name}")
                 else:
-                    self.passed_over[kind_of(name)] += 1
+                    self.passed_over[suffix_kind(name)] += 1
         return names
 
     def _see(self, folder: str) -> None:

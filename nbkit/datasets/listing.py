@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.samples import Decoding, Sample, Samples
+from nbkit.datasets.samples import Decoding, ImageSample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import read_file
 
@@ -43,8 +43,8 @@ class Contents:
 
     classes: Sequence[str]
     """Names of the classes, or of the labels if an image can have several."""
-    train: Sequence[Sample]
-    evaluation: Sequence[Sample]
+    train: Sequence[ImageSample]
+    evaluation: Sequence[ImageSample]
     """Empty if there are none."""
     is_multi_label: bool = False
     patients: Mapping[str, str] = field(default_factory=dict)
@@ -88,12 +88,12 @@ class Listing:
         return self.contents.classes
 
     @property
-    def train(self) -> Sequence[Sample]:
+    def train(self) -> Sequence[ImageSample]:
         """See `Contents`."""
         return self.contents.train
 
     @property
-    def evaluation(self) -> Sequence[Sample]:
+    def evaluation(self) -> Sequence[ImageSample]:
         """See `Contents`."""
         return self.contents.evaluation
 
@@ -185,7 +185,7 @@ class Listing:
             total_bytes += status.st_size
         return b"".join(lines), b"".join(times), total_bytes
 
-    def splits(self) -> Iterator[tuple[str, Sequence[Sample]]]:
+    def splits(self) -> Iterator[tuple[str, Sequence[ImageSample]]]:
         """Yield ``train`` and ``evaluation`` with their images."""
         yield "train", self.train
         yield "evaluation", self.evaluation

@@ -24,7 +24,7 @@ from typing import Any
 from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
 from nbkit.datasets.rgb import decoder_version
-from nbkit.datasets.samples import Decoding, Pieces, Sample, Samples
+from nbkit.datasets.samples import Decoding, Pieces, ImageSample, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
 
@@ -35,7 +35,7 @@ _RULES = "rules 5"
 """By which images are looked at: another number as soon as others follow."""
 _NAMED_COARSE = 100
 
-Progress = Callable[[int, int], None]
+CheckProgress = Callable[[int, int], None]
 """Called with the number of images looked at and of all."""
 
 
@@ -104,7 +104,7 @@ def write_manifest(
     target: Path,
     *,
     threads: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: CheckProgress | None = None,
 ) -> None:
     """Decode every image of a listing once and write down which can be read."""
     lines: list[str] = []
@@ -222,7 +222,7 @@ def known_manifest(path: Path, listing: Listing) -> Manifest | None:
     return manifest if manifest.root == listing.root else None
 
 
-def _to_row(sample: Sample) -> list[Any]:
+def _to_row(sample: ImageSample) -> list[Any]:
     looked = sample.decoding
     assert looked is not None
     # Names are bytes on disk; what is not UTF-8 survives as lone surrogates in JSON.
@@ -238,13 +238,13 @@ def _to_row(sample: Sample) -> list[Any]:
     return row if sample.shard is None else [*row, sample.shard, sample.pieces]
 
 
-def _from_row(line: bytes) -> Sample:
+def _from_row(line: bytes) -> ImageSample:
     name, label, size, width, height, orientation, plain, *place = json.loads(line)
     shard: int | None = None
     pieces: Pieces = ()
     if place:
         shard, pieces = place[0], tuple((start, length) for start, length in place[1])
-    return Sample(
+    return ImageSample(
         name,
         label if isinstance(label, int) else tuple(label),
         size,
@@ -264,14 +264,14 @@ class _Reader:
         self._root = listing.root
         self._samples = listing.open()
 
-    def look(self, part: range) -> list[Sample | str]:
+    def look(self, part: range) -> list[ImageSample | str]:
         """Return images with what was learnt of them, or why they cannot be read."""
         return [self._look(index) for index in part]
 
     def close(self) -> None:
         self._samples.close()
 
-    def _look(self, index: int) -> Sample | str:
+    def _look(self, index: int) -> ImageSample | str:
         _, sample = self.images[index]
         try:
             data = self._samples.read(index)

@@ -18,7 +18,7 @@ from nbkit.datasets.patients import (
     evaluation_patients,
     patients_in_both,
 )
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.splits import EVALUATION, TRAINING
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
@@ -82,12 +82,12 @@ def list_multi_label(
         raise _unusable(csv_path, f"lists {_repeated(csv_path, columns, rows)}")
     patients = _patients(csv_path, columns, rows, given)
     splits = _splits(csv_path, columns, rows, given, patients)
-    samples: dict[str, list[Sample]] = {"train": [], "evaluation": []}
+    samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
     for name in sorted(given):
         label = [values[given[name][number].strip().lower()] for number in labels]
         known = tuple(value for value in label if value is not None)
         if len(known) == len(label):
-            samples[splits[name]].append(Sample(name, known, None))
+            samples[splits[name]].append(ImageSample(name, known, None))
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
     contents = Contents(

@@ -26,7 +26,7 @@ from pathlib import Path
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
 from nbkit.datasets.multi_label import check_patients, read_columns
 from nbkit.datasets.patients import BY_PATIENT, SPLIT_RULE, evaluation_patients
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import LINE_BYTES, open_regular, read_file
@@ -101,9 +101,9 @@ def list_nih(csv_path: Path) -> Listing:
     _check_images(csv_path, len(rows), missing)
     splits, lists = _splits(csv_path, patients)
     check_patients(csv_path, splits, patients)
-    samples: dict[str, list[Sample]] = {"train": [], "evaluation": []}
+    samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
     for name in sorted(labels):
-        samples[splits[name]].append(Sample(name, labels[name], None))
+        samples[splits[name]].append(ImageSample(name, labels[name], None))
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
     contents = Contents(

@@ -20,8 +20,8 @@ from typing import Any
 
 from nbkit.datasets.folders import check_links, names_in
 from nbkit.datasets.listing import Contents, Listing
-from nbkit.datasets.passed_over import is_archive, kind_of
-from nbkit.datasets.samples import RECORDIO_MAGIC, Sample
+from nbkit.datasets.passed_over import is_archive, suffix_kind
+from nbkit.datasets.samples import RECORDIO_MAGIC, ImageSample
 from nbkit.datasets.shards import Packed, missing_shards, shards_below, use_of
 from nbkit.datasets.splits import EVALUATION, split_of
 from nbkit.errors import ConfigError, StoreError
@@ -41,7 +41,7 @@ first limit, no more than so many for each that occurs."""
 
 
 @dataclass(frozen=True)
-class Description:
+class PackDescription:
     """What a pack's own description says."""
 
     classes: Sequence[str]
@@ -63,7 +63,7 @@ class Description:
         (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path) -> Description | None:
+    def read(cls, folder: Path) -> PackDescription | None:
         """Return a pack's description; None if it has none.
 
         Raises
@@ -127,7 +127,7 @@ def list_packed(
         read,
         shards,
         described_by,
-        passed_over=Counter(map(kind_of, filter(is_archive, others))),
+        passed_over=Counter(map(suffix_kind, filter(is_archive, others))),
         notes=notes,
     )
 
@@ -191,14 +191,14 @@ def _contents(
             "; pack images with their labels."
         )
         raise ConfigError(message)
-    description = Description.read(root)
+    description = PackDescription.read(root)
     if description is not None:
         is_multi_label = description.is_multi_label
     else:
         is_multi_label = any(
             len(image.labels) != 1 for part in images_of for image in part
         )
-    samples: dict[str | None, list[Sample]] = {"train": [], "evaluation": []}
+    samples: dict[str | None, list[ImageSample]] = {"train": [], "evaluation": []}
     for number, (use, shard, images) in enumerate(shards):
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
@@ -229,7 +229,7 @@ def _contents(
 def _check_whole(
     root: Path,
     images: Mapping[str, int],
-    samples: Mapping[str | None, Sequence[Sample]],
+    samples: Mapping[str | None, Sequence[ImageSample]],
 ) -> None:
     """Refuse a pack of which files are missing, as after a copy that was ended."""
     for split, count in images.items():
@@ -243,7 +243,7 @@ def _check_whole(
             raise ConfigError(message)
 
 
-def _check_several(root: Path, train: list[Sample], classes: list[str]) -> None:
+def _check_several(root: Path, train: list[ImageSample], classes: list[str]) -> None:
     there = {sample.label for sample in train}
     if len(there) < 2:
         only = ", ".join(classes[label] for label in there if isinstance(label, int))
@@ -255,17 +255,17 @@ def _check_several(root: Path, train: list[Sample], classes: list[str]) -> None:
         raise ConfigError(message)
 
 
-def _sample(name: str, image: Packed, shard: int, is_multi_label: bool) -> Sample:
+def _sample(name: str, image: Packed, shard: int, is_multi_label: bool) -> ImageSample:
     size = sum(length for _, length in image.pieces)
     size += len(RECORDIO_MAGIC) * (len(image.pieces) - 1)
     label = image.labels if is_multi_label else image.labels[0]
-    return Sample(name, label, size, shard, image.pieces)
+    return ImageSample(name, label, size, shard, image.pieces)
 
 
 def _classes(
     root: Path,
     images_of: list[list[Packed]],
-    description: Description | None,
+    description: PackDescription | None,
     is_multi_label: bool,
 ) -> list[str]:
     """Return the names of classes or labels, after a check of every label."""

@@ -14,10 +14,10 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
-from nbkit.datasets.packed import Description
+from nbkit.datasets.packed import PackDescription
 from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
-from nbkit.datasets.samples import Sample, Samples
+from nbkit.datasets.samples import ImageSample, Samples
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
 from nbkit.errors import ConfigError, StoreError
@@ -25,10 +25,10 @@ from nbkit.plural import plural
 from nbkit.reading import expanded
 from nbkit.visible import encodable, visible
 
-Format: TypeAlias = Literal["webdataset", "recordio", "tfrecord"]
+PackFormat: TypeAlias = Literal["webdataset", "recordio", "tfrecord"]
 UnknownLabels: TypeAlias = Literal["refuse", "zero", "one", "ignore"]
 
-Progress: TypeAlias = Callable[[int, int], None]
+PackProgress: TypeAlias = Callable[[int, int], None]
 """Called with the number of images that are packed and of all."""
 
 _SUFFIXES = {"webdataset": ".tar", "recordio": ".rec", "tfrecord": ".tfrecord"}
@@ -40,7 +40,7 @@ _LINE_SECONDS = 5.0
 class _Writer(Protocol):
     """Writes one packed file and its index."""
 
-    def add(self, index: int, sample: Sample, data: bytes) -> None: ...
+    def add(self, index: int, sample: ImageSample, data: bytes) -> None: ...
 
     def close(self) -> None: ...
 
@@ -48,12 +48,12 @@ class _Writer(Protocol):
 def pack(
     data: str | Path,
     folder: str | Path,
-    format: Format,
+    format: PackFormat,
     *,
     shard_megabytes: int | None = None,
     missing_labels: UnknownLabels = "refuse",
     uncertain_labels: UnknownLabels = "refuse",
-    on_progress: Progress | None = None,
+    on_progress: PackProgress | None = None,
 ) -> Path:
     """Write the images of a data set into a few large files.
 
@@ -127,8 +127,8 @@ def pack(
 
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
-    if format not in get_args(Format):
-        message = f"format={format!r} is not one of {', '.join(get_args(Format))}."
+    if format not in get_args(PackFormat):
+        message = f"format={format!r} is not one of {', '.join(get_args(PackFormat))}."
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
         message = (
@@ -151,7 +151,7 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         raise ConfigError(message)
 
 
-def _check_names(listing: Listing, format: Format) -> None:
+def _check_names(listing: Listing, format: PackFormat) -> None:
     """Refuse names that would come back as others."""
     if format == "webdataset":
         _check_stems(listing)
@@ -191,9 +191,9 @@ def _check_stems(listing: Listing) -> None:
 def _write(
     listing: Listing,
     folder: Path,
-    format: Format,
+    format: PackFormat,
     shard_bytes: int | None,
-    on_progress: Progress,
+    on_progress: PackProgress,
 ) -> None:
     images = listing.open()
     total, done = len(images), 0
@@ -214,10 +214,10 @@ def _write(
     finally:
         images.close()
     counts = {split: len(samples) for split, samples in listing.splits()}
-    Description(listing.classes, listing.is_multi_label, counts).write(folder)
+    PackDescription(listing.classes, listing.is_multi_label, counts).write(folder)
 
 
-def _read(images: Samples, number: int, sample: Sample) -> bytes:
+def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
     try:
         data = images.read(number)
     except StoreError as error:
@@ -246,7 +246,7 @@ class _Shards:
         self,
         listing: Listing,
         folder: Path,
-        format: Format,
+        format: PackFormat,
         split: str,
         shard_bytes: int | None,
     ) -> None:
@@ -259,7 +259,7 @@ class _Shards:
         self._written = 0
         self._images = self._files = 0
 
-    def add(self, sample: Sample, data: bytes) -> None:
+    def add(self, sample: ImageSample, data: bytes) -> None:
         """Write an image to the file at hand, or to another one if that is full."""
         limit = self._shard_bytes
         if limit is not None and self._written and self._written + len(data) > limit:

@@ -17,7 +17,7 @@ _ARCHIVES = (
 )
 
 
-def kind_of(name: str) -> str:
+def suffix_kind(name: str) -> str:
     """Return what a file is counted as: ``*.gif``. A number is no suffix."""
     suffix = PurePath(name.lower()).suffix
     if not suffix or suffix[1:].isdigit():

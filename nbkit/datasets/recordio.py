@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Packed, list_packed
-from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, Sample
+from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, ImageSample
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file
@@ -168,7 +168,7 @@ class RecordIOWriter:
             for suffix in (SUFFIX, _INDEX_SUFFIX, _LIST_SUFFIX)
         )
 
-    def add(self, index: int, sample: Sample, data: bytes) -> None:
+    def add(self, index: int, sample: ImageSample, data: bytes) -> None:
         """Write one image and its labels."""
         if isinstance(sample.label, int):
             labels: tuple[int, ...] = (sample.label,)

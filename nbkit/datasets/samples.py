@@ -46,7 +46,7 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ImageSample:
     """One image of a listing."""
 
     name: str
@@ -80,7 +80,7 @@ class Samples:
     """
 
     def __init__(
-        self, root: Path, shards: Sequence[str], samples: Iterable[Sample]
+        self, root: Path, shards: Sequence[str], samples: Iterable[ImageSample]
     ) -> None:
         self._root = root
         self._shards = list(shards)
@@ -166,7 +166,7 @@ class Samples:
                 os.pread(descriptor, length, start) for start, length in pieces
             )
 
-    def _append(self, sample: Sample) -> None:
+    def _append(self, sample: ImageSample) -> None:
         looked, size_bytes = sample.decoding, sample.size_bytes
         assert looked is not None, "only images that have been looked at are listed"
         assert size_bytes is not None

@@ -19,7 +19,7 @@ import google_crc32c
 
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Packed, list_packed
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 from nbkit.visible import visible
@@ -254,7 +254,7 @@ class TFRecordWriter:
         self._index = path.with_suffix(".idx").open("wb")
         self._classes = classes
 
-    def add(self, index: int, sample: Sample, data: bytes) -> None:
+    def add(self, index: int, sample: ImageSample, data: bytes) -> None:
         """Write one image and its label."""
         label = sample.label
         features = {

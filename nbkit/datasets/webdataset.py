@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Listing
 from nbkit.datasets.packed import Packed, list_packed
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 
@@ -225,7 +225,7 @@ class WebDatasetWriter:
         )
         self._rows: list[tuple[_Part, _Part]] = []
 
-    def add(self, index: int, sample: Sample, data: bytes) -> None:
+    def add(self, index: int, sample: ImageSample, data: bytes) -> None:
         """Write one image and its label."""
         label = sample.label
         stem, extension = split_name(sample.name)

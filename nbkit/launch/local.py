@@ -18,7 +18,7 @@ from nbkit.errors import ConfigError, DeviceError, LaunchError, StoreError
 from nbkit.launch.code.command import supervisor_argv
 from nbkit.launch.code.variables import CONTRACT
 from nbkit.launch.devices.choice import request_devices
-from nbkit.launch.devices.pool import Claim
+from nbkit.launch.devices.pool import QueueTicket
 from nbkit.launch.devices.pool_folder import POOL_VARIABLE, pool_folder
 from nbkit.launch.meeting import loopback_problem
 from nbkit.launch.supervision.leftovers import sweep
@@ -108,7 +108,7 @@ class LocalEngine:
         log = paths.supervisor_log(attempt)
         make_folder(log.parent)
         # Made here, so that runs are served in the order in which they were launched.
-        claim = Claim.enter(paths.run_id, wanted["request"])
+        claim = QueueTicket.enter(paths.run_id, wanted["request"])
         argv = [*self.prefix, *supervisor_argv(paths.root, claim.descriptor)]
         try:
             supervisor = detach(argv, paths, log, [claim.descriptor])

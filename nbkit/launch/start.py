@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError
-from nbkit.launch.code.entry import Entry, function_entry, script_entry
+from nbkit.launch.code.entry import RunEntry, function_entry, script_entry
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_new
 from nbkit.launch.code.variables import check_environment
 from nbkit.launch.run import Run
@@ -114,7 +114,7 @@ def launch(
 
 def start_run(
     config: ExperimentConfig,
-    entry: Entry | None = None,
+    entry: RunEntry | None = None,
     *,
     permit: Permit | None,
     on_owner_exit: str,
@@ -151,7 +151,7 @@ def _entry(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     environment: Mapping[str, str] | None,
-) -> Entry | None:
+) -> RunEntry | None:
     _check_arguments(args, kwargs)
     if isinstance(what, str | os.PathLike):
         if kwargs:
@@ -190,7 +190,7 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
         raise ConfigError(message)
 
 
-def _fields_of_entry(entry: Entry, fields: dict[str, Any]) -> dict[str, Any]:
+def _fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("task", entry.task) != entry.task:
         message = f"task={fields['task']!r}: this is a {entry.task}; leave task out."
         raise ConfigError(message)

@@ -26,11 +26,11 @@ _GIB = 1 << 30
 _SILENT_SECONDS = 10.0
 """Lines do not wait for a host that tells nothing for longer than others do."""
 
-Row = dict[str, Any]
-Value = Callable[[Row], float | None]
+DeviceRow = dict[str, Any]
+Value = Callable[[DeviceRow], float | None]
 
 
-def _gibibytes(row: Row) -> float | None:
+def _gibibytes(row: DeviceRow) -> float | None:
     used = row["memory_used_bytes"]
     return None if used is None else used / _GIB
 
@@ -56,14 +56,14 @@ class LiveDevices:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._offsets: dict[Path, int] = {}
-        self._newest: dict[str, list[Row]] = {}
+        self._newest: dict[str, list[DeviceRow]] = {}
         self._heard_at: dict[str, float] = {}
-        self._waiting: dict[float, list[Row]] = {}
+        self._waiting: dict[float, list[DeviceRow]] = {}
         self._drawn_until = -math.inf
         self.series: dict[str, Series] = {}
         """Lines by name, over Unix time in seconds; none without GPUs."""
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DeviceRow]:
         """Return the newest values of each GPU, by host."""
         return [row for host in sorted(self._newest) for row in self._newest[host]]
 
@@ -111,7 +111,7 @@ class LiveDevices:
                 self._drawn_until = moment
                 self._add(moment, rows)
 
-    def _add(self, t: float, rows: list[Row]) -> None:
+    def _add(self, t: float, rows: list[DeviceRow]) -> None:
         for name, value in _CHARTS.items():
             values = [known for row in rows if (known := value(row)) is not None]
             if values:
@@ -119,7 +119,7 @@ class LiveDevices:
                 mean = sum(values) / len(values)
                 series.add_band(t, min(values), max(values), mean)
 
-    def _new_samples(self, path: Path, num_files: int) -> Iterator[Row]:
+    def _new_samples(self, path: Path, num_files: int) -> Iterator[DeviceRow]:
         with open_regular(path) as file:
             offset = self._offsets.get(path)
             if offset is None:
@@ -144,7 +144,7 @@ class LiveDevices:
                 file.seek(offset)
 
 
-def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
+def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[DeviceRow]:
     """Yield samples of a file's beginning, evenly spread over its bytes."""
     last = -1
     for number in range(most if end else 0):
@@ -158,7 +158,7 @@ def _spread_samples(file: BinaryIO, end: int, most: int) -> Iterator[Row]:
             yield from sample_of(line)
 
 
-def sample_of(line: bytes) -> Iterator[Row]:
+def sample_of(line: bytes) -> Iterator[DeviceRow]:
     """Yield the sample in a line, if it is one."""
     try:
         row = parse_object(line)
@@ -168,7 +168,7 @@ def sample_of(line: bytes) -> Iterator[Row]:
         yield row
 
 
-def own_rows(sample: Row, own: frozenset[str], host: str) -> Iterator[Row]:
+def own_rows(sample: DeviceRow, own: frozenset[str], host: str) -> Iterator[DeviceRow]:
     """Yield the values of a run's GPUs and MIG instances in a host's sample."""
     for gpu in sample.get("gpus") or ():
         label = {"host": host, "index": gpu["index"], "name": gpu.get("name")}

@@ -14,16 +14,16 @@ MOST_NODES = 32
 _TAIL_BYTES = 1 << 17
 """The last sample of a node with 16 GPUs and their processes fits in several times."""
 
-Row = dict[str, Any]
+NodeRow = dict[str, Any]
 
 
-def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[Row]:
+def newest_by_node(files: Sequence[Path], uuids: Sequence[str]) -> list[NodeRow]:
     """Return the newest values of nodes."""
     own = frozenset(uuids)
     return [_newest(file, own) for file in files]
 
 
-def _newest(file: Path, own: frozenset[str]) -> Row:
+def _newest(file: Path, own: frozenset[str]) -> NodeRow:
     sample = _last_sample(file)
     host = sample.get("host") or {}
     return {
@@ -36,7 +36,7 @@ def _newest(file: Path, own: frozenset[str]) -> Row:
     }
 
 
-def _last_sample(path: Path) -> Row:
+def _last_sample(path: Path) -> NodeRow:
     data, _ = read_end(path, _TAIL_BYTES)
     for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
         for sample in sample_of(line):

@@ -7,7 +7,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
-from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.precision.sentence import MeasuredArm
@@ -102,9 +102,9 @@ def _figures(study: Study, arms: Arms) -> list[Figure]:
     return [Figure(title, arms_chart(measured, {}, device_type=kind, title=title))]
 
 
-def _unjudged(arm: str) -> Answer:
+def _unjudged(arm: str) -> LossParity:
     """Return an answer without suspicion: arms need not train alike."""
-    return Answer(
+    return LossParity(
         arm=arm,
         first_loss=None,
         final_loss=None,

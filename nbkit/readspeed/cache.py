@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 from nbkit.errors import NotColdError
 from nbkit.reading import descriptor_of, open_regular
-from nbkit.readspeed.places import kind_of, unproven_because
+from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.statistics import size_in_words
 from nbkit.telemetry.storage import describe_storage
 
@@ -226,7 +226,7 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
         if reason is not None:
             return Coldness("not provable", False, reason, share)
     for storage in storages.values():
-        if kind_of(storage["file_system"]) == "network":
+        if storage_kind(storage["file_system"]) == "network":
             reason = f"{storage['file_system']}: no page in this machine's memory"
             return Coldness("client cold", False, reason, share)
     return Coldness("cold", True, "no page in this machine's memory", share)
@@ -279,7 +279,7 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     """Return the storage of each file, if that is not memory itself."""
     storages = {path: describe_storage(path) for path in files}
     for path, storage in storages.items():
-        if kind_of(storage["file_system"]) == "memory":
+        if storage_kind(storage["file_system"]) == "memory":
             message = (
                 f"{path} is on {storage['file_system']}, which is memory and never "
                 "cold. Name a folder on a disk or a file server, or use cache='warm'."

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nbkit.errors import NbkitError
-from nbkit.readspeed.work import Work
+from nbkit.readspeed.work import ReadWork
 
 
 def fio_version() -> str | None:
@@ -32,7 +32,7 @@ class _Done:
     total_bytes: int
 
 
-def read(work: Work, seed: int, on_start: Callable[[int], None] | None = None) -> float:
+def read(work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None) -> float:
     """Let fio do the work once, and return how many seconds it took.
 
     Parameters
@@ -80,7 +80,7 @@ def read(work: Work, seed: int, on_start: Callable[[int], None] | None = None) -
     return done.seconds
 
 
-def _options(work: Work, seed: int) -> list[str]:
+def _options(work: ReadWork, seed: int) -> list[str]:
     each = work.total_bytes // work.threads
     return [
         "--name=readspeed",

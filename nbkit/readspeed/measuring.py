@@ -17,12 +17,12 @@ from nbkit.readspeed.cache import Coldness, check_warm, make_cold, one_of_each_d
 from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.meter import Interval, Meter
 from nbkit.readspeed.places import block_devices, describe_place
-from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, Work, work_on
+from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, ReadWork, work_on
 from nbkit.statistics import Summary
 from nbkit.store.record import utc_now
 
-Cache: TypeAlias = Literal["cold", "warm"]
-Engine: TypeAlias = Literal["auto", "own", "fio"]
+CacheState: TypeAlias = Literal["cold", "warm"]
+ReadEngine: TypeAlias = Literal["auto", "own", "fio"]
 
 # dd bs=512k count=2048, as NetApp's report has it.
 _SEQUENTIAL_BYTES = 512 * 2**10
@@ -67,7 +67,7 @@ class ReadSpeed:
     what: str
     """What was read, in a few words: a test file that was made, a file, files."""
     pattern: Pattern
-    cache: Cache
+    cache: CacheState
     engine: str
     """``own reader`` or fio's version."""
     engine_reason: str
@@ -164,12 +164,12 @@ def measure(
     *,
     files: Sequence[Path] | None = None,
     pattern: Pattern = "sequential",
-    cache: Cache = "cold",
+    cache: CacheState = "cold",
     repeats: int = 5,
     operation_bytes: int | None = None,
     total_bytes: int = _TOTAL_BYTES,
     threads: int | None = None,
-    engine: Engine = "auto",
+    engine: ReadEngine = "auto",
     direct: bool = False,
     on_repeat: Callable[[int], None] | None = None,
 ) -> ReadSpeed:
@@ -326,7 +326,7 @@ def _to_read(
             yield [path], "test file, made for this and removed"
 
 
-def _engine(asked: Engine, work: Work) -> tuple[str, str]:
+def _engine(asked: ReadEngine, work: ReadWork) -> tuple[str, str]:
     """Return which engine reads, and why."""
     if asked == "own":
         return _OWN_READER, "asked for"
@@ -346,7 +346,7 @@ def _engine(asked: Engine, work: Work) -> tuple[str, str]:
     return _OWN_READER, "fio is not installed"
 
 
-def _one(work: Work, cache: Cache, engine: str, seed: int, meter: Meter) -> Reading:
+def _one(work: ReadWork, cache: CacheState, engine: str, seed: int, meter: Meter) -> Reading:
     extents = work.extents
     if cache == "cold":
         coldness = make_cold(list(extents))

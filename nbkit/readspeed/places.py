@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from nbkit.telemetry.storage import describe_storage
 
-Kind: TypeAlias = Literal["local", "network", "memory", "own cache", "unknown"]
+StorageKind: TypeAlias = Literal["local", "network", "memory", "own cache", "unknown"]
 Counter: TypeAlias = Literal["disk_read_bytes", "net_rx_bytes"]
 """Of a host's samples."""
 
@@ -44,7 +44,7 @@ _OWN_CACHE = {"zfs"}
 _NO_DISK = re.compile(r"(loop|ram|zram|nbd|rbd)\d")
 
 
-def kind_of(file_system: str | None) -> Kind:
+def storage_kind(file_system: str | None) -> StorageKind:
     """Return what the page cache says of a file system's files."""
     name = file_system or ""
     if name in _MEMORY:
@@ -68,7 +68,7 @@ def counter_of(storage: Mapping[str, Any]) -> Counter | None:
 def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     """Return why an empty page cache proves nothing of a file; None if it does."""
     file_system = storage["file_system"]
-    kind = kind_of(file_system)
+    kind = storage_kind(file_system)
     if kind == "own cache":
         return f"{file_system} has its own cache, which cannot be queried"
     if kind == "unknown":
@@ -99,7 +99,7 @@ def _under(device: Path) -> Iterator[str]:
 def describe_place(path: Path) -> dict[str, Any]:
     """Return what storage a path is on, as JSON values; unknown is None."""
     described = describe_storage(path)
-    return {**described, "kind": kind_of(described["file_system"])}
+    return {**described, "kind": storage_kind(described["file_system"])}
 
 
 def block_devices(paths: Iterable[Path]) -> list[Path]:

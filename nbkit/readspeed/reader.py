@@ -14,12 +14,12 @@ import time
 from collections.abc import Sequence
 
 from nbkit.errors import ConfigError, NbkitError
-from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, Work
+from nbkit.readspeed.work import ALIGNMENT_BYTES, Operation, ReadWork
 
 _MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
-def read(work: Work, seed: int | str) -> float:
+def read(work: ReadWork, seed: int | str) -> float:
     """Do the work once, and return how many seconds it took.
 
     Parameters
@@ -71,7 +71,7 @@ def read(work: Work, seed: int | str) -> float:
 class _Reader:
     """What one thread does."""
 
-    def __init__(self, work: Work, operations: Sequence[Operation]) -> None:
+    def __init__(self, work: ReadWork, operations: Sequence[Operation]) -> None:
         self.error: Exception | None = None
         self.began = self.ended = 0.0
         self._work = work

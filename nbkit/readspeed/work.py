@@ -21,7 +21,7 @@ ALIGNMENT_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Work:
+class ReadWork:
     """Operations of several threads; no byte is read twice.
 
     One file is divided into as many equal parts as there are threads, and each thread
@@ -73,7 +73,7 @@ def work_on(
     total_bytes: int,
     threads: int,
     direct: bool,
-) -> Work:
+) -> ReadWork:
     """Return what to read of some files."""
     sizes = _sizes(files)
     if len(files) == 1:
@@ -100,7 +100,7 @@ def work_on(
         raise ConfigError(message)
     ends = list(accumulate([each] * threads))
     parts = tuple(tuple(every[end - each : end]) for end in ends)
-    return Work(tuple(files), pattern, operation_bytes, threads, direct, parts)
+    return ReadWork(tuple(files), pattern, operation_bytes, threads, direct, parts)
 
 
 def _sizes(files: Sequence[Path]) -> list[int]:

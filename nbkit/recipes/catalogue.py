@@ -25,7 +25,7 @@ _FILES = resources.files("nbkit.recipes") / "experiments"
 
 
 @dataclass(frozen=True)
-class Setting:
+class RecipeSetting:
     """One thing that a publication says of its run, and what became of it."""
 
     name: str
@@ -102,7 +102,7 @@ class Recipe:
             [f"From {source}{address}.", *runs, *self.notes],
         )
 
-    def settings(self, run: str) -> list[Setting]:
+    def settings(self, run: str) -> list[RecipeSetting]:
         """Return what the publication says of a run, in its order."""
         if run not in self._content["runs"]:
             message = (
@@ -115,7 +115,7 @@ class Recipe:
         if "instead" in content:
             instead = content["instead"]
             settings.append(
-                Setting(run, None, instead["fields"], because=instead["because"])
+                RecipeSetting(run, None, instead["fields"], because=instead["because"])
             )
         return settings
 
@@ -168,17 +168,17 @@ class Recipe:
                 values.append(words.pop(0))
             yield name, " ".join(values) or None
 
-    def _setting(self, name: str, value: str | None) -> Setting:
+    def _setting(self, name: str, value: str | None) -> RecipeSetting:
         meaning = self._content["settings"][name]
         if "not_carried_over" in meaning:
-            return Setting(name, value, {}, meaning["not_carried_over"])
+            return RecipeSetting(name, value, {}, meaning["not_carried_over"])
         if "field" in meaning:
             fields = {meaning["field"]: value}
         elif "values" in meaning:
             fields = meaning["values"][value]
         else:
             fields = meaning["fields"]
-        return Setting(name, value, fields, meaning.get("because", ""))
+        return RecipeSetting(name, value, fields, meaning.get("because", ""))
 
     def __repr__(self) -> str:
         return f"<Recipe {self.name!r}: {', '.join(self.runs)}>"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import RunError
-from nbkit.launch.code.entry import Entry
+from nbkit.launch.code.entry import RunEntry
 from nbkit.reading import can_enter
 from nbkit.store.ownership import make_folder
 from nbkit.store.stored_runs import StoredRun
@@ -92,7 +92,7 @@ class Checkout:
         is_below = folder.resolve().is_relative_to(target.resolve())
         return folder if is_below and folder.is_dir() else target
 
-    def moved(self, entry: Entry, target: Path) -> Entry:
+    def moved(self, entry: RunEntry, target: Path) -> RunEntry:
         """Return an entry that imports from the files of then.
 
         What the commit does not have, such as installed packages, stays where it is.

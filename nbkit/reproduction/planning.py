@@ -10,7 +10,7 @@ from typing import Literal, Self
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.launch.code.entry import Entry
+from nbkit.launch.code.entry import RunEntry
 from nbkit.launch.code.trust import Permit
 from nbkit.launch.run import Run
 from nbkit.launch.submit import existing_data
@@ -19,7 +19,7 @@ from nbkit.reproduction.checkout import Checkout
 from nbkit.store.private import private_part
 from nbkit.store.record import RunState, read_json
 
-Code = Literal["current", "original"]
+CodeChoice = Literal["current", "original"]
 _AGAIN = "again: "
 """Before the name of a run that repeats another, to tell the two apart in lists."""
 
@@ -31,14 +31,14 @@ class ReproductionPlan:
     original: Run
     permit: Permit
     config: ExperimentConfig
-    entry: Entry | None
+    entry: RunEntry | None
     checkout: Checkout | None
     """None runs the code that is there now."""
     cwd: Path
     """Where the ranks run if the code is that of now."""
 
     @classmethod
-    def of(cls, original: Run, code: Code, permit: Permit) -> Self:
+    def of(cls, original: Run, code: CodeChoice, permit: Permit) -> Self:
         """Return what a run that `check_reproducible` lets pass executes."""
         config = original.config
         title = f"{_AGAIN}{config.title.removeprefix(_AGAIN)}"
@@ -51,7 +51,7 @@ class ReproductionPlan:
         return cls(original, permit, config, entry, checkout, cwd)
 
 
-def check_reproducible(original: Run, repeats: int, code: Code) -> None:
+def check_reproducible(original: Run, repeats: int, code: CodeChoice) -> None:
     """Refuse what needs no look at the code of the run."""
     if repeats < 1:
         message = f"repeats={repeats} is below 1. Use 1 or more."
@@ -83,7 +83,7 @@ def check_reproducible(original: Run, repeats: int, code: Code) -> None:
         raise ConfigError(message)
 
 
-def _kept_entry(run: Run) -> Entry:
+def _kept_entry(run: Run) -> RunEntry:
     """Return the function or script of a run from the files that were kept."""
     paths = run.paths
     description = read_json(paths.entry)
@@ -110,4 +110,4 @@ def _kept_entry(run: Run) -> Entry:
         )
         raise RunError(message)
     task, name = run.config.task, str(description["name"])
-    return Entry(task, name, description, private, pickled, sources)
+    return RunEntry(task, name, description, private, pickled, sources)

@@ -27,7 +27,7 @@ from nbkit.reproduction.differences import (
 )
 from nbkit.reproduction.outcome import Reproduction, compare_losses
 from nbkit.reproduction.planning import (
-    Code,
+    CodeChoice,
     ReproductionPlan,
     check_reproducible,
 )
@@ -45,7 +45,7 @@ def reproduce(
     run: Run | str,
     *,
     repeats: int = 1,
-    code: Code = "current",
+    code: CodeChoice = "current",
     strict: bool = False,
     progress: bool = True,
     trust: bool = False,

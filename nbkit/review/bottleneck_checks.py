@@ -24,7 +24,7 @@ from nbkit.review.facts import Facts, RankTimes
 _FREE = 0.5
 """Share of the CPUs that it may use below which a run has too few loading processes."""
 
-Check = Callable[[Facts], Iterator[Cause]]
+BottleneckCheck = Callable[[Facts], Iterator[Cause]]
 
 
 def run_causes(facts: Facts) -> Iterator[Cause]:
@@ -267,8 +267,8 @@ def _cpus_in_words(rank: RankTimes) -> str:
     return f"CPU{plural} {', '.join(map(str, numbers))}{where}"
 
 
-_OTHERS: tuple[Check, ...] = (other_processes, no_cpu)
-_CHECKS: tuple[Check, ...] = (
+_OTHERS: tuple[BottleneckCheck, ...] = (other_processes, no_cpu)
+_CHECKS: tuple[BottleneckCheck, ...] = (
     # Before the input, which it explains: of equals, the first stays the first.
     few_cpus,
     _input,

@@ -104,7 +104,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GpuKernel:
     """One kernel's work for one image."""
 
     name: str
@@ -191,7 +191,7 @@ def resnet50_convolutions() -> list[Convolution]:
 
 def resnet50_kernels(
     fusion: Fusion = "eager", precision: str = "bf16", batch_size: int = 256
-) -> list[Kernel]:
+) -> list[GpuKernel]:
     """Return the kernels of one training step of ResNet-50, per image."""
     if fusion not in get_args(Fusion):
         message = (
@@ -199,7 +199,7 @@ def resnet50_kernels(
         )
         raise ConfigError(message)
     blocks = list(_blocks())
-    kernels: list[Kernel] = []
+    kernels: list[GpuKernel] = []
     for conv in resnet50_convolutions():
         kernels += (
             _minimal_kernels(conv, batch_size)
@@ -210,13 +210,13 @@ def resnet50_kernels(
         rectified = sum(conv.outputs for conv in resnet50_convolutions() if conv.relu)
         summed = sum(block.outputs for block in blocks)
         kernels += [
-            Kernel("relu", 0, 2 * (rectified + summed)),
-            Kernel("relu backward", 0, 3 * (rectified + summed)),
-            Kernel("add", 0, 3 * summed),
+            GpuKernel("relu", 0, 2 * (rectified + summed)),
+            GpuKernel("relu backward", 0, 3 * (rectified + summed)),
+            GpuKernel("add", 0, 3 * summed),
         ]
     if fusion == "fused":
         # The kernel that applies batch normalisation also reads the shortcut.
-        kernels.append(Kernel("add", 0, sum(block.outputs for block in blocks)))
+        kernels.append(GpuKernel("add", 0, sum(block.outputs for block in blocks)))
     return kernels + _shared_kernels(blocks, precision, batch_size)
 
 
@@ -254,25 +254,25 @@ def _blocks() -> Iterator[_Block]:
             channels, size = out_channels, out_size
 
 
-def _convolution_kernels(conv: Convolution, batch_size: int) -> list[Kernel]:
+def _convolution_kernels(conv: Convolution, batch_size: int) -> list[GpuKernel]:
     """Return a convolution's own kernels and those of its batch normalisation."""
     flop = 2 * conv.multiply_adds
     # Forward, weight gradient and input gradient each touch the input (or its
     # gradient), the output (or its gradient) and the weights.
     moved = conv.inputs + conv.outputs + conv.weights / batch_size
-    kernels = [Kernel("conv", flop, moved), Kernel("conv weight grad", flop, moved)]
+    kernels = [GpuKernel("conv", flop, moved), GpuKernel("conv weight grad", flop, moved)]
     if not conv.first:
-        kernels.append(Kernel("conv input grad", flop, moved))
+        kernels.append(GpuKernel("conv input grad", flop, moved))
     return [
         *kernels,
-        Kernel("bn statistics", 0, conv.outputs),
-        Kernel("bn apply", 0, 2 * conv.outputs),
-        Kernel("bn backward reduce", 0, 2 * conv.outputs),
-        Kernel("bn backward apply", 0, 3 * conv.outputs),
+        GpuKernel("bn statistics", 0, conv.outputs),
+        GpuKernel("bn apply", 0, 2 * conv.outputs),
+        GpuKernel("bn backward reduce", 0, 2 * conv.outputs),
+        GpuKernel("bn backward apply", 0, 3 * conv.outputs),
     ]
 
 
-def _minimal_kernels(conv: Convolution, batch_size: int) -> list[Kernel]:
+def _minimal_kernels(conv: Convolution, batch_size: int) -> list[GpuKernel]:
     """Return two kernels: forward, and both gradients in one pass over dY."""
     flop = 2 * conv.multiply_adds
     weights = conv.weights / batch_size
@@ -280,8 +280,8 @@ def _minimal_kernels(conv: Convolution, batch_size: int) -> list[Kernel]:
     # input; it writes the input's gradient.
     gradients = 1 if conv.first else 2
     return [
-        Kernel("conv", flop, conv.inputs + conv.outputs + weights),
-        Kernel(
+        GpuKernel("conv", flop, conv.inputs + conv.outputs + weights),
+        GpuKernel(
             "conv backward",
             flop * gradients,
             2 * conv.outputs + gradients * conv.inputs + 2 * weights,
@@ -291,7 +291,7 @@ def _minimal_kernels(conv: Convolution, batch_size: int) -> list[Kernel]:
 
 def _shared_kernels(
     blocks: list[_Block], precision: str, batch_size: int
-) -> list[Kernel]:
+) -> list[GpuKernel]:
     """Return what every way of cutting the step has in common."""
     pool_in, pool_out = _stem().outputs, blocks[0].inputs
     features = blocks[-1].outputs
@@ -307,14 +307,14 @@ def _shared_kernels(
         bytes_per_parameter += _CAST_BYTES_PER_PARAMETER
     return [
         # A block's input gets a gradient from the block and one from the shortcut.
-        Kernel("shortcut grad add", 0, 3 * sum(block.inputs for block in blocks)),
-        Kernel("max pool", 0, pool_in + pool_out),
-        Kernel("max pool backward", 0, pool_in + pool_out),
-        Kernel("average pool", 0, features + width),
-        Kernel("average pool backward", 0, features + width),
-        Kernel("dense", 2 * dense, width + _CLASSES + dense / batch_size),
-        Kernel(
+        GpuKernel("shortcut grad add", 0, 3 * sum(block.inputs for block in blocks)),
+        GpuKernel("max pool", 0, pool_in + pool_out),
+        GpuKernel("max pool backward", 0, pool_in + pool_out),
+        GpuKernel("average pool", 0, features + width),
+        GpuKernel("average pool backward", 0, features + width),
+        GpuKernel("dense", 2 * dense, width + _CLASSES + dense / batch_size),
+        GpuKernel(
             "dense backward", 4 * dense, 2 * (width + _CLASSES + dense / batch_size)
         ),
-        Kernel("optimizer", 0, 0, bytes_per_parameter * parameters / batch_size),
+        GpuKernel("optimizer", 0, 0, bytes_per_parameter * parameters / batch_size),
     ]

@@ -27,7 +27,7 @@ https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md."""
 
 
 @dataclass(frozen=True)
-class Claim:
+class PublishedClaim:
     """One thing that a publication says, and what it can be judged by."""
 
     name: str
@@ -50,23 +50,23 @@ class Claim:
 
 
 @functools.cache
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[PublishedClaim, ...]:
     """Return every stored claim, in the order of the data file."""
     file = resources.files("nbkit.review") / "claims.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     return tuple(
-        Claim(**{**claim, **content["sources"][claim["source"]]})
+        PublishedClaim(**{**claim, **content["sources"][claim["source"]]})
         for claim in content["claims"]
     )
 
 
-def claims_about(rows: Iterable[PublishedRow]) -> list[Claim]:
+def claims_about(rows: Iterable[PublishedRow]) -> list[PublishedClaim]:
     """Return the claims that belong to any of these rows."""
     listed = list(rows)
     return [claim for claim in claims() if any(map(claim.is_about, listed))]
 
 
-def claim_findings(claim: Claim) -> Iterator[Finding]:
+def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
     """Yield what is suspicious about a claim; nothing if it holds."""
     for code, evidence in CHECKS[claim.check](claim.values):
         yield Finding(
@@ -133,13 +133,13 @@ def _unstated(row: PublishedRow) -> list[str]:
     return [name for name, value in conditions.items() if value is None]
 
 
-Outcome = tuple[str, str]
+ClaimOutcome = tuple[str, str]
 """Code and evidence."""
 
 Values = Mapping[str, Any]
 
 
-def _mean(values: Values) -> Iterator[Outcome]:
+def _mean(values: Values) -> Iterator[ClaimOutcome]:
     """Check a mean against its values; the last printed digit may be cut or rounded."""
     computed = statistics.fmean(values["of"])
     if abs(computed - values["value"]) >= values["last_digit"]:
@@ -151,7 +151,7 @@ def _mean(values: Values) -> Iterator[Outcome]:
         )
 
 
-def _ratio(values: Values) -> Iterator[Outcome]:
+def _ratio(values: Values) -> Iterator[ClaimOutcome]:
     """Check a ratio against its columns; its last digit may be cut or rounded."""
     computed = values["a"] / values["b"]
     if abs(computed - values["value"]) >= values["last_digit"]:
@@ -162,7 +162,7 @@ def _ratio(values: Values) -> Iterator[Outcome]:
         )
 
 
-def _work(values: Values) -> Iterator[Outcome]:
+def _work(values: Values) -> Iterator[ClaimOutcome]:
     """Check rate x time against the images that there were to train with."""
     for point in values["points"]:
         images = point["images_per_second"] * point["seconds"]
@@ -176,7 +176,7 @@ def _work(values: Values) -> Iterator[Outcome]:
             )
 
 
-def _rank(values: Values) -> Iterator[Outcome]:
+def _rank(values: Values) -> Iterator[ClaimOutcome]:
     """Find the pair of the same work whose rates and times disagree most."""
     worst: tuple[float, str] | None = None
     for one, other in combinations(values["points"], 2):
@@ -195,7 +195,7 @@ def _rank(values: Values) -> Iterator[Outcome]:
         yield "rank", worst[1]
 
 
-def _cache(values: Values) -> Iterator[Outcome]:
+def _cache(values: Values) -> Iterator[ClaimOutcome]:
     """Check whether a comparison of storage can have read from it."""
     data, memory = values["data_bytes"], values["host_memory_bytes"]
     epochs = values["epochs"]
@@ -225,7 +225,7 @@ def times_in_words(times: float) -> str:
     return f"{times:.2g}" if times >= 0.01 else "less than 0.01"
 
 
-def _demand(values: Values) -> Iterator[Outcome]:
+def _demand(values: Values) -> Iterator[ClaimOutcome]:
     """Check what training has to read against what the storage was measured at."""
     needed = values["images_per_second"] * values["bytes_per_image"]
     if needed > values["storage_bytes_per_second"]:
@@ -238,7 +238,7 @@ def _demand(values: Values) -> Iterator[Outcome]:
         )
 
 
-def _environment(values: Values) -> Iterator[Outcome]:
+def _environment(values: Values) -> Iterator[ClaimOutcome]:
     """Check that the points of a comparison share what they are not about."""
     points = values["points"]
     differing = [
@@ -254,7 +254,7 @@ def _environment(values: Values) -> Iterator[Outcome]:
         yield "mixed-environment", "; ".join(parts)
 
 
-def _quoted(values: Values) -> Iterator[Outcome]:
+def _quoted(values: Values) -> Iterator[ClaimOutcome]:
     """Check that one quantity is printed with one value."""
     printed = values["printed"]
     # Of equally exact values the first one printed.
@@ -270,7 +270,7 @@ def _quoted(values: Values) -> Iterator[Outcome]:
         )
 
 
-def _rounding(values: Values) -> Iterator[Outcome]:
+def _rounding(values: Values) -> Iterator[ClaimOutcome]:
     """Check that figures have enough digits for the difference they are to show."""
     coarse = [
         f"{value:,g} +- {_half_unit(value):g} ({_half_unit(value) / value * 100:.1f}%)"
@@ -294,7 +294,7 @@ def _half_unit(value: float) -> float:
     return 0.5 * 10.0**zeros
 
 
-def _command(values: Values) -> Iterator[Outcome]:
+def _command(values: Values) -> Iterator[ClaimOutcome]:
     """Find what no shell or program can take: torn flags and fused words."""
     words = shlex.split(values["command"])
     torn = [word for word in words if re.fullmatch(r"--[\w-]*-", word)]
@@ -304,7 +304,7 @@ def _command(values: Values) -> Iterator[Outcome]:
             yield "command", f"{word!r} {what}"
 
 
-def _count(values: Values) -> Iterator[Outcome]:
+def _count(values: Values) -> Iterator[ClaimOutcome]:
     """Check a stated number of things against the list of their results."""
     if values["stated"] != values["listed"]:
         yield (
@@ -314,7 +314,7 @@ def _count(values: Values) -> Iterator[Outcome]:
         )
 
 
-CHECKS: dict[str, Callable[[Values], Iterator[Outcome]]] = {
+CHECKS: dict[str, Callable[[Values], Iterator[ClaimOutcome]]] = {
     "mean": _mean,
     "ratio": _ratio,
     "work": _work,

@@ -39,7 +39,7 @@ _BANDWIDTH_FACTOR = 1.2
 _bound = functools.cache(resnet50_bound)
 """A table asks for the bound of few GPUs again and again."""
 
-Check = Callable[[PublishedRow], Iterator[Finding]]
+RowCheck = Callable[[PublishedRow], Iterator[Finding]]
 
 
 def row_findings(
@@ -192,7 +192,7 @@ def _too_much_speedup(row: PublishedRow) -> Iterator[Finding]:
         yield _finding("superlinear", row, f"{row.speedup:g}x on {row.world_size} GPUs")
 
 
-_CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[RowCheck, ...] = (
     _layout,
     _statistic,
     _data_wait,

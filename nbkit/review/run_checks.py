@@ -298,10 +298,10 @@ def _demand(facts: _Facts, storage_bytes_per_second: float) -> Iterator[Finding]
         yield finding
 
 
-Arms = Mapping[str, Sequence[_Facts]]
+FactsByArm = Mapping[str, Sequence[_Facts]]
 
 
-def _few_runs(arms: Arms) -> Iterator[Outcome]:
+def _few_runs(arms: FactsByArm) -> Iterator[Outcome]:
     rates = {
         arm: sum(facts.summary.images_per_second is not None for facts in runs)
         for arm, runs in arms.items()
@@ -312,7 +312,7 @@ def _few_runs(arms: Arms) -> Iterator[Outcome]:
         yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} per arm"
 
 
-def _mixed_environment(arms: Arms) -> Iterator[Outcome]:
+def _mixed_environment(arms: FactsByArm) -> Iterator[Outcome]:
     runs = [facts for members in arms.values() for facts in members]
     # A run that failed at its start knows no device.
     names = {name for facts in runs if (name := facts.summary.device_name)}
@@ -340,7 +340,7 @@ def _environment(facts: _Facts, *, one_machine: bool) -> dict[str, Any]:
     }
 
 
-def _confounded(arms: Arms) -> Iterator[Outcome]:
+def _confounded(arms: FactsByArm) -> Iterator[Outcome]:
     """Find a setting that follows another one through all arms."""
     configs = [runs[0].config for runs in arms.values()]
     values = {name: [getattr(config, name) for config in configs] for name in _SETTINGS}
@@ -356,7 +356,7 @@ def _confounded(arms: Arms) -> Iterator[Outcome]:
             yield "confounded", f"{cause} and {effect}: {', '.join(texts)}"
 
 
-def _superlinear(arms: Arms) -> Iterator[Outcome]:
+def _superlinear(arms: FactsByArm) -> Iterator[Outcome]:
     """Compare sizes of otherwise equal arms on GPUs; CPU processes share caches."""
     sizes: dict[str, dict[int, list[float]]] = {}
     for members in arms.values():

@@ -13,7 +13,7 @@ from traitlets import Bool, Float, List, TraitType, Unicode, validate
 from nbkit.reading import expanded
 from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
 from nbkit.server.rest import ROUTES
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.server.sessions import list_kernels
 from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
@@ -111,7 +111,7 @@ class NbkitServer(ExtensionApp):
         root, allow_hidden = contents.root_dir, bool(contents.allow_hidden)
         if not isinstance(contents, FileManagerMixin):
             root = None  # its folders are not those of this machine
-        runs = RunTable(Path(root) if root else None, allow_hidden=allow_hidden)
+        runs = StoredRunTable(Path(root) if root else None, allow_hidden=allow_hidden)
         self.monitor = Monitor(
             Settings(
                 interval_seconds=self.interval_seconds,

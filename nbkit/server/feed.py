@@ -32,7 +32,7 @@ _UNREAD_BYTES = 1 << 18
 """Most unread bytes; a stuck process gets everything again later."""
 
 
-class Feed:
+class SamplerFeed:
     """Runs the sampler's process as long as it is wanted.
 
     Parameters

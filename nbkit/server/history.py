@@ -29,9 +29,9 @@ _MOST_SERIES = 64
 _PATIENCE = 2.5
 """A slot without a sample is filled if the next came within so many intervals."""
 
-Series = tuple[str, str]
+HistorySeries = tuple[str, str]
 """A GPU's UUID (empty for the host) and a column."""
-Values = Mapping[Series, float | None]
+Values = Mapping[HistorySeries, float | None]
 
 
 class History:
@@ -110,10 +110,10 @@ class _Ring:
 
     def __init__(self, interval_seconds: int, count: int) -> None:
         self.interval_seconds = interval_seconds
-        self.columns: dict[Series, array[int]] = {}
+        self.columns: dict[HistorySeries, array[int]] = {}
         self._count = count
         self._newest: int | None = None
-        self._sums: dict[Series, list[float]] = {}
+        self._sums: dict[HistorySeries, list[float]] = {}
         """Of the newest slot: sum and number of values."""
         self._last: float | None = None
 
@@ -130,7 +130,7 @@ class _Ring:
             self._advance(slot)
             self._sums = {}
         self._last = t
-        means: dict[Series, int] = {}
+        means: dict[HistorySeries, int] = {}
         for series, value in values.items():
             if value is not None:
                 total = self._sums.setdefault(series, [0.0, 0])
@@ -146,7 +146,7 @@ class _Ring:
     def fill(self, past: Sequence[tuple[float, Values]], now: float) -> None:
         if self._newest is None:
             self._advance(int(now // self.interval_seconds))
-        sums: dict[tuple[int, Series], list[float]] = {}
+        sums: dict[tuple[int, HistorySeries], list[float]] = {}
         last = -math.inf
         for t, values in past:
             slot = int(t // self.interval_seconds)
@@ -187,7 +187,7 @@ class _Ring:
         return self._encoded(first + leading, trimmed, thin)
 
     def _encoded(
-        self, first: int, rows: Mapping[Series, bytes], thin: int
+        self, first: int, rows: Mapping[HistorySeries, bytes], thin: int
     ) -> dict[str, Any]:
         gpus: dict[str, dict[str, str]] = {}
         host: dict[str, str] = {}
@@ -234,7 +234,7 @@ class _Ring:
         self._sums = {}
 
     def _write(
-        self, slot: int, values: Mapping[Series, int], *, only_gaps: bool = False
+        self, slot: int, values: Mapping[HistorySeries, int], *, only_gaps: bool = False
     ) -> None:
         newest = self._newest
         if newest is None or not newest - self._count < slot <= newest:
@@ -250,8 +250,8 @@ class _Ring:
 
 def _flat(
     gpus: Mapping[str, Sequence[float | None]], host: Sequence[float | None]
-) -> dict[Series, float | None]:
-    values: dict[Series, float | None] = {
+) -> dict[HistorySeries, float | None]:
+    values: dict[HistorySeries, float | None] = {
         ("", column): value for column, value in zip(HOST_COLUMNS, host, strict=True)
     }
     for uuid, row in gpus.items():

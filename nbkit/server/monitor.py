@@ -15,11 +15,11 @@ from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.packages import version
-from nbkit.server.feed import Feed
+from nbkit.server.feed import SamplerFeed
 from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
-from nbkit.server.run_table import NEWEST, Look, RunTable
-from nbkit.server.sessions import Kernel
+from nbkit.server.run_table import NEWEST, StoreView, StoredRunTable
+from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer
 from nbkit.server.tensorboards import TensorBoards
@@ -68,8 +68,8 @@ class Monitor:
     def __init__(
         self,
         settings: Settings,
-        runs: RunTable,
-        list_kernels: Callable[[], Awaitable[list[Kernel]]],
+        runs: StoredRunTable,
+        list_kernels: Callable[[], Awaitable[list[JupyterKernel]]],
         tensorboards: TensorBoards,
         log: logging.Logger,
         feed_command: Sequence[str] = FEED_COMMAND,
@@ -84,7 +84,7 @@ class Monitor:
         self._hub = Hub(interval)
         self._history = History(interval)
         self._gauges = Gauges() if settings.metrics else None
-        self._feed = Feed(
+        self._feed = SamplerFeed(
             # Exactly: a page asks for the sampler's interval, and less is refused.
             [*feed_command, "--interval", str(interval)],
             interval,
@@ -141,12 +141,12 @@ class Monitor:
         """Send one viewer the error in its message."""
         self._hub.refuse(viewer, message)
 
-    async def look(self, limit: int = NEWEST) -> Look:
+    async def look(self, limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
         kernels = await self.kernels() or []
         return await self.store.do(lambda: self.runs.look(kernels, limit))
 
-    async def kernels(self) -> list[Kernel] | None:
+    async def kernels(self) -> list[JupyterKernel] | None:
         """Return the server's kernels; None if it fails to tell, which is logged."""
         try:
             kernels = await self._list_kernels()

@@ -27,7 +27,7 @@ from nbkit.server.run_row import (
     times_of,
     unix_seconds,
 )
-from nbkit.server.sessions import Kernel
+from nbkit.server.sessions import JupyterKernel
 from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -48,7 +48,7 @@ Stamp = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True)
-class Look:
+class StoreView:
     """What the store holds now."""
 
     rows: list[Row]
@@ -78,7 +78,7 @@ class _Seen:
             self.row["cause"] = f"{type(error).__name__}: {error}"
 
 
-class RunTable:
+class StoredRunTable:
     """Remembers what it has read, by the time stamps of the files.
 
     Parameters
@@ -101,7 +101,7 @@ class RunTable:
         self._folders_stamp: tuple[Path, int] | None = None
         self._steps_until = 0.0
 
-    def look(self, kernels: Sequence[Kernel], limit: int = NEWEST) -> Look:
+    def look(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         owners = self._kernel_owners(kernels)
@@ -124,9 +124,9 @@ class RunTable:
         active = [_active(seen) for seen in found if not seen.state.is_final]
         past = [file for seen in found if (file := _past(seen)) is not None]
         # Copies: two polls are compared, and must not share a row.
-        return Look([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
+        return StoreView([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
 
-    def one(self, run_id: str, kernels: Sequence[Kernel]) -> Row:
+    def one(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
         """Return one run's row and its record; a damaged one is None."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
@@ -156,7 +156,7 @@ class RunTable:
             self._folders_stamp = stamp if settled else None
         return self._folders
 
-    def _kernel_owners(self, kernels: Iterable[Kernel]) -> dict[tuple[int, int], str]:
+    def _kernel_owners(self, kernels: Iterable[JupyterKernel]) -> dict[tuple[int, int], str]:
         """Return notebooks by pid and start time: a pid alone may be another's now."""
         known: dict[tuple[str, int], int | None] = {}
         owners: dict[tuple[int, int], str] = {}

@@ -10,7 +10,7 @@ from jupyter_core.utils import ensure_async
 
 
 @dataclass(frozen=True)
-class Kernel:
+class JupyterKernel:
     """One kernel of the server, of any language."""
 
     kernel_id: str
@@ -27,20 +27,20 @@ class Kernel:
         return asdict(self)
 
 
-async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[Kernel]:
+async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[JupyterKernel]:
     """Return every kernel; the request does not count as activity."""
     paths: dict[str, str] = {}
     for session in await ensure_async(session_manager.list_sessions()):
         if session["type"] == "notebook" and session.get("kernel"):
             paths.setdefault(session["kernel"]["id"], session["path"])
-    kernels: list[Kernel] = []
+    kernels: list[JupyterKernel] = []
     for kernel_id in kernel_manager.list_kernel_ids():
         try:
             kernel = kernel_manager.get_kernel(kernel_id)
         except KeyError:  # it has just ended
             continue
         kernels.append(
-            Kernel(
+            JupyterKernel(
                 kernel_id=kernel_id,
                 pid=_pid(kernel),
                 name=str(getattr(kernel, "kernel_name", "")),

@@ -26,7 +26,7 @@ _MOST_STUDIES = 100
 
 
 @dataclass(frozen=True)
-class Curves:
+class EventFiles:
     """Event files of several runs."""
 
     folders: dict[str, Path]
@@ -35,14 +35,14 @@ class Curves:
     """How many runs there are, with curves or without."""
 
 
-def all_curves() -> Curves:
+def all_curves() -> EventFiles:
     """Return the curves of the newest runs of the store."""
     folders = list_run_folders()
     named = ((folder.name, folder.name) for folder in folders[:_MOST_LOOKED_AT])
-    return Curves(_existing("the store", named), len(folders))
+    return EventFiles(_existing("the store", named), len(folders))
 
 
-def curves_of_study(study_id: str) -> Curves:
+def curves_of_study(study_id: str) -> EventFiles:
     """Return the curves of a study's newest runs, by arm and repeat."""
     content = None
     if is_id(study_id):
@@ -52,7 +52,7 @@ def curves_of_study(study_id: str) -> Curves:
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
     named = filter(None, map(_named, reversed(runs)))
-    return Curves(_existing(f"study {study_id}", named), len(runs))
+    return EventFiles(_existing(f"study {study_id}", named), len(runs))
 
 
 def _named(run: Any) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from nbkit.errors import RunError, RunNotFoundError
 from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
 from nbkit.server.run_table import find_exactly
 from nbkit.server.tensorboard_groups import (
-    Curves,
+    EventFiles,
     all_curves,
     are_curves,
     curves_of_study,
@@ -70,7 +70,7 @@ def may_be_framed(settings: Mapping[str, Any]) -> bool:
 
 
 class _Opener(ApiHandler):
-    async def _open(self, key: str, find: Callable[[], Path | Curves]) -> None:
+    async def _open(self, key: str, find: Callable[[], Path | EventFiles]) -> None:
         """Have a TensorBoard of what is found started, unless it is there.
 
         A page that shows one asks it to be kept: a store of many runs is not searched
@@ -81,7 +81,7 @@ class _Opener(ApiHandler):
         try:
             if self.body("keep").get("keep") is not True or not boards.keep(key):
                 found = await self.monitor.store.do(find)
-                files = found.folders if isinstance(found, Curves) else found
+                files = found.folders if isinstance(found, EventFiles) else found
                 started = await boards.open(key, files)
         except ValueError as error:
             self.refuse(400, str(error))
@@ -97,7 +97,7 @@ class _Opener(ApiHandler):
                 "started": started,
                 "idle_seconds": boards.idle_seconds,
             }
-            if isinstance(found, Curves):
+            if isinstance(found, EventFiles):
                 answer |= {"shown": len(found.folders), "total": found.total}
             self.reply(answer)
 

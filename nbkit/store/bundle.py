@@ -63,14 +63,14 @@ class BundledFile(_Part):
     """Whether only its owner could read it."""
 
 
-class LeftOut(_Part):
+class OmittedFile(_Part):
     """What a run's folder holds and the bundle does not."""
 
     path: str
     why: str
 
 
-class Manifest(_Part):
+class BundleManifest(_Part):
     """What a bundle says of itself."""
 
     bundle_schema: Literal["nbkit.bundle/1"] = Field(
@@ -86,7 +86,7 @@ class Manifest(_Part):
     runs: list[Annotated[str, Field(pattern=ID_PATTERN)]] = Field(min_length=1)
     files: dict[str, BundledFile]
     """By the name in the bundle."""
-    left_out: list[LeftOut]
+    left_out: list[OmittedFile]
 
 
 class InStore(Protocol):
@@ -151,7 +151,7 @@ def export(
     --------
     >>> nbkit.export(nbkit.runs()[0], "run.zip")  # doctest: +SKIP
     """
-    left_out: list[LeftOut] = []
+    left_out: list[OmittedFile] = []
     study = _study(run_or_study)
     if study is not None:
         folders = _runs_of_study(study, left_out)
@@ -251,7 +251,7 @@ def _has_no_end(run: StoredRun, state: RunState) -> bool:
     return state is RunState.LOST or (state.is_final and unwritten)
 
 
-def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
+def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]:
     content = read_json(study.study) or {}
     if executor := content.get("executor"):
         _check_not_executed(study, ProcessIdentity.from_dict(executor))
@@ -269,7 +269,7 @@ def _runs_of_study(study: StudyPaths, left_out: list[LeftOut]) -> list[Path]:
             _check_ended(run, state)
             folders.append(folder)
             continue
-        left_out.append(LeftOut(path=f"runs/{folder.name}", why=why))
+        left_out.append(OmittedFile(path=f"runs/{folder.name}", why=why))
     if not folders:
         message = f"study {study.root.name} has no run that has ended; run() it first."
         raise RunError(message)
@@ -312,7 +312,7 @@ def _warn_of_secrets(files: list[Path]) -> None:
     warnings.warn(message, stacklevel=3)
 
 
-def _warn_of_odd_files(left_out: list[LeftOut]) -> None:
+def _warn_of_odd_files(left_out: list[OmittedFile]) -> None:
     if odd := [one for one in left_out if one.why in ODD]:
         message = (
             f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
@@ -325,7 +325,7 @@ def _fill(
     archive: zipfile.ZipFile,
     folders: list[Path],
     study: StudyPaths | None,
-    left_out: list[LeftOut],
+    left_out: list[OmittedFile],
     *,
     checkpoints: bool,
     include_arguments: bool,
@@ -338,7 +338,7 @@ def _fill(
         without = None if checkpoints else paths.checkpoints
         if without is not None and without.is_dir():
             path = f"runs/{root.name}/checkpoints"
-            left_out.append(LeftOut(path=path, why="checkpoints=False"))
+            left_out.append(OmittedFile(path=path, why="checkpoints=False"))
         for name, path, why in files_of_run(root):
             if without is not None and without in (path, *path.parents):
                 continue
@@ -351,11 +351,11 @@ def _fill(
                     kept.append(path)
             else:
                 shown = visible(encodable(place, None))
-                left_out.append(LeftOut(path=shown, why=why))
+                left_out.append(OmittedFile(path=shown, why=why))
     if study is not None:
         place = f"studies/{study.root.name}/study.json"
         files[place] = _add(archive, place, study.study)
-    manifest = Manifest(
+    manifest = BundleManifest(
         schema=BUNDLE_SCHEMA,
         nbkit=version(),
         created=utc_now(),

@@ -17,7 +17,7 @@ from nbkit.store.bundle import (
     BUNDLE_SCHEMA,
     MANIFEST,
     BundledFile,
-    Manifest,
+    BundleManifest,
     digest,
 )
 from nbkit.store.paths import RunPaths, StudyPaths
@@ -41,7 +41,7 @@ _RUN, _STUDY = RunPaths(Path()), StudyPaths(Path())
 
 def checked_manifest(
     archive: zipfile.ZipFile, source: Path, runs: Path, *, large: bool
-) -> Manifest:
+) -> BundleManifest:
     """Return what a bundle holds, after all of it was looked at."""
     manifest = _manifest(archive, source)
     _check_names(archive, manifest, source)
@@ -57,7 +57,7 @@ def refused(
     return StoreError(f"{source} cannot be imported: {what}; {remedy}.")
 
 
-def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
+def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
     values = _json(archive, MANIFEST, source)
     if values is None:
         raise refused(source, f"it has no {MANIFEST}, so it is not an nbkit bundle")
@@ -65,14 +65,14 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
         what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
         raise refused(source, what, "import it with the version of nbkit that wrote it")
     try:
-        return Manifest.model_validate(values)
+        return BundleManifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise refused(source, f"{where} in {MANIFEST}: {first['msg']}") from error
 
 
-def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
+def _check_names(archive: zipfile.ZipFile, manifest: BundleManifest, source: Path) -> None:
     """Raise unless the archive holds the manifest's files and nothing else.
 
     So names that lead elsewhere, links, and more bytes than were announced never
@@ -99,7 +99,7 @@ def _check_names(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> 
         raise refused(source, f"it lacks {min(missing)!r:.200}")
 
 
-def _why_no_name(name: str, manifest: Manifest) -> str | None:
+def _why_no_name(name: str, manifest: BundleManifest) -> str | None:
     """Return what is wrong with a name in the manifest, or None."""
     if not _belongs(name, manifest):
         return "is not a file of one of its runs"
@@ -125,7 +125,7 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     return None
 
 
-def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) -> None:
+def _check_room(manifest: BundleManifest, source: Path, runs: Path, *, large: bool) -> None:
     needed = sum(file.bytes for file in manifest.files.values())
     # The store may not be there yet.
     there = next(path for path in (runs, *runs.parents) if path.is_dir())
@@ -145,7 +145,7 @@ def _check_room(manifest: Manifest, source: Path, runs: Path, *, large: bool) ->
         raise refused(source, what, mean_it)
 
 
-def _belongs(name: str, manifest: Manifest) -> bool:
+def _belongs(name: str, manifest: BundleManifest) -> bool:
     """Return whether a name leads to a file below one of the bundle's own folders."""
     if len(name) > _LONGEST_PATH:
         return False
@@ -159,7 +159,7 @@ def _belongs(name: str, manifest: Manifest) -> bool:
     return name == f"studies/{manifest.study}/study.json"
 
 
-def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, source: Path) -> None:
+def _check_contents(archive: zipfile.ZipFile, manifest: BundleManifest, source: Path) -> None:
     for name, file in manifest.files.items():
         with archive.open(name) as content:
             if digest(content) != (file.bytes, file.sha256):

@@ -16,7 +16,7 @@ from nbkit.errors import RunError, StoreError
 from nbkit.reading import expanded, open_regular
 from nbkit.store.bundle import (
     BundledFile,
-    Manifest,
+    BundleManifest,
     digest,
 )
 from nbkit.store.bundle_checks import checked_manifest, refused
@@ -195,7 +195,7 @@ def _make(store: Path, *folders: Path) -> None:
 
 def _unpack(
     archive: zipfile.ZipFile,
-    manifest: Manifest,
+    manifest: BundleManifest,
     source: Path,
     new: dict[str, Path],
     runs: Path,
@@ -251,7 +251,7 @@ def _unpack_file(
     os.utime(target, ns=(file.modified_ns, file.modified_ns))
 
 
-def _mark(root: Path, place: str, manifest: Manifest, source: Path) -> None:
+def _mark(root: Path, place: str, manifest: BundleManifest, source: Path) -> None:
     left_out = [
         one.model_dump() for one in manifest.left_out if one.path.startswith(place)
     ]
@@ -270,7 +270,7 @@ def _mark(root: Path, place: str, manifest: Manifest, source: Path) -> None:
     )
 
 
-def _below(manifest: Manifest, prefix: str) -> dict[str, BundledFile]:
+def _below(manifest: BundleManifest, prefix: str) -> dict[str, BundledFile]:
     return {
         name.removeprefix(prefix): file
         for name, file in manifest.files.items()

@@ -21,7 +21,7 @@ _MOST_DIGITS = 30
 
 
 @dataclass(frozen=True)
-class Kind:
+class ParameterKind:
     """What a parameter may be."""
 
     scalar: str
@@ -36,13 +36,13 @@ class _DoesNotFitError(Exception):
     """A value is not of the wanted scalar type."""
 
 
-def kind_of(annotation: str, default: Any) -> Kind | None:
+def kind_of(annotation: str, default: Any) -> ParameterKind | None:
     """Return what an annotation means; None if it is not one for parameters."""
     match = _ANNOTATION.fullmatch(annotation)
     if match is None:
         return None
     optional = bool(match["optional"]) or default is None
-    return Kind(match["scalar"] or match["dict"], bool(match["list"]), optional)
+    return ParameterKind(match["scalar"] or match["dict"], bool(match["list"]), optional)
 
 
 def annotation_of(value: Any) -> str:
@@ -55,7 +55,7 @@ def annotation_of(value: Any) -> str:
     return f"list[{scalar}]" if items is value else scalar
 
 
-def coerce(name: str, value: Any, kind: Kind) -> Any:
+def coerce(name: str, value: Any, kind: ParameterKind) -> Any:
     """Return the value as the type that the notebook declares."""
     if value is None and kind.is_optional:
         return None

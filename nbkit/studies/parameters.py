@@ -19,7 +19,7 @@ from IPython.core.getipython import get_ipython
 from nbkit import registry
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
-from nbkit.studies.coercion import Kind, annotation_of, coerce, kind_of
+from nbkit.studies.coercion import ParameterKind, annotation_of, coerce, kind_of
 from nbkit.studies.injected_cell import injected_names, statements
 from nbkit.studies.notebooks import as_typed
 
@@ -145,7 +145,7 @@ def check_parameters(
     return Parameters(values, origins)
 
 
-def further_parameters(question: str) -> dict[str, tuple[Kind, Any]]:
+def further_parameters(question: str) -> dict[str, tuple[ParameterKind, Any]]:
     """Return type and default of the parameters that a notebook's cell leaves out."""
     source = registry.resolve("questions", question).further_parameters
     every = map(_declaration, statements(source))
@@ -193,7 +193,7 @@ def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
+def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind, Any]]]:
     """Return the position and the content of the newest cell of declarations."""
     mixed: list[str] = []
     mixed_names: set[str] = set()
@@ -220,7 +220,7 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[Kind, Any]]]:
     raise ParameterError(message)
 
 
-def _declaration(statement: ast.stmt) -> tuple[str, Kind, Any] | str:
+def _declaration(statement: ast.stmt) -> tuple[str, ParameterKind, Any] | str:
     """Return name, kind and default; or what is wrong and what to do now."""
     match statement:
         case ast.AnnAssign(target=ast.Name(name), value=None):

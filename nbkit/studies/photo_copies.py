@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from nbkit.datasets.packing import Format, pack
+from nbkit.datasets.packing import PackFormat, pack
 from nbkit.datasets.photos import photos_folder
 from nbkit.errors import ConfigError, StoreError
 from nbkit.store.metrics import store_error
@@ -74,7 +74,7 @@ def put_photos(folder: Path, copies: int, forms: Sequence[str]) -> dict[str, Pat
         _copy(_photos(), home / _FILES, copies)
     for form in forms:
         if form in missing and form != _FILES:
-            _pack(home / _FILES, home / form, cast(Format, form))
+            _pack(home / _FILES, home / form, cast(PackFormat, form))
     return {form: home / form for form in forms}
 
 
@@ -98,7 +98,7 @@ def _remove_abandoned(home: Path) -> None:
             shutil.rmtree(begun, ignore_errors=True)
 
 
-def _pack(files: Path, folder: Path, form: Format) -> None:
+def _pack(files: Path, folder: Path, form: PackFormat) -> None:
     """Pack photographs, unless another process is first."""
     try:
         pack(files, folder, form, on_progress=lambda *_: None)

@@ -29,7 +29,7 @@ from nbkit.telemetry.visible_devices import visible_devices
 
 
 @dataclass(frozen=True)
-class Binding:
+class CpuBinding:
     """The CPUs of one rank, and why these."""
 
     asked: str
@@ -108,7 +108,7 @@ def choose(
     local_rank: int,
     local_world_size: int,
     gpus: GpuNodes | None = None,
-) -> Binding:
+) -> CpuBinding:
     """Return the CPUs of one of a host's ranks; every rank comes to the same result."""
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if asked == "none":
@@ -181,7 +181,7 @@ def _own_cores(
     placed: Sequence[tuple[int | None, str | None]],
     *,
     on_gpus: bool,
-) -> Binding:
+) -> CpuBinding:
     """Return equally many cores for every rank, near its GPU if all have such."""
     places = [place for place, _ in placed]
     near = {
@@ -224,8 +224,8 @@ def _by_core(cpus: Sequence[Cpu]) -> list[list[Cpu]]:
 
 def _binding(
     asked: str, cpus: Sequence[Cpu], shared_by: int, why_not: str | None
-) -> Binding:
-    return Binding(
+) -> CpuBinding:
+    return CpuBinding(
         asked,
         tuple(sorted(cpu.number for cpu in cpus)),
         _known([cpu.numa_node for cpu in cpus]),

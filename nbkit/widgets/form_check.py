@@ -57,7 +57,7 @@ def _parts_of(value: Any) -> set[Any]:
 
 
 @dataclass(frozen=True)
-class Check:
+class FormCheck:
     """What `ExperimentConfig` makes of what was entered."""
 
     fields: dict[str, Any]
@@ -75,7 +75,7 @@ class Check:
         entered: Entered,
         controls: Mapping[str, Control],
         theirs: Theirs | None = None,
-    ) -> Check:
+    ) -> FormCheck:
         """Check all fields together."""
         fields = fields_of(entered, controls)
         try:

@@ -19,7 +19,7 @@ from nbkit.datasets.cache import NAMED
 Entered: TypeAlias = "dict[str, str | bool]"
 """What every control holds, by the path of its field."""
 
-Kind = Literal["switch", "choice", "number", "list", "text", "lines", "pairs"]
+ControlKind = Literal["switch", "choice", "number", "list", "text", "lines", "pairs"]
 
 _AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
 """The most common fields: in sight without unfolding anything."""
@@ -34,7 +34,7 @@ class Control:
 
     path: str
     """Such as ``loader_config.num_workers``."""
-    kind: Kind
+    kind: ControlKind
     help: str
     """The field's description."""
     default: str | bool
@@ -158,7 +158,7 @@ def _control(field: Field) -> Control:
     return replace(control, default=control.entered(field.default))
 
 
-def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Kind:
+def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> ControlKind:
     types = {it.get("type") for it in kinds}
     if "array" in types:
         items = [it["items"].get("type") for it in kinds if "items" in it]

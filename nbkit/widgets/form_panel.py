@@ -19,7 +19,7 @@ import traitlets
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.submit import existing_data
-from nbkit.widgets.form_check import Check, Theirs
+from nbkit.widgets.form_check import FormCheck, Theirs
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
@@ -49,7 +49,7 @@ class FormPanel(anywidget.AnyWidget):
     entered = traitlets.Dict().tag(sync=True)
     """What every control holds, by the path of its field."""
     checked = traitlets.Dict().tag(sync=True)
-    """Errors, memory and commands; see `Check.to_dict`."""
+    """Errors, memory and commands; see `FormCheck.to_dict`."""
     gpus = traitlets.Dict().tag(sync=True)
     """What `nbkit.widgets.form_gpus.describe_gpus` returns."""
     partitions = traitlets.Dict().tag(sync=True)
@@ -74,7 +74,7 @@ class FormPanel(anywidget.AnyWidget):
         # Pages, cells, GPUs, partitions and refusals each have a thread.
         self._lock = threading.RLock()
         self._refusals = Refusals(self._show_refused)
-        self.check = Check({}, None)
+        self.check = FormCheck({}, None)
         """Of what is entered now."""
         self._check_and_show()
         self.observe(self._on_entered, "entered")
@@ -129,8 +129,8 @@ class FormPanel(anywidget.AnyWidget):
                 self._refusals.ask(config)
             self._show_check()
 
-    def _checked(self) -> Check:
-        return Check.of(self.entered, self.controls, self._theirs)
+    def _checked(self) -> FormCheck:
+        return FormCheck.of(self.entered, self.controls, self._theirs)
 
     def _show_check(self, _: Any = None) -> None:
         with self._lock:

@@ -10,12 +10,12 @@ import os
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NvmlUnavailableError
-from nbkit.telemetry.cpu_binding import Binding, GpuNodes, choose, gpu_nodes
+from nbkit.telemetry.cpu_binding import CpuBinding, GpuNodes, choose, gpu_nodes
 from nbkit.telemetry.topology import read_cpus
 from nbkit.worker.rank import Rank, device_kind
 
 
-def bind(rank: Rank, config: ExperimentConfig) -> Binding:
+def bind(rank: Rank, config: ExperimentConfig) -> CpuBinding:
     """Bind this process as ``cpu_binding`` asks; return to what, or why not.
 
     A bound rank has no more threads than CPUs.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
     from nbkit.worker.data import Data
-    from nbkit.worker.metrics_log import Window
+    from nbkit.worker.metrics_log import MeasuredCounts
 
 
 def write_facts(
@@ -34,7 +34,7 @@ def write_facts(
     *,
     completed: bool,
     source: dict[str, Any] | None = None,
-    window: Window | None = None,
+    window: MeasuredCounts | None = None,
     weights_finite: bool | None = None,
     nonfinite: NonFinite | None = None,
     weights: dict[str, Any] | None = None,

@@ -28,7 +28,7 @@ _OWN = {"images_per_second", "loss"}
 
 
 @dataclass
-class Window:
+class MeasuredCounts:
     """Raw counts of one rank over the steps after warm-up."""
 
     steps: int = 0
@@ -128,7 +128,7 @@ class MetricsLog:
         images_per_step: int,
         profiled_steps: int = 0,
     ) -> None:
-        self.window = Window()
+        self.window = MeasuredCounts()
         self.is_muted = False
         """Whether what a plug-in logs is left out, as of passes that do not count."""
         self._rank = rank

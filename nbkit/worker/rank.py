@@ -25,7 +25,7 @@ from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
-from nbkit.telemetry.cpu_binding import Binding
+from nbkit.telemetry.cpu_binding import CpuBinding
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Rank:
     """Of the last heartbeat."""
     finished_step: int = 0
     """Last step whose work is known to be over on the device."""
-    binding: Binding | None = None
+    binding: CpuBinding | None = None
     """The CPUs that it was bound to at its start, or why it was not."""
 
     @classmethod

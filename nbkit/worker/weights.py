@@ -26,7 +26,7 @@ from nbkit.visible import encodable, visible
 from nbkit.worker import checkpoint, models
 from nbkit.worker.rank import Rank
 
-State = dict[str, torch.Tensor]
+WeightsState = dict[str, torch.Tensor]
 
 _SILENT_SECONDS = 60.0
 """How long a server may send nothing."""
@@ -266,7 +266,7 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     return file.absolute(), {"source": "checkpoint", "step": number}
 
 
-def _read(path: Path, named: str) -> tuple[State, list[str] | None]:
+def _read(path: Path, named: str) -> tuple[WeightsState, list[str] | None]:
     """Return weights, and the classes that they were trained on where a run says so."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -296,7 +296,7 @@ def _read(path: Path, named: str) -> tuple[State, list[str] | None]:
 
 def _load_strictly(
     model: nn.Module,
-    state: State,
+    state: WeightsState,
     config: ExperimentConfig,
     found: Mapping[str, Any],
     classes: Sequence[str] | None = None,
@@ -330,7 +330,7 @@ def _load_strictly(
     model.load_state_dict(state)
 
 
-def _outputs(own: State, state: State) -> tuple[int, int] | None:
+def _outputs(own: WeightsState, state: WeightsState) -> tuple[int, int] | None:
     """Return the outputs of model and weights where that alone is different."""
     if own.keys() != state.keys():
         return None

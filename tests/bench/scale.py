@@ -38,7 +38,7 @@ from pathlib import Path
 
 from nbkit.errors import ConfigError
 from nbkit.launch.run import attach
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from tests.bench.rows import Row, row
 from tests.bench.scale_runs import (
     RUNS,
@@ -155,7 +155,7 @@ def _listing(calls: Path) -> Row:
 
 def _serve() -> None:
     """List the newest runs as a server does that somebody looks at."""
-    table, looks = RunTable(None), 0
+    table, looks = StoredRunTable(None), 0
     began, cpu = time.monotonic(), time.process_time()
     while time.monotonic() - began < CALLS_SECONDS:
         table.look([])

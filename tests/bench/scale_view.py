@@ -17,7 +17,7 @@ from pathlib import Path
 from nbkit.config import ExperimentConfig
 from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes
 from nbkit.live.run import LiveRun
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.heartbeat import Phase
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -180,7 +180,7 @@ def look_row(root: Path) -> Row:
         process = paths.rank(0, rank).process
         process.parent.mkdir(parents=True)
         process.write_text(json.dumps(elsewhere))
-    table = RunTable(None)
+    table = StoredRunTable(None)
     assert table.look([]).rows[0]["state"] == "running"
     before = time.process_time()
     for _ in range(_LOOKS):

@@ -12,7 +12,7 @@ from nvidia.dali.pipeline import pipeline_def
 
 from nbkit.datasets.find import find
 from nbkit.datasets.recordio import RecordIOWriter
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from tests.datasets.images import images_of, write_folder
 
 
@@ -122,7 +122,7 @@ def test_recordio_of_images_that_hold_its_magic_number(tmp_path):
     images = {b"abcd" + magic + b"efg": 3, magic + magic + b"hi": 4}
     writer = RecordIOWriter(tmp_path / "x.rec")
     for number, (image, label) in enumerate(images.items()):
-        writer.add(number, Sample("1.jpg", label, None), image)
+        writer.add(number, ImageSample("1.jpg", label, None), image)
     writer.close()
 
     found = read_all(

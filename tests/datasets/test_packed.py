@@ -99,7 +99,7 @@ def test_equal_names_of_classes_are_numbered(tmp_path, texts, classes):
 @pytest.mark.parametrize("labels", [(0,), (0, 1)])
 def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
     (tmp_path / "some.x").write_bytes(b"")
-    packed.Description(["x", "x"], len(labels) > 1).write(tmp_path)
+    packed.PackDescription(["x", "x"], len(labels) > 1).write(tmp_path)
     images = [Packed(None, labels, ((0, 1),)), Packed(None, labels[::-1], ((0, 1),))]
     images[1:] = images[1:] if labels[1:] else [Packed(None, (1,), ((0, 1),))]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbkit.datasets.passed_over import in_words, kind_of, most_frequent
+from nbkit.datasets.passed_over import in_words, suffix_kind, most_frequent
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from nbkit.datasets.passed_over import in_words, kind_of, most_frequent
     ],
 )
 def test_kind_is_the_suffix(name, kind):
-    assert kind_of(name) == kind
+    assert suffix_kind(name) == kind
 
 
 def test_most_frequent_keeps_a_hundred_kinds():

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from nbkit.datasets.recordio import RecordIOWriter, list_recordio
-from nbkit.datasets.samples import Sample
+from nbkit.datasets.samples import ImageSample
 from nbkit.errors import ConfigError
 from tests.datasets.images import jpeg
 from tests.datasets.records import MAGIC, part
@@ -70,7 +70,7 @@ def test_several_labels_follow_the_header(tmp_path):
 def test_images_that_hold_the_magic_number_come_back_whole(tmp_path, image):
     writer = RecordIOWriter(tmp_path / "x.rec")
     for number, data in enumerate((image, b"next")):
-        writer.add(number, Sample(f"{number}.jpg", 1 - number, None), data)
+        writer.add(number, ImageSample(f"{number}.jpg", 1 - number, None), data)
     writer.close()
 
     content = (tmp_path / "x.rec").read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.questions.input_pipeline import planning as input_pipeline_plan
-from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
+from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, tune
 from nbkit.questions.storage import planning as storage_plan
 from nbkit.questions.storage.reads import Reads
 from nbkit.questions.study_plan import Plan
@@ -165,7 +165,7 @@ def _storage_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Outco
 def _pipelines(here: Planted, p: Parameters) -> Plan:
     found = input_pipeline_plan.plan(p)
 
-    def measure(setting: Setting, why: str) -> Trial:
+    def measure(setting: LoaderSetting, why: str) -> Trial:
         if setting.prefetch > 4:
             cause = "no space left in shared memory"
             return Trial(setting, 0.0, run_id="20260302-093000-trial", cause=cause)

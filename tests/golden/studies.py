@@ -24,7 +24,7 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.questions.study_plan import Plan
-from nbkit.store.bundle import MANIFEST, BundledFile, Manifest
+from nbkit.store.bundle import MANIFEST, BundledFile, BundleManifest
 from nbkit.studies.order import of_repeat
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
@@ -125,7 +125,7 @@ def _packed(store: Path, study_id: str) -> bytes:
     """Return a store as a bundle; the same files give the same bytes."""
     paths = sorted(path for path in store.rglob("*") if path.is_file())
     contents = {path.relative_to(store).as_posix(): path.read_bytes() for path in paths}
-    manifest = Manifest(
+    manifest = BundleManifest(
         schema="nbkit.bundle/1",
         nbkit="0.1.0",
         created="2026-03-03T09:00:00.000Z",

@@ -18,7 +18,7 @@ from nbkit.live.log_tail import LogTail
 from nbkit.live.metrics import LiveMetrics
 from nbkit.live.rows import run_numbers
 from nbkit.reading import JSON_BYTES, lines_of, open_regular, parse_object, read_file
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.server.tensorboard_groups import all_curves
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.paths import studies_folder
@@ -107,7 +107,7 @@ def test_a_file_of_one_run_hides_no_other(whole, attack, file, in_time, capsys):
     attack(getattr(bad.paths, file))
 
     rows = {row.run_id: row for row in in_time(list_runs)}
-    table = in_time(lambda: RunTable(None).look([])).rows
+    table = in_time(lambda: StoredRunTable(None).look([])).rows
     said = {row["run_id"]: row["cause"] for row in table}
     assert main(["runs"]) == 0
     printed = capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_a_configuration_of_other_types_hides_no_other_run(whole, change, capsys
     write_json(bad.paths.config, {**config, **change})
 
     assert main(["runs"]) == 0
-    table = RunTable(None).look([]).rows
+    table = StoredRunTable(None).look([]).rows
 
     printed = capsys.readouterr().out
     assert f"{next(iter(change))}={next(iter(change.values()))!r} is no" in printed
@@ -180,7 +180,7 @@ def test_a_number_that_is_text_hides_no_other_run(whole, field):
     bad.paths.metrics.write_text(json.dumps(line) + "\n")
 
     page = _saved(nbkit.runs())["text/html"]
-    rows = {row["run_id"]: row for row in RunTable(None).look([]).rows}
+    rows = {row["run_id"]: row for row in StoredRunTable(None).look([]).rows}
 
     assert "boom" in page
     assert "not a number" in page

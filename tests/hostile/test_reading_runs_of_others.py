@@ -12,7 +12,7 @@ from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.live.rows import run_numbers, state_words
 from nbkit.live.run import LiveRun
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.record import write_json
 from nbkit.widgets.picture import picture
 from tests.hostile.written import imported, store_at
@@ -74,7 +74,7 @@ def test_an_imported_run_is_marked_wherever_it_is_shown(study, tmp_path, monkeyp
 
     live = LiveRun(run)
     live.read()
-    [row] = [one for one in RunTable(None).look([]).rows if one["run_id"] == run_id]
+    [row] = [one for one in StoredRunTable(None).look([]).rows if one["run_id"] == run_id]
 
     assert repr(run) == f"<Run {run_id} stopped, {host}>"
     assert "imported from" in repr(nbkit.Study.open(study.study_id))

@@ -16,7 +16,7 @@ import pytest
 
 from nbkit.errors import DeviceError
 from nbkit.launch.devices.claims import MOST_NUMBER, claim_file, leases
-from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.launch.devices.pool import QueueTicket, Lease
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 
@@ -57,7 +57,7 @@ def planted(name: str, **values: object) -> Iterator[None]:
 def test_a_claim_with_an_absurd_number_blocks_nobody(number):
     name = f"{number:08d}" if isinstance(number, int) else "00000001"
     with planted(f"{name[:20]}-planted.json", number=number):
-        claim = Claim.enter("mine", REQUEST)
+        claim = QueueTicket.enter("mine", REQUEST)
         try:
             lease = claim.attempt()
             assert isinstance(lease, Lease), lease
@@ -68,7 +68,7 @@ def test_a_claim_with_an_absurd_number_blocks_nobody(number):
 
 def test_a_claim_that_is_not_what_its_file_is_called_blocks_nobody():
     with planted("00000009-planted.json", number=1), planted("other.json", number=2):
-        claim = Claim.enter("mine", REQUEST)
+        claim = QueueTicket.enter("mine", REQUEST)
         try:
             assert claim._number == 1
             assert leases("cuda") == {}
@@ -82,7 +82,7 @@ def test_a_claim_that_is_not_what_its_file_is_called_blocks_nobody():
 def test_who_claims_the_last_number_does_not_end_the_counting(own):
     name = claim_file(own, MOST_NUMBER, "0-planted").name
     with planted(name, number=MOST_NUMBER, run_id="0-planted"):
-        first, second = Claim.enter("mine-1", REQUEST), Claim.enter("mine-2", REQUEST)
+        first, second = QueueTicket.enter("mine-1", REQUEST), QueueTicket.enter("mine-2", REQUEST)
         try:
             waiting = second.attempt()
             assert (waiting.position, waiting.length) == (3, 3)
@@ -159,4 +159,4 @@ def test_a_pool_with_two_owners_is_refused(own):
     os.chown(own / "devices", STRANGER, STRANGER)
 
     with pytest.raises(DeviceError, match=rf"devices belongs to {STRANGER}"):
-        Claim.enter("mine", REQUEST)
+        QueueTicket.enter("mine", REQUEST)

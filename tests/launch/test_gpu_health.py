@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.launch.devices.pool import QueueTicket, Lease
 from nbkit.launch.gpu_health import checks
 from tests.telemetry.conftest import drive, no_setting
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
@@ -102,7 +102,7 @@ def test_gpus_that_others_use_are_left_alone(drive, tmp_path, monkeypatch):
     used = FakeGpu("GPU-2", pids=(1,), used_bytes=GIBIBYTE, memory_bytes=2 * GIBIBYTE)
     drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"), used)
     request = {"kind": "cuda", "count": 1, "oversubscribe": False}
-    claim = Claim.enter("a-run", {**request, "candidates": [("GPU-1", "GPU 1")]})
+    claim = QueueTicket.enter("a-run", {**request, "candidates": [("GPU-1", "GPU 1")]})
     claim.take_over()
     lease = claim.attempt()
     assert isinstance(lease, Lease)

@@ -12,7 +12,7 @@ import pytest
 
 import nbkit
 from nbkit.launch.devices.claims import leases
-from nbkit.launch.devices.pool import Claim, Lease, Waiting
+from nbkit.launch.devices.pool import QueueTicket, Lease, Waiting
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.store.processes import ProcessIdentity
 
@@ -37,7 +37,7 @@ def join():
             "count": count,
             "oversubscribe": oversubscribe,
         }
-        made.append(Claim.enter(run_id, request))
+        made.append(QueueTicket.enter(run_id, request))
         return made[-1]
 
     yield enter
@@ -150,9 +150,9 @@ def test_a_device_is_held_until_the_last_heir_ends(join):
 @pytest.mark.parametrize("closed", ["<&- >&-", "<&-", "<&- >&- 2>&-"])
 def test_claim_enter_closed_standard_files(closed, pool, tmp_path):
     code = (
-        "from nbkit.launch.devices.pool import Claim\n"
+        "from nbkit.launch.devices.pool import QueueTicket\n"
         f"request = dict(kind='cpu', candidates={TWO}, count=1, oversubscribe=False)\n"
-        "claim = Claim.enter('closed', request)\n"
+        "claim = QueueTicket.enter('closed', request)\n"
         f"open({str(tmp_path / 'descriptor')!r}, 'w').write(str(claim.descriptor))\n"
     )
     script = tmp_path / "enter.py"
@@ -165,9 +165,9 @@ def test_claim_enter_closed_standard_files(closed, pool, tmp_path):
 
 def test_the_place_of_a_killed_process_is_free(join):
     code = (
-        "from nbkit.launch.devices.pool import Claim\n"
+        "from nbkit.launch.devices.pool import QueueTicket\n"
         f"request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=False)\n"
-        "claim = Claim.enter('killed', request)\n"
+        "claim = QueueTicket.enter('killed', request)\n"
         "claim.take_over()\n"
         "print(claim.attempt(), flush=True)\n"
         "input()"
@@ -252,9 +252,9 @@ def test_what_is_no_file_in_the_pool_stops_nobody(make, join):
 def test_a_left_over_of_one_device_blocks_no_other(join, tmp_path):
     code = (
         "import os, sys\n"
-        "from nbkit.launch.devices.pool import Claim\n"
+        "from nbkit.launch.devices.pool import QueueTicket\n"
         f"request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=True)\n"
-        "claim = Claim.enter('killed', request)\n"
+        "claim = QueueTicket.enter('killed', request)\n"
         "claim.take_over()\n"
         "print(claim.attempt(), flush=True)\n"
         "os.kill(os.getpid(), 9)"

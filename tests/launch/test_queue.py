@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.launch.supervision.queue import Place, wait_for_devices
+from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
 from nbkit.store.processes import ProcessIdentity
 from tests.launch.test_gpu_pool import join, own_pool
 from tests.telemetry.conftest import drive_child
@@ -66,7 +66,7 @@ def test_a_kernel_in_a_container_does_not_wait_for_its_own_tensors(
     if is_host:
         assert got == {"by": "user"}
         return
-    assert isinstance(got, Place)
+    assert isinstance(got, QueuePlace)
     got.leave()
     assert got.gpus == ("GPU-a", "GPU-b")
     (said,) = journal.record["launch"]["in_doubt"].values()
@@ -87,7 +87,7 @@ def test_a_device_that_nobody_uses_is_taken_before_one_in_doubt(
 
     got, journal = wait(tmp_path, claim, ProcessIdentity.of(kernel), looks=500)
 
-    assert isinstance(got, Place)
+    assert isinstance(got, QueuePlace)
     got.leave()
     assert got.gpus == ("GPU-b",)
     assert "in_doubt" not in journal.record["launch"]

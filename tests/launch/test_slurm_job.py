@@ -10,7 +10,7 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.slurm.job import (
-    Job,
+    SlurmJob,
     JobDevices,
     JobRequests,
     _waits_again,
@@ -24,7 +24,7 @@ from nbkit.store.signs import is_silent
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
-JOB = Job("7", 0, ("n1",))
+JOB = SlurmJob("7", 0, ("n1",))
 SUBMISSION = {
     "on_owner_exit": "keep",
     "owner": {"pid": 7, "start_ticks": 7, "host": "n9", "boot_id": "b"},

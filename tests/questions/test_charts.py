@@ -11,7 +11,7 @@ import pytest
 import vl_convert
 from PIL import Image
 
-from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.precision.sentence import MeasuredArm
@@ -205,7 +205,7 @@ def test_an_interval_that_leaves_the_chart_is_drawn_up_to_its_edge():
     # Of two runs one of which was disturbed, the interval is wider than any chart.
     rates = summarise([0.1, 30.0])
     assert rates.ci_high > 1e15
-    unjudged = Answer("fp32", None, None, None, None, None, None, ())
+    unjudged = LossParity("fp32", None, None, None, None, None, None, ())
     arm = MeasuredArm("fp32", Format("fp32", "channels_last"), rates, None, unjudged)
 
     picture = Image.open(io.BytesIO(png(arms_chart([arm], {}, device_type="cuda"))))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 import nbkit
-from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
+from nbkit.questions.concurrent_jobs.layouts import Planned, JobSetting
 from nbkit.questions.concurrent_jobs.page import result as jobs_result
 from nbkit.questions.study_report import make
 from nbkit.review.causes import Cause
@@ -16,7 +16,7 @@ from nbkit.studies.study import Study
 from tests.questions.conftest import edit_metrics
 from tests.studies.written_study import write_runs
 
-NOT_PINNED = Setting("shared", pinned=False)
+NOT_PINNED = JobSetting("shared", pinned=False)
 
 
 def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch):

@@ -10,7 +10,7 @@ from nbkit.questions import precision, time_to_accuracy
 from nbkit.questions.precision import planning as precision_plan
 from nbkit.questions.study_report import make
 from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
 from tests.questions import (
@@ -100,7 +100,7 @@ def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
     main(["show", run.run_id])
     main(["runs"])
     printed = capsys.readouterr().out
-    rows = {row["run_id"]: row for row in RunTable(None).look([]).rows}
+    rows = {row["run_id"]: row for row in StoredRunTable(None).look([]).rows}
     report = make(study)
 
     assert said.startswith("loss not finite between step ")

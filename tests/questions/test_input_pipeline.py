@@ -6,7 +6,7 @@ import pytest
 
 from nbkit.questions import input_pipeline
 from nbkit.questions.input_pipeline.tables import cores_table, tuning_table
-from nbkit.questions.input_pipeline.trials import Grid, Setting, Trial, Tuning, tune
+from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, Trial, Tuning, tune
 from nbkit.store.record import read_json, write_json
 from nbkit.studies.study import Study
 from tests.questions.conftest import LOST, edit_metrics
@@ -31,7 +31,7 @@ def test_a_lower_bound_never_shows_that_cores_are_enough():
 
 def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
     grid = Grid(["torch", "tfrecord"], [1, 2, 4], [2, 4, 8])
-    first = Setting(1, 2, "torch")
+    first = LoaderSetting(1, 2, "torch")
 
     def measure(setting, why):
         if setting.loader == "tfrecord":
@@ -51,7 +51,7 @@ def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
 
 def test_a_choice_by_disturbed_trials_is_said_to_be_not_reliable():
     others = "Others kept 1.0 of 2 CPUs busy, the run 1.0."
-    grid, first = Grid(["torch"], [1, 2], [2]), Setting(1, 2, "torch")
+    grid, first = Grid(["torch"], [1, 2], [2]), LoaderSetting(1, 2, "torch")
 
     def noted(disturbed):
         trials = tune(
@@ -63,7 +63,7 @@ def test_a_choice_by_disturbed_trials_is_said_to_be_not_reliable():
         return tuning_table(Tuning.from_dict(trials.to_dict())).notes[0]
 
     assert noted([]).startswith("Chosen: ")
-    assert noted([Setting(2, 2, "torch")]) == (
+    assert noted([LoaderSetting(2, 2, "torch")]) == (
         "Unreliable: 1 of 2 trials disturbed. Trial 2: Others kept 1.0 of 2 "
         "CPUs busy, the run 1.0. Tune again on an idle machine."
     )

@@ -18,7 +18,7 @@ from nbkit.questions.input_pipeline.planning import (
     with_setting,
     with_tuning,
 )
-from nbkit.questions.input_pipeline.trials import Setting, Trial, tune
+from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, tune
 from nbkit.studies import photo_copies
 from tests.datasets.images import jpeg
 from tests.questions.conftest import notebook_parameters
@@ -99,7 +99,7 @@ def test_the_grid_doubles_workers_up_to_twice_a_ranks_cores(parameters, monkeypa
     planned = plan(parameters(gpus=4, trials=100, steps=1024))
 
     assert planned.grid.workers == [1, 2, 4, 8, 16, 32]
-    assert planned.start == Setting(8, 2, "torch")
+    assert planned.start == LoaderSetting(8, 2, "torch")
     assert planned.most_trials == 12  # a third of 36, however many are asked for
     assert not any("tuner skips" in note for note in planned.notes)
 
@@ -113,7 +113,7 @@ def test_settings_that_load_a_quarter_of_a_run_ahead_are_left_out(
 
     settings = planned.grid.settings
     assert max(one.workers * one.prefetch for one in settings) == 16
-    assert planned.start == Setting(8, 2, "torch")
+    assert planned.start == LoaderSetting(8, 2, "torch")
     assert len(settings) == 18
     assert any("skips 18 settings" in note for note in planned.notes)
     # Two batches ahead are the fewest there are.
@@ -152,8 +152,8 @@ def test_a_rule_that_gives_the_tuned_setting_is_not_measured_twice(parameters):
 def test_a_setting_means_what_each_loader_calls_so(parameters):
     config = plan(parameters()).arms["naive, 2 ranks"]
 
-    dali = with_setting(config, Setting(3, 8, "dali")).loader_config
-    torch = with_setting(config, Setting(3, 8, "torch")).loader_config
+    dali = with_setting(config, LoaderSetting(3, 8, "dali")).loader_config
+    torch = with_setting(config, LoaderSetting(3, 8, "torch")).loader_config
 
     assert (dali.num_workers, dali.dali.prefetch_queue_depth) == (3, 8)
     assert (torch.num_workers, torch.prefetch_factor) == (3, 8)

@@ -11,7 +11,7 @@ import pytest
 from nbkit.errors import ConfigError
 from nbkit.questions.input_pipeline.trials import (
     Grid,
-    Setting,
+    LoaderSetting,
     Trial,
     Tuning,
     guide_rule_workers,
@@ -56,7 +56,7 @@ def saturating(cores, *, favourite="torch", prefetch=0.0):
 
 
 def start_of(grid):
-    return Setting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
+    return LoaderSetting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
 
 
 def best_of(grid, surface):
@@ -91,7 +91,7 @@ def test_noise_of_3_percent_costs_no_more_than_that(seed):
 def test_a_recorded_grid_is_tuned_as_well(loaders):
     names = [RECORDED["loaders"][place] for place in loaders]
     grid = Grid(names, RECORDED["workers"], RECORDED["prefetch"])
-    rates = {Setting(*row[:3]): row[3] for row in RECORDED["rates"]}
+    rates = {LoaderSetting(*row[:3]): row[3] for row in RECORDED["rates"]}
     surface = {setting: rates[setting] for setting in grid.settings}
     measure = on(surface, demand=RECORDED["demand_images_per_second"])
 
@@ -104,7 +104,7 @@ def test_a_recorded_grid_is_tuned_as_well(loaders):
 def test_it_ends_as_soon_as_the_input_keeps_up():
     found = tune(LARGE, start_of(LARGE), on(saturating(16), demand=1100))
 
-    assert found.chosen == Setting(4, 2, "torch")
+    assert found.chosen == LoaderSetting(4, 2, "torch")
     assert found.trials[-1].setting == found.chosen
     assert "data wait was only 0.0%" in found.why
 
@@ -137,18 +137,18 @@ def test_no_setting_is_tried_twice_but_the_start():
 
 def test_of_equally_fast_settings_the_smallest_is_chosen():
     surface = dict.fromkeys(LARGE.settings, 100.0)
-    surface[Setting(2, 2, "torch")] = 101.0
+    surface[LoaderSetting(2, 2, "torch")] = 101.0
 
-    found = tune(LARGE, Setting(2, 2, "torch"), on(surface))
+    found = tune(LARGE, LoaderSetting(2, 2, "torch"), on(surface))
 
-    assert found.chosen == Setting(1, 2, "torch")
+    assert found.chosen == LoaderSetting(1, 2, "torch")
     assert "within 2.0% of the fastest tried (practical margin" in found.why
 
 
 def test_a_difference_within_the_noise_decides_nothing():
     rates = iter([100.0, 110.0])
     surface = dict.fromkeys(LARGE.settings, 100.0)
-    surface[Setting(2, 2, "torch")] = 113.0
+    surface[LoaderSetting(2, 2, "torch")] = 113.0
 
     def measure(setting, why):
         return Trial(setting, next(rates, surface[setting]))
@@ -156,7 +156,7 @@ def test_a_difference_within_the_noise_decides_nothing():
     found = tune(LARGE, start_of(LARGE), measure)
 
     # Nearer than 10 %, and beyond the practical margin of 2 %.
-    assert Setting(2, 2, "torch") in {trial.setting for trial in found.trials}
+    assert LoaderSetting(2, 2, "torch") in {trial.setting for trial in found.trials}
     assert found.chosen == start_of(LARGE)
     assert found.noise == found.margin == pytest.approx(0.1)
     assert "within 10.0% of the fastest tried (noise)" in found.why
@@ -184,7 +184,7 @@ def test_a_setting_that_fails_is_not_chosen_and_the_search_goes_on(failing):
 
     found = tune(LARGE, start_of(LARGE), measure)
 
-    assert found.chosen == Setting(4, 2, *(set(LARGE.loaders) - set(failing)))
+    assert found.chosen == LoaderSetting(4, 2, *(set(LARGE.loaders) - set(failing)))
     assert any(trial.cause for trial in found.trials)
     kept = json.loads(json.dumps(found.to_dict()))
     again = Tuning.from_dict(kept)
@@ -214,7 +214,7 @@ def test_settings_that_prepare_too_much_ahead_are_left_out():
 
     assert len(grid) == len(grid.settings) == 6
     assert {trial.setting for trial in found.trials} <= set(grid.settings)
-    assert found.chosen == Setting(4, 2, "torch")
+    assert found.chosen == LoaderSetting(4, 2, "torch")
 
 
 def test_a_few_trials_are_spent_on_settings_and_not_on_noise():
@@ -226,7 +226,7 @@ def test_a_few_trials_are_spent_on_settings_and_not_on_noise():
 
 def test_a_start_outside_the_grid_is_refused():
     with pytest.raises(ConfigError, match="is not one of the 36 settings"):
-        tune(LARGE, Setting(3, 2, "torch"), on(saturating(3)))
+        tune(LARGE, LoaderSetting(3, 2, "torch"), on(saturating(3)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.questions.machines.literature import (
-    LeftOut,
+    Mismatch,
     published_pairs,
     published_sentence,
 )
@@ -80,7 +80,7 @@ def test_each_precision_is_compared_with_its_own():
         ("fp32", 2),
     ]
     assert matched[1].ratio.verdict == "not enough runs"
-    assert left_out == [LeftOut("bf16", "precision", "fp16", "bf16")]
+    assert left_out == [Mismatch("bf16", "precision", "fp16", "bf16")]
 
 
 def test_published_pairs_agree_in_everything_that_is_stated():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.questions.precision.answers import judge_answers
+from nbkit.questions.precision.answers import check_loss_parity
 from nbkit.store.summary import summarise_run
 
 
@@ -45,7 +45,7 @@ def judged(*runs, base=(2.0, 2.0), control=None, tolerance=0.05, has_control=Tru
             n: trained(falling(last)) for n, last in enumerate(control)
         }
     again = "fp32 again" if has_control else None
-    return judge_answers(arms, "fp32", control=again, tolerance=tolerance)["bf16"]
+    return check_loss_parity(arms, "fp32", control=again, tolerance=tolerance)["bf16"]
 
 
 LATE = [8.0] * 9
@@ -116,7 +116,7 @@ def test_judge_answers_baseline(fp32, control, suspicions):
     if control:
         arms["fp32 again"] = dict(enumerate(map(trained, control)))
 
-    found = judge_answers(arms, "fp32", control="fp32 again")["fp32"].suspicions
+    found = check_loss_parity(arms, "fp32", control="fp32 again")["fp32"].suspicions
 
     assert len(found) >= len(suspicions)
     for expected in suspicions:
@@ -128,7 +128,7 @@ def test_a_baseline_that_learned_once_allows_no_arm_more():
     flat = trained([8.0] * 10)
     arms = {"fp32": {0: trained(falling(2.0)), 1: flat}, "bf16": {0: flat, 1: flat}}
 
-    found = judge_answers(arms, "fp32")["bf16"].suspicions
+    found = check_loss_parity(arms, "fp32")["bf16"].suspicions
 
     assert "75% above the baseline" in found[0]
 
@@ -151,7 +151,7 @@ def test_judge_answers_loss_scale(scales, skipped, suspicions):
 def test_a_loss_that_is_compared_with_nothing_is_suspect():
     arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {1: trained(falling(2.0))}}
 
-    answers = judge_answers(arms, "fp32")
+    answers = check_loss_parity(arms, "fp32")
 
     assert answers["bf16"].difference is None
     assert answers["bf16"].suspicions == (
@@ -173,7 +173,7 @@ def test_how_far_as_small_a_change_of_weights_takes_a_loss_is_no_fault_of_a_form
         "fp32, channels_first": {1: trained(falling(3.2))},
     }
 
-    answers = judge_answers(arms, "fp32", perturbed={"bf16": trained(falling(moved))})
+    answers = check_loss_parity(arms, "fp32", perturbed={"bf16": trained(falling(moved))})
 
     assert answers["bf16"].limit == pytest.approx(limit)
     assert bool(answers["bf16"].suspicions) is suspect
@@ -209,4 +209,4 @@ def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():
     arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {0: trained(falling(3.2))}}
 
     for run in (lost, None):
-        assert judge_answers(arms, "fp32", perturbed={"bf16": run})["bf16"].limit < 0.06
+        assert check_loss_parity(arms, "fp32", perturbed={"bf16": run})["bf16"].limit < 0.06

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.precision.sentence import MeasuredArm, computed_sentence
@@ -21,7 +21,7 @@ def arm(one: Format, times: float, suspicions=(), *, runs=5, name=None):
     """Return an arm that is so many times as fast as the baseline."""
     rates = [rate * times for rate in BASE[:runs]]
     against = ratio(rates, BASE[:runs], a_name=one.name, b_name=FP32.name)
-    answer = Answer(one.name, 7.0, 2.0, 0.004, 0.001, None, True, tuple(suspicions))
+    answer = LossParity(one.name, 7.0, 2.0, 0.004, 0.001, None, True, tuple(suspicions))
     return MeasuredArm(
         arm=name or one.name,
         format=one,

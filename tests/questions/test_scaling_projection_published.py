@@ -12,7 +12,7 @@ import functools
 import pytest
 
 from nbkit.questions.scaling import projection
-from nbkit.questions.scaling.projection import Point, project
+from nbkit.questions.scaling.projection import ProjectedPoint, project
 from nbkit.references.rows import published, series
 
 ANY_NODE = 10**9  # large enough that nothing is refused for crossing nodes
@@ -48,7 +48,7 @@ def projected(label, held_out=1):
     """Return the ends over the measured value of the largest; None if refused."""
     rows = PUBLISHED[label]
     points = [
-        Point(row.world_size, row.nnodes, row.images_per_second)
+        ProjectedPoint(row.world_size, row.nnodes, row.images_per_second)
         for row in rows[:-held_out]
     ]
     largest = rows[-1]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.questions.storage.epochs import epoch_row
-from nbkit.readspeed.places import counter_of, kind_of
+from nbkit.readspeed.places import counter_of, storage_kind
 from nbkit.store.paths import RunPaths
 
 BYTES_PER_IMAGE = 1000
@@ -117,4 +117,4 @@ def test_a_counter_is_believed_where_the_data_come_by_what_it_counts(
 ):
     storage = {"file_system": file_system, "source": source, "options": options}
 
-    assert counter_of({**storage, "kind": kind_of(file_system)}) == counter
+    assert counter_of({**storage, "kind": storage_kind(file_system)}) == counter

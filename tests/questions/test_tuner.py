@@ -6,7 +6,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import RunFailedError, StoreError
-from nbkit.questions.input_pipeline.trials import Grid, Setting
+from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.store.record import RunState
@@ -28,13 +28,13 @@ def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
     )
     grid = Grid(["tfrecord", "torch"], [1], [2])
 
-    found = tune_loading(loading, grid, Setting(1, 2, "tfrecord"), most_trials=2)
+    found = tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"), most_trials=2)
 
     failed, done = found.trials
     assert "reads TFRecord files" in failed.cause
     assert (failed.images_per_second, done.cause) == (0.0, None)
     assert (failed.disturbed, done.disturbed) == (None, "Others were there.")
-    assert found.chosen == Setting(1, 2, "torch")
+    assert found.chosen == LoaderSetting(1, 2, "torch")
     assert nbkit.attach(failed.run_id).state is RunState.FAILED
     names = [nbkit.attach(one.run_id).config.name for one in found.trials]
     assert names == ["tuner tfrecord", "tuner torch"]
@@ -47,7 +47,7 @@ def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
     grid = Grid(["tfrecord"], [1], [2])
 
     with pytest.raises(RunFailedError, match="reads TFRecord files"):
-        tune_loading(loading, grid, Setting(1, 2, "tfrecord"))
+        tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"))
 
     assert "tuner: 1 run in" in capsys.readouterr().out
 
@@ -61,7 +61,7 @@ def test_a_trial_ends_with_a_search_that_cannot_show_its_progress(loading, monke
 
     monkeypatch.setattr("nbkit.questions.input_pipeline.tuner.Progress.poll", poll)
     with pytest.raises(StoreError):
-        tune_loading(loading, Grid(["torch"], [1], [2]), Setting(1, 2, "torch"))
+        tune_loading(loading, Grid(["torch"], [1], [2]), LoaderSetting(1, 2, "torch"))
 
     [run] = shown
     assert run.state is RunState.STOPPED

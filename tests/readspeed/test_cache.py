@@ -16,7 +16,7 @@ import pytest
 
 from nbkit.errors import NotColdError
 from nbkit.readspeed import cache, check_cold, make_cold, places, resident_share
-from nbkit.readspeed.places import kind_of, unproven_because
+from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.telemetry.storage import read_mounts
 
 
@@ -218,7 +218,7 @@ def test_what_lies_beyond_the_page_cache_is_not_claimed(
     ],
 )
 def test_kinds_of_file_systems(file_system, kind):
-    assert kind_of(file_system) == kind
+    assert storage_kind(file_system) == kind
 
 
 @pytest.mark.parametrize("name", ["loop7", "loop7p1", "nbd0", "rbd1p2", "zram0"])

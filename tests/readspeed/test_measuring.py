@@ -26,7 +26,7 @@ from nbkit.readspeed import (
     reader,
     resident_share,
 )
-from nbkit.readspeed.work import Work
+from nbkit.readspeed.work import ReadWork
 from tests.waiting import wait_until
 
 MEGABYTE = 2**20
@@ -346,7 +346,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize("length", [MEGABYTE, 9 * MEGABYTE])
 def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, length):
     operations = ((0, 0, MEGABYTE),), ((0, 8 * MEGABYTE, length),)
-    work = Work((file,), "sequential", length, 2, False, operations)
+    work = ReadWork((file,), "sequential", length, 2, False, operations)
 
     with pytest.raises(OSError, match="became shorter"):
         reader.read(work, 0)
@@ -355,7 +355,7 @@ def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, leng
 def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
     file, monkeypatch
 ):
-    work = Work((file,), "sequential", MEGABYTE, 3, False, (((0, 0, 1),),) * 3)
+    work = ReadWork((file,), "sequential", MEGABYTE, 3, False, (((0, 0, 1),),) * 3)
     start, started = threading.Thread.start, []
 
     def start_two(thread):
@@ -373,7 +373,7 @@ def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
 
 
 def test_a_buffer_that_cannot_be_had_is_an_error_and_every_thread_ends(file):
-    work = Work((file,), "sequential", 2**60, 2, False, (((0, 0, 1),),) * 2)
+    work = ReadWork((file,), "sequential", 2**60, 2, False, (((0, 0, 1),),) * 2)
 
     with pytest.raises(OSError, match="Cannot allocate memory"):
         reader.read(work, 0)

@@ -7,7 +7,7 @@ import pytest
 from nbkit.references.rows import published
 from nbkit.review.claim_checks import (
     CHECKS,
-    Claim,
+    PublishedClaim,
     cache_evidence,
     claim_findings,
     claims,
@@ -19,7 +19,7 @@ ROWS = published()
 
 
 def codes(check, **values):
-    claim = Claim("a claim", {}, check, "said", values, "A report", None)
+    claim = PublishedClaim("a claim", {}, check, "said", values, "A report", None)
     return [finding.code for finding in claim_findings(claim)]
 
 
@@ -76,7 +76,7 @@ def test_a_check_tells_right_from_wrong(check, values, expected):
 
 def test_epochs_come_from_memory_only_if_the_data_fit():
     values = {"data_bytes": 9e9, "host_memory_bytes": 8e9, "epochs": 90}
-    claim = Claim("a claim", {}, "cache", "said", values, "A report", None)
+    claim = PublishedClaim("a claim", {}, "cache", "said", values, "A report", None)
 
     [finding] = claim_findings(claim)
 

@@ -16,10 +16,10 @@ import pytest
 
 from nbkit.server import child
 from nbkit.server import feed as feed_module
-from nbkit.server.feed import Feed
+from nbkit.server.feed import SamplerFeed
 from nbkit.server.monitor import Monitor, Settings
-from nbkit.server.run_table import RunTable
-from nbkit.server.sessions import Kernel
+from nbkit.server.run_table import StoredRunTable
+from nbkit.server.sessions import JupyterKernel
 from nbkit.server.tensorboards import TensorBoards
 
 # It hears of no pipe that is closed: it has to be killed.
@@ -36,7 +36,7 @@ class Watched:
     def __init__(self, program: str = DEAF) -> None:
         self.pids: list[int] = []
         self.states: list[tuple[str, str | None]] = []
-        self.feed = Feed(
+        self.feed = SamplerFeed(
             ["-c", program],
             0.25,
             lambda line: self.pids.append(line["pid"]),
@@ -60,7 +60,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(child, "_KILLED_SECONDS", 60)
 
 
-async def no_kernels() -> list[Kernel]:
+async def no_kernels() -> list[JupyterKernel]:
     return []
 
 
@@ -70,7 +70,7 @@ def test_the_sampler_gets_the_servers_interval_to_the_last_digit(seconds):
     boards = TensorBoards(60, log)
     settings = Settings(interval_seconds=seconds)
 
-    monitor = Monitor(settings, RunTable(None), no_kernels, boards, log)
+    monitor = Monitor(settings, StoredRunTable(None), no_kernels, boards, log)
 
     assert float(monitor._feed._command[-1]) == seconds
 

@@ -9,7 +9,7 @@ import pytest
 from nbkit.errors import StoreError
 from nbkit.server import going_runs
 from nbkit.server.going_runs import GoingRuns
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.record import RunState
 from tests.server.stored_runs import store_run
 
@@ -36,7 +36,7 @@ def ids(look):
 
 def test_a_long_run_behind_many_short_ones_is_listed_until_it_ends(put, tmp_path):
     put(range(1, 61))
-    table = RunTable(None)
+    table = StoredRunTable(None)
 
     look = table.look([])
 
@@ -50,7 +50,7 @@ def test_a_long_run_behind_many_short_ones_is_listed_until_it_ends(put, tmp_path
 
 def test_a_run_that_newer_ones_push_out_of_the_newest_stays(put):
     put(range(1, 10))
-    table = RunTable(None)
+    table = StoredRunTable(None)
     assert LONG in ids(table.look([]))
 
     put(range(10, 70))
@@ -63,7 +63,7 @@ def test_an_old_run_that_is_resumed_is_seen_at_the_next_look_at_all_runs(
 ):
     store_run(tmp_path, LONG)
     put(range(1, 61))
-    table = RunTable(None)
+    table = StoredRunTable(None)
     assert LONG not in ids(table.look([]))
     store_run(tmp_path, LONG, "running")
     assert LONG not in ids(table.look([]))
@@ -77,7 +77,7 @@ def test_of_very_many_runs_those_that_wait_are_left_out_first(put, monkeypatch):
     monkeypatch.setattr(going_runs, "_MOST", 3)
     put(range(1, 61), "queued")
 
-    found = ids(RunTable(None).look([], 1))
+    found = ids(StoredRunTable(None).look([], 1))
 
     assert len(found) == 3
     assert found[-1] == LONG
@@ -106,10 +106,10 @@ def test_the_newest_runs_are_shown_before_all_runs_are_listed_or_where_they_cann
 
     monkeypatch.setattr(going_runs, "list_runs", fail)
     monkeypatch.setattr(going_runs, "_FIRST_SECONDS", 3600.0)
-    assert len(RunTable(None).look([]).rows) == 50
+    assert len(StoredRunTable(None).look([]).rows) == 50
     assert not asked
     monkeypatch.setattr(going_runs, "_FIRST_SECONDS", 0.0)
-    table = RunTable(None)
+    table = StoredRunTable(None)
 
     assert [len(table.look([]).rows) for _ in range(2)] == [50, 50]
     assert len(asked) == 1

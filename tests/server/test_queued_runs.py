@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nbkit.server import rest
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import read_json, write_json
 from tests.server.stored_runs import store_run
@@ -34,7 +34,7 @@ def change(paths):
 
     def apply(**values):
         write_json(paths.record, {**(read_json(paths.record) or {}), **values})
-        return RunTable(None).look([]).rows[0]
+        return StoredRunTable(None).look([]).rows[0]
 
     return apply
 

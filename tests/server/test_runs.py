@@ -20,8 +20,8 @@ from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.server import rest, sessions
 from nbkit.server.monitor import Monitor, Settings
-from nbkit.server.run_table import RunTable
-from nbkit.server.sessions import Kernel
+from nbkit.server.run_table import StoredRunTable
+from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.tensorboards import TensorBoards
 from nbkit.store.paths import RunPaths
@@ -57,7 +57,7 @@ def _ended_runs(store: Path, number: int) -> Path:
 
 def test_of_many_runs_only_the_newest_are_read_whole_and_each_once(many, monkeypatch):
     opened = _count_opened(monkeypatch, many)
-    table = RunTable(None)
+    table = StoredRunTable(None)
 
     first = table.look([])
     once = dict(opened)
@@ -72,7 +72,7 @@ def test_of_many_runs_only_the_newest_are_read_whole_and_each_once(many, monkeyp
 
 
 def test_a_run_that_is_new_or_changed_is_seen(some):
-    table = RunTable(None)
+    table = StoredRunTable(None)
     table.look([])
     new = some / "20200102-000000-run-aaaa"
     new.mkdir()
@@ -88,7 +88,7 @@ def test_a_run_that_is_new_or_changed_is_seen(some):
 
 
 def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, small):
-    table = RunTable(None)
+    table = StoredRunTable(None)
     run = nbkit.launch(small(model="slow", steps=100_000))
     wait_until(lambda: run.state is RunState.RUNNING, "a run")
     assert table.look([]).rows[0]["state"] == "running"
@@ -130,7 +130,7 @@ def test_run_table_shows_damaged_runs_and_all_others(some, name, text, missing):
         text = json.dumps({**json.loads(file.read_text()), **text})
     file.write_text(text)
 
-    rows = RunTable(None).look([]).rows
+    rows = StoredRunTable(None).look([]).rows
 
     assert len(rows) == 50
     assert rows[0]["cause"]
@@ -150,7 +150,7 @@ def test_run_table_finds_processes_beside_damaged_files(some, text):
     submission = json.loads((folder / "submission.json").read_text())
     (folder / "submission.json").write_text(json.dumps({**submission, "devices": 5}))
 
-    look = RunTable(None).look([])
+    look = StoredRunTable(None).look([])
 
     assert len(look.rows) == 50
     assert look.rows[0]["state"] == "running"
@@ -159,7 +159,7 @@ def test_run_table_finds_processes_beside_damaged_files(some, text):
 
 
 def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):
-    table = RunTable(None)
+    table = StoredRunTable(None)
     with monkeypatch.context() as context:
         context.setattr("nbkit.server.run_table.progress", _fails)
         assert "stale" in table.look([]).rows[0]["cause"]
@@ -180,16 +180,16 @@ def test_a_run_knows_its_notebook_also_when_the_kernel_is_gone(some, tmp_path):
     values = json.loads(submission.read_text())
     submission.write_text(json.dumps({**values, "notebook": str(notebook)}))
 
-    assert RunTable(tmp_path).look([]).rows[0]["notebook"] == "a/b.ipynb"
+    assert StoredRunTable(tmp_path).look([]).rows[0]["notebook"] == "a/b.ipynb"
     notebook.unlink()
-    assert RunTable(tmp_path).look([]).rows[0]["notebook"] is None
+    assert StoredRunTable(tmp_path).look([]).rows[0]["notebook"] is None
 
 
 def test_a_link_out_of_the_store_is_not_listed(some, tmp_path):
     outside = store_run(tmp_path / "outside", "20200102-000000-run-bbbb")
     (some / outside.name).symlink_to(outside)
 
-    rows = RunTable(None).look([]).rows
+    rows = StoredRunTable(None).look([]).rows
 
     assert len(rows) == 50
     assert rows[0]["run_id"] == NEWEST
@@ -201,7 +201,7 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
     # From now on, this process is somebody else.
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
 
-    row = RunTable(None).look([]).rows[0]
+    row = StoredRunTable(None).look([]).rows[0]
     status, answer = rest._stop(NEWEST, None)
 
     assert row["own"] is False
@@ -211,14 +211,14 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
 
 
 def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
-    async def fail() -> list[Kernel]:
+    async def fail() -> list[JupyterKernel]:
         message = "no sessions"
         raise RuntimeError(message)
 
     async def ask() -> list[int]:
         log = logging.getLogger("nbkit.test")
         boards = TensorBoards(60, log)
-        monitor = Monitor(Settings(), RunTable(None), fail, boards, log)
+        monitor = Monitor(Settings(), StoredRunTable(None), fail, boards, log)
         try:
             return [len((await monitor.look()).rows) for _ in range(2)]
         finally:
@@ -250,7 +250,7 @@ def test_the_pid_of_a_kernel_that_has_ended_is_not_told():
     ],
 )
 def test_a_folder_is_named_as_the_server_shows_it(some, root, hidden, expected):
-    table = RunTable(some.parents[1] / root, allow_hidden=hidden)
+    table = StoredRunTable(some.parents[1] / root, allow_hidden=hidden)
 
     row = table.look([]).rows[0]
     assert row["folder"] == expected
@@ -263,8 +263,8 @@ def test_a_hidden_folder_is_named_only_where_the_server_shows_it(tmp_path, monke
     folder.mkdir(parents=True)
     monkeypatch.setenv("NBKIT_HOME", str(home))
 
-    (closed,) = RunTable(tmp_path).look([]).rows
-    (shown,) = RunTable(tmp_path, allow_hidden=True).look([]).rows
+    (closed,) = StoredRunTable(tmp_path).look([]).rows
+    (shown,) = StoredRunTable(tmp_path, allow_hidden=True).look([]).rows
     assert closed["folder"] is None
     assert shown["folder"] == ".local/nbkit/runs/20200101-000000-run-aaaa"
 

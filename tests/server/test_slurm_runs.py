@@ -10,7 +10,7 @@ import pytest
 from nbkit.errors import RunNotFoundError
 from nbkit.live.nodes import MOST_NODES
 from nbkit.server import rest
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import read_json, write_json
@@ -45,7 +45,7 @@ def paths(tmp_path, monkeypatch):
 
 
 def _row():
-    [row] = RunTable(None).look([]).rows
+    [row] = StoredRunTable(None).look([]).rows
     return row
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_slurm_has_put_back_is_queued_though_slurm_was_silent_at_firs
     cause = {"kind": "stopped", "by": "slurm", "message": "stopped by Slurm"}
     values = {"supervisor": ELSEWHERE, "launch": launch, "cause": cause}
     write_json(paths.record, {"attempt": 0, "state": "stopped", **values})
-    table = RunTable(None)
+    table = StoredRunTable(None)
     slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
     assert [row["state"] for row in table.look([]).rows] == ["stopped"]
 

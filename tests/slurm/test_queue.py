@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store import jobs
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
@@ -90,7 +90,7 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
 
     for look in range(2, 5):
         forget()
-        rows = RunTable(None).look([]).rows
+        rows = StoredRunTable(None).look([]).rows
         assert len(squeue_calls()) == look
         assert [row["state"] for row in rows] == ["queued"] * MANY
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nbkit.questions.scaling.curves import growth
-from nbkit.questions.scaling.projection import Point, project
+from nbkit.questions.scaling.projection import ProjectedPoint, project
 from nbkit.statistics import has_groups, holm, ratio, summarise
 
 STUDIES = 2_000
@@ -157,7 +157,7 @@ def projected(between: float, within: float, modes: float, seed: int) -> bool | 
 
     rates = {size: summarise(measured(size)) for size in (1, 2, 4, 8)}
     points = [
-        Point(size, 1, rate.median, run_scatter=rate.relative_scatter)
+        ProjectedPoint(size, 1, rate.median, run_scatter=rate.relative_scatter)
         for size, rate in rates.items()
     ]
     made = project(points, [16], gpus_per_node=16).projections

@@ -16,7 +16,7 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.datasets import pack
 from nbkit.questions.input_pipeline.planning import with_setting
-from nbkit.questions.input_pipeline.trials import Grid, Setting
+from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
 from nbkit.studies.order import balanced_order
 from tests.launch.conftest import plugins, small, store
@@ -61,10 +61,10 @@ def experiment(name: str, folder: Path) -> ExperimentConfig:
     )
 
 
-def measure_grid(name: str, config: ExperimentConfig) -> dict[Setting, float]:
+def measure_grid(name: str, config: ExperimentConfig) -> dict[LoaderSetting, float]:
     """Return the rate of every setting, a mean over runs in balanced order."""
     settings = {str(one): one for one in GRIDS[name].settings}
-    rates: dict[Setting, list[float]] = {one: [] for one in settings.values()}
+    rates: dict[LoaderSetting, list[float]] = {one: [] for one in settings.values()}
     for slot in balanced_order(list(settings), REPEATS.get(name, 1)):
         setting = settings[slot.arm]
         run = nbkit.launch(with_setting(config, setting)).wait()
@@ -75,7 +75,7 @@ def measure_grid(name: str, config: ExperimentConfig) -> dict[Setting, float]:
 @pytest.mark.parametrize("name", GRIDS)
 def test_95_percent_of_the_best_are_found_in_a_third_of_the_trials(name, tmp_path):
     grid, config = GRIDS[name], experiment(name, tmp_path)
-    start = Setting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
+    start = LoaderSetting(grid.workers[0], grid.prefetch[0], grid.loaders[0])
 
     found = tune_loading(config, grid, start, progress=False)
 

@@ -21,13 +21,13 @@ from nbkit.config import (
 )
 from nbkit.config import experiment as experiment_source
 from nbkit.errors import ConfigError
-from nbkit.launch.devices.pool import Claim, Lease
+from nbkit.launch.devices.pool import QueueTicket, Lease
 from nbkit.recipes.catalogue import recipe, recipe_names
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.sample import GpuProcess, GpuSample
 from nbkit.widgets import form_gpus
-from nbkit.widgets.form_check import Check, python_line
+from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from nbkit.widgets.form_gpus import GpuLook, describe_gpus
 
@@ -187,13 +187,13 @@ def test_the_commands_name_the_devices_of_the_run():
 
     def torchrun(**fields):
         config = ExperimentConfig(**fields)
-        return Check({}, config).commands(gpus)[1]
+        return FormCheck({}, config).commands(gpus)[1]
 
     assert "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2 torchrun" in torchrun(gpus=2)["text"]
     assert "CUDA_VISIBLE_DEVICES=GPU-0 torchrun" in torchrun(devices=(0,))["text"]
     assert "CUDA_VISIBLE_DEVICES= torchrun" in torchrun(device="cpu")["text"]
     elsewhere = ExperimentConfig.from_store('{"engine": "cluster"}')
-    shown = Check({}, elsewhere).commands(gpus)[1]
+    shown = FormCheck({}, elsewhere).commands(gpus)[1]
     assert shown["text"] == ""
     assert "engine=cluster" in shown["note"]
 
@@ -250,7 +250,7 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
         "count": 1,
         "oversubscribe": False,
     }
-    claim = Claim.enter("20260101-me", wanted)
+    claim = QueueTicket.enter("20260101-me", wanted)
 
     lease = claim.attempt()
     assert isinstance(lease, Lease)

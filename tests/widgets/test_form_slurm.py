@@ -11,7 +11,7 @@ import nbkit
 from nbkit.config import ExperimentConfig, SlurmConfig
 from nbkit.errors import RunError
 from nbkit.store.stored_runs import create_run_folder
-from nbkit.widgets.form_check import Check, python_line
+from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
 
@@ -148,7 +148,7 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
 def test_the_job_script_starts_the_python_that_setup_chooses(setup, python):
     config = ExperimentConfig(engine="slurm", slurm={"setup": setup})
 
-    shown = Check({}, config).commands([])[1]
+    shown = FormCheck({}, config).commands([])[1]
 
     assert f"exec {python} -P -m nbkit.launch.slurm.job" in shown["text"]
 
@@ -158,7 +158,7 @@ def test_the_command_of_a_slurm_run_is_its_job_script():
         engine="slurm", nnodes=2, gpus=4, slurm={"slurm_partition": "a100"}
     )
 
-    shown = Check({}, config).commands([])[1]
+    shown = FormCheck({}, config).commands([])[1]
 
     assert shown["title"] == "sbatch"
     assert "#SBATCH --partition=a100\n" in shown["text"]

@@ -11,7 +11,7 @@ from nbkit.cli.main import main
 from nbkit.launch.run_progress import RunPosition, result
 from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
-from nbkit.server.run_table import RunTable
+from nbkit.server.run_table import StoredRunTable
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import show_table
 from tests.widgets.stored_run import WrittenRun, step
@@ -90,7 +90,7 @@ def test_the_table_of_a_notebook(finished, monkeypatch):
 
 
 def test_the_sidebars_rows(lost):
-    table = RunTable(None)
+    table = StoredRunTable(None)
     [row] = table.look([]).rows
     assert (row["state"], row["nonfinite"]) == ("running", WORDS)
 
@@ -108,7 +108,7 @@ def test_the_sidebar_reads_a_long_run_part_by_part_and_then_tells(
     monkeypatch.setattr("nbkit.server.run_table._STEPS_SECONDS", 0.0)
     lost.append(*map(step, range(11, 15_000)))
     lost.record(state)
-    table = RunTable(None)
+    table = StoredRunTable(None)
 
     told = [table.look([]).rows[0]["nonfinite"] for _ in range(8)]
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 from nbkit.worker import metrics_log
-from nbkit.worker.metrics_log import Window
+from nbkit.worker.metrics_log import MeasuredCounts
 from nbkit.worker.usage import cpu_queue_seconds, host_cpu_seconds
 from tests.waiting import wait_until
 
@@ -45,7 +45,7 @@ def test_waiting_during_a_pause_does_not_count(monkeypatch):
     waited = iter([1.0, 1.5, 7.0, 7.25])
     monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: next(waited))
     monkeypatch.setattr(metrics_log, "cpu_seconds", lambda: 0.0)
-    window = Window()
+    window = MeasuredCounts()
     assert window.to_dict()["cpu_queue_seconds"] is None
 
     window.open()
@@ -61,7 +61,7 @@ def test_what_the_host_did_is_counted_beside_it_and_not_during_a_pause(monkeypat
     busy, clock = iter([10.0, 13.0, 40.0, 41.0]), iter([1.0, 3.0, 20.0, 21.0])
     monkeypatch.setattr(metrics_log, "host_cpu_seconds", lambda: next(busy))
     monkeypatch.setattr(metrics_log.time, "monotonic", lambda: next(clock))
-    window = Window()
+    window = MeasuredCounts()
 
     window.open()
     with window.paused():

@@ -17,7 +17,7 @@ from nbkit.worker.data import decode, torch_loader
 from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
 from nbkit.worker.data.decode import decode_crops, decode_window
 from nbkit.worker.data.images import decode_crop
-from nbkit.worker.data.window import Turn, Window
+from nbkit.worker.data.window import Turn, PixelWindow
 from tests.worker.images import picture
 
 LARGEST_ERROR_LEVELS = 2
@@ -40,7 +40,7 @@ def encoded(image, suffix="JPEG", **settings):
 def compare(data, crop, size=48):
     """Return the largest and the mean error of the fast way."""
     decoding = look_at(data)
-    assert decode_window(data, decoding, Window.of(decoding, crop, size)) is not None
+    assert decode_window(data, decoding, PixelWindow.of(decoding, crop, size)) is not None
     (fast,) = decode_crops([(data, decoding, crop)], size)
     assert fast.dtype == torch.uint8
     assert fast.shape == (size, size, 3)
@@ -109,8 +109,8 @@ def test_a_turn_mirrors_before_it_transposes():
 def test_only_what_a_crop_needs_is_decoded():
     decoding = Decoding(1000, 800, 1, is_plain=True)
 
-    larger = Window.of(decoding, Crop(400, 300, 100, 50, flip=False), 224)
-    smaller = Window.of(decoding, Crop(0, 100, 672, 448, flip=False), 224)
+    larger = PixelWindow.of(decoding, Crop(400, 300, 100, 50, flip=False), 224)
+    smaller = PixelWindow.of(decoding, Crop(0, 100, 672, 448, flip=False), 224)
 
     # One neighbour where it becomes larger; else as many as become one pixel.
     assert (larger.left, larger.top, larger.right, larger.lower) == (399, 299, 501, 351)

@@ -9,7 +9,7 @@ import torch
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
-from nbkit.datasets.samples import Decoding, Sample, Samples
+from nbkit.datasets.samples import Decoding, ImageSample, Samples
 from nbkit.errors import ConfigError
 from nbkit.store.paths import RunPaths
 from nbkit.worker import evaluation
@@ -58,7 +58,7 @@ def images(labels, classes, *, is_multi_label):
     """Return a manifest of training images with these labels; rank 0 reads it."""
     looked = Decoding(8, 8, 1, is_plain=True)
     samples = [
-        Sample(f"{number}.png", label, 1, decoding=looked)
+        ImageSample(f"{number}.png", label, 1, decoding=looked)
         for number, label in enumerate(labels)
     ]
     both = Samples(Path(), [], samples), Samples(Path(), [], [])

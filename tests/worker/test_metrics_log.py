@@ -16,7 +16,7 @@ from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.review.milestones import time_to_target
 from nbkit.store.record import utc_now
 from nbkit.worker import metrics_log, step_clock
-from nbkit.worker.metrics_log import MetricsLog, Window
+from nbkit.worker.metrics_log import MetricsLog, MeasuredCounts
 from nbkit.worker.step_clock import StepClock
 from tests.widgets.stored_run import WrittenRun
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_processor_time_of_a_pause_does_not_count(monkeypatch):
     used = iter([10.0, 13.0, 100.0, 104.0])
     monkeypatch.setattr(metrics_log, "cpu_seconds", lambda: next(used))
-    window = Window()
+    window = MeasuredCounts()
 
     with window.paused():
         pass  # not open yet: nothing is read
@@ -42,7 +42,7 @@ def test_processor_time_of_a_pause_does_not_count(monkeypatch):
 def test_a_thread_that_is_left_out_has_not_waited_for_a_cpu_either(monkeypatch):
     queued = iter([5.0, 6.0, 9.0, 10.5, 20.0, 21.0])
     monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: next(queued))
-    window = Window()
+    window = MeasuredCounts()
 
     window.open()
     with window.without_this_thread():
@@ -56,7 +56,7 @@ def test_a_thread_that_is_left_out_has_not_waited_for_a_cpu_either(monkeypatch):
 
 def test_a_kernel_that_does_not_tell_of_waiting_is_taken_at_its_word(monkeypatch):
     monkeypatch.setattr(metrics_log, "cpu_queue_seconds", lambda: None)
-    window = Window()
+    window = MeasuredCounts()
 
     window.open()
     with window.without_this_thread():

@@ -56,7 +56,7 @@ _NOT_CALLED = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """What every rank executes, ready to be written into a run's folder."""
 
     task: str
@@ -91,7 +91,7 @@ def script_entry(
     script: str | os.PathLike[str],
     args: Sequence[Any],
     environment: Mapping[str, str] | None = None,
-) -> Entry:
+) -> RunEntry:
     """Return the entry of a Python script."""
     path = expanded(script, "script")
     suffix = path.suffix.lower()
@@ -140,7 +140,7 @@ def script_entry(
         "environment": dict(environment or {}),
     }
     kept_sources = {**sources, kept: content}
-    return Entry("script", path.stem, description, private, None, kept_sources)
+    return RunEntry("script", path.stem, description, private, None, kept_sources)
 
 
 def function_entry(
@@ -148,7 +148,7 @@ def function_entry(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Entry:
+) -> RunEntry:
     """Return the entry of a function with its arguments."""
     import cloudpickle
 
@@ -195,7 +195,7 @@ def function_entry(
         "sources": described,
     }
     private = {"argv": _argv(), "environment": dict(environment or {})}
-    return Entry("function", name, description, private, pickle.data, sources)
+    return RunEntry("function", name, description, private, pickle.data, sources)
 
 
 def _refuse_what_only_defines(script: object, tree: ast.Module) -> None:

@@ -39,7 +39,7 @@ _UNTRACKED = (
 """In the whole checkout. What Python itself writes is no code of the user."""
 
 
-class Description(threading.Thread):
+class ProvenanceThread(threading.Thread):
     """Describes code, environment, machine and storage beside a run.
 
     A thread that is never waited for long: git, a package's metadata or a file server

@@ -50,7 +50,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClaimEntry:
     """One claim."""
 
     number: int
@@ -97,14 +97,14 @@ def leases(kind: str) -> dict[str, tuple[str, ...]]:
     return holders
 
 
-def read_entries(pool: Path) -> list[Entry]:
+def read_entries(pool: Path) -> list[ClaimEntry]:
     """Return every claim that waits or holds something, in their order.
 
     Called under the pool's lock: checking a lock takes it for a moment. Files of claims
     that have ended are removed where this user may.
     """
-    living: list[Entry] = []
-    ended: list[tuple[Path, Entry | None]] = []
+    living: list[ClaimEntry] = []
+    ended: list[tuple[Path, ClaimEntry | None]] = []
     for path in (pool / "claims").glob("*.json"):
         try:
             descriptor = os.open(path, READ_FLAGS)
@@ -126,11 +126,11 @@ def read_entries(pool: Path) -> list[Entry]:
 
 
 def _left_over(
-    pool: Path, living: list[Entry], ended: list[tuple[Path, Entry | None]]
-) -> list[Entry]:
+    pool: Path, living: list[ClaimEntry], ended: list[tuple[Path, ClaimEntry | None]]
+) -> list[ClaimEntry]:
     """Return what processes of ended claims hold still; remove the other claims."""
     held = {(one.kind, name) for one in living for name in one.granted or ()}
-    found: list[Entry] = []
+    found: list[ClaimEntry] = []
     for path, entry in ended:
         names: list[str] = []
         if entry is not None:
@@ -148,7 +148,7 @@ def _left_over(
     return found
 
 
-def _parse(descriptor: int, path: Path, is_locked: bool) -> Entry:
+def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         message = "not a regular file"
@@ -171,7 +171,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> Entry:
     if values["process"] is not None and status.st_uid == os.geteuid():
         process = ProcessIdentity.from_dict(values["process"])
         is_alive = is_locked and process.is_alive() is not False
-    return Entry(
+    return ClaimEntry(
         number,
         run_id,
         _told_name(values.get("name")),
@@ -222,7 +222,7 @@ def device_file(pool: Path, kind: str, name: str) -> Path:
     return pool / "devices" / f"{prefix}{check_name(name)}"
 
 
-def holders_of(name: str, kind: str, entries: Sequence[Entry]) -> str:
+def holders_of(name: str, kind: str, entries: Sequence[ClaimEntry]) -> str:
     """Return who holds a device, in words."""
     who = [
         entry.who

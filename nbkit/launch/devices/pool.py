@@ -33,7 +33,7 @@ from nbkit.launch.devices.claims import (
     MOST_NUMBER,
     PATIENCE_SECONDS,
     SCHEMA,
-    Entry,
+    ClaimEntry,
     check_name,
     claim_file,
     device_file,
@@ -53,7 +53,7 @@ from nbkit.store.record import utc_now
 
 _NOUNS = {"cuda": "GPU", "replay": "replayed GPU", "cpu": "CPU"}
 
-Look = Callable[[Sequence[str]], Mapping[str, str]]
+ForeignProcesses = Callable[[Sequence[str]], Mapping[str, str]]
 """Asked about devices that no run holds, by their names: returns those that processes
 outside the pool use, with what to say of each."""
 
@@ -100,7 +100,7 @@ def _above_standard_files(descriptor: int) -> int:
     return above
 
 
-class Claim:
+class QueueTicket:
     """The place of one run in the queue, as long as its process runs.
 
     `enter` makes it, in the launcher; the supervisor inherits the open, locked file.
@@ -176,7 +176,7 @@ class Claim:
         """When it was made: UTC, ISO 8601."""
         return self._values["since"]
 
-    def attempt(self, look: Look | None = None) -> Lease | Waiting | None:
+    def attempt(self, look: ForeignProcesses | None = None) -> Lease | Waiting | None:
         """Take the devices if it is this claim's turn and they are free."""
         if look is None or self._oversubscribe:
             return self._try(self._labels, {})
@@ -250,7 +250,7 @@ class Claim:
             shared = len(chosen) < self._count or not set(chosen).isdisjoint(held)
             return Lease(tuple(chosen), descriptors, shared)
 
-    def _meets(self, entry: Entry) -> bool:
+    def _meets(self, entry: ClaimEntry) -> bool:
         """Return whether another claim wants devices that this one would take."""
         return entry.kind == self.kind and not entry.candidates.isdisjoint(self._labels)
 
@@ -259,7 +259,7 @@ class Claim:
         n_free: int,
         held: Sequence[str],
         busy: Mapping[str, str],
-        entries: list[Entry],
+        entries: list[ClaimEntry],
     ) -> str:
         holders: dict[str, list[str]] = {}
         for name in held:
@@ -275,7 +275,7 @@ class Claim:
 class _Files(contextlib.AbstractContextManager["_Files"]):
     """The files of a claim's candidates, those that are free locked."""
 
-    def __init__(self, claim: Claim, pool: Any, entries: Sequence[Entry]) -> None:
+    def __init__(self, claim: QueueTicket, pool: Any, entries: Sequence[ClaimEntry]) -> None:
         # A file that was removed under a run is free, and its device is not.
         taken = {
             name

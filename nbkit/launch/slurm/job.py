@@ -51,7 +51,7 @@ _LAST_WORD_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """The job that this process is the first of."""
 
     id: str
@@ -61,7 +61,7 @@ class Job:
     """What Slurm calls its nodes, this one first."""
 
     @classmethod
-    def of_this_process(cls) -> Job:
+    def of_this_process(cls) -> SlurmJob:
         """Return the job, as Slurm's variables tell."""
         what = ("show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
         listed = ask_slurm("scontrol", *what, limit_seconds=_ANSWER_SECONDS)
@@ -122,7 +122,7 @@ class JobRequests(StopRequests):
         paths: RunPaths,
         submission: dict[str, Any],
         stop_grace_seconds: float,
-        job: Job,
+        job: SlurmJob,
     ) -> None:
         self._job = job
         self._is_terminated = False
@@ -180,7 +180,7 @@ class JobDevices:
 
     def __init__(
         self,
-        job: Job,
+        job: SlurmJob,
         submission: dict[str, Any],
         requests: JobRequests,
         timeouts: int,
@@ -240,7 +240,7 @@ class JobDevices:
 def supervise_job(root: Path) -> None:
     """Supervise a run of this job."""
     paths = RunPaths(root)
-    job = Job.of_this_process()
+    job = SlurmJob.of_this_process()
     earlier = read_json(paths.record) or {}
     if job.restarts and earlier.get("state") == RunState.FINISHED:
         return  # a user had it start again, and there is nothing left to do
@@ -270,7 +270,7 @@ def supervise_job(root: Path) -> None:
 def _waits_again(
     run: StoredRun,
     journal: Journal,
-    job: Job,
+    job: SlurmJob,
     timeouts: int,
     ended: tuple[RunState, dict[str, Any] | None],
 ) -> bool:
@@ -318,7 +318,7 @@ def _waits_to(paths: RunPaths) -> str:
     return "requeued, starts from the beginning"
 
 
-def _requeue(journal: Journal, job: Job, why: str) -> bool:
+def _requeue(journal: Journal, job: SlurmJob, why: str) -> bool:
     """Put the job into the queue again; say whether Slurm agreed."""
     reason = f"Slurm: {why}"
     queue = {"position": None, "length": None, "reason": reason, "since": utc_now()}

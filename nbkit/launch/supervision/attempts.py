@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.code.provenance import Description
+from nbkit.launch.code.provenance import ProvenanceThread
 from nbkit.launch.supervision.attempt import Attempt, RankGroup
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.leftovers import (
@@ -34,7 +34,7 @@ _NO_NEW_TRY = {
 """Kinds of causes that another attempt would only repeat."""
 
 
-class Devices(Protocol):
+class HeldDevices(Protocol):
     """What a run computes on, held over all its attempts."""
 
     @property
@@ -55,7 +55,7 @@ def run_attempts(
     root: Path,
     journal: Journal,
     submission: dict[str, Any],
-    devices: Devices,
+    devices: HeldDevices,
     requests: StopRequests,
     *,
     adopts: bool = False,
@@ -66,7 +66,7 @@ def run_attempts(
     """
     run = StoredRun(root)
     journal.record["launch"].update(devices.facts(run.config, root))
-    description = Description(run.config, run.paths, Path(submission["cwd"]))
+    description = ProvenanceThread(run.config, run.paths, Path(submission["cwd"]))
 
     def take_descriptions() -> None:
         if description.ident is None:
@@ -106,7 +106,7 @@ def run_attempts(
 def write_last_word(
     root: Path,
     journal: Journal,
-    devices: Devices,
+    devices: HeldDevices,
     ended: tuple[RunState, dict[str, Any] | None],
     *,
     is_hurried: bool = False,
@@ -129,7 +129,7 @@ def _brief(cause: dict[str, Any] | None) -> dict[str, Any] | None:
     return cause and {key: value for key, value in cause.items() if key != "stacks"}
 
 
-def _note_numbers(run: StoredRun, journal: Journal, devices: Devices) -> None:
+def _note_numbers(run: StoredRun, journal: Journal, devices: HeldDevices) -> None:
     """Put into the record what ranks and samplers have written."""
     try:
         journal.record["worker"] = run.worker or None

@@ -14,7 +14,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import RankPlan, torchrun_line
 from nbkit.launch.meeting import LOOPBACK, listen
-from nbkit.launch.supervision.queue import Place
+from nbkit.launch.supervision.queue import QueuePlace
 from nbkit.launch.supervision.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import Beat, HeartbeatBoard
 from nbkit.store.ownership import open_to_append
@@ -148,7 +148,7 @@ class LocalRanks:
 class LocalDevices:
     """The devices of a run on this machine, leased from the pool."""
 
-    def __init__(self, place: Place, submission: dict[str, Any]) -> None:
+    def __init__(self, place: QueuePlace, submission: dict[str, Any]) -> None:
         self._place = place
         self._submission = submission
         self.system_names = [hostname()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.devices.pool import Claim, Lease, Waiting
+from nbkit.launch.devices.pool import QueueTicket, Lease, Waiting
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import is_gone
@@ -24,10 +24,10 @@ since a rank that just ended may hold its memory for a moment."""
 _STARTING = "a driver that has not answered yet (nvidia-smi -pm 1 keeps it ready)"
 
 
-class Place:
+class QueuePlace:
     """The devices of a run, and its place in the queue before it had them."""
 
-    def __init__(self, claim: Claim, lease: Lease) -> None:
+    def __init__(self, claim: QueueTicket, lease: Lease) -> None:
         self._claim = claim
         self._lease = lease
         self.gpus = lease.devices if claim.kind == "cuda" else ()
@@ -48,10 +48,10 @@ class Place:
 def wait_for_devices(
     root: Path,
     journal: Journal,
-    claim: Claim,
+    claim: QueueTicket,
     owner: ProcessIdentity,
     requests: StopRequests,
-) -> Place | dict[str, Any]:
+) -> QueuePlace | dict[str, Any]:
     """Return the devices of a run, or the request to stop that came before them."""
     claim.call(journal.record["name"])
     strangers = _Strangers(owner) if claim.kind == "cuda" else None
@@ -65,10 +65,10 @@ def wait_for_devices(
 def _wait(
     root: Path,
     journal: Journal,
-    claim: Claim,
+    claim: QueueTicket,
     strangers: _Strangers | None,
     requests: StopRequests,
-) -> Place | dict[str, Any]:
+) -> QueuePlace | dict[str, Any]:
     look = None if strangers is None else strangers.look
     position = 1
     while True:
@@ -82,7 +82,7 @@ def _wait(
             if strangers is not None:
                 _tell_doubts(journal, answer, strangers.in_doubt)
             journal.record["queue"] = None
-            return Place(claim, answer)
+            return QueuePlace(claim, answer)
         journal.give_sign()
         if is_gone(root):
             message = f"{root} was removed."

@@ -28,9 +28,9 @@ from typing import Any
 
 from nbkit.clock import start_clock
 from nbkit.errors import ConfigError, DeviceError, StoreError
-from nbkit.launch.devices.pool import Claim
+from nbkit.launch.devices.pool import QueueTicket
 from nbkit.launch.supervision.journal import Journal
-from nbkit.launch.supervision.queue import Place, wait_for_devices
+from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import is_gone, patiently
 from nbkit.store.network import see_anew
@@ -46,13 +46,13 @@ _BRISK_POLL_SECONDS, _POLL_SECONDS = 0.005, 0.5
 _KINDS = {StoreError: "store", DeviceError: "device", ConfigError: "config"}
 
 
-Work = Callable[[Journal, dict[str, Any]], None]
+SupervisedWork = Callable[[Journal, dict[str, Any]], None]
 
 
 def supervise(
     paths: RunPaths,
     is_mine: Callable[[dict[str, Any]], bool],
-    work: Work,
+    work: SupervisedWork,
     attempt: int = 0,
 ) -> None:
     """Do a supervisor's work, with a last word whatever happens."""
@@ -87,15 +87,15 @@ def end_before_ranks(journal: Journal, request: dict[str, Any]) -> None:
 def supervise_here(root: Path, claim_fd: int) -> None:
     """Supervise a run of this machine."""
     paths = RunPaths(root)
-    claim = Claim(claim_fd)
-    place: Place | dict[str, Any] | None = None
+    claim = QueueTicket(claim_fd)
+    place: QueuePlace | dict[str, Any] | None = None
 
     def work(journal: Journal, submission: dict[str, Any]) -> None:
         nonlocal place
         requests = StopRequests(paths, submission, submission["stop_grace_seconds"])
         owner = ProcessIdentity.from_dict(submission["owner"])
         place = wait_for_devices(root, journal, claim, owner, requests)
-        if not isinstance(place, Place):
+        if not isinstance(place, QueuePlace):
             end_before_ranks(journal, place)
             return
         from nbkit.launch.supervision.attempts import run_attempts, write_last_word
@@ -113,7 +113,7 @@ def supervise_here(root: Path, claim_fd: int) -> None:
         claim.take_over()
         supervise(paths, is_mine, work)
     finally:
-        if isinstance(place, Place):
+        if isinstance(place, QueuePlace):
             place.leave()
         claim.close()
 

@@ -27,7 +27,7 @@ Scores = Mapping[str, Sequence[float | None] | None]
 
 Same = Literal["same", "differs", "not resolved", "not enough runs"]
 
-Gain = Literal[
+AreaGain = Literal[
     "above the statistics",
     "below the statistics",
     "not resolved",
@@ -54,7 +54,7 @@ class ScoredImages:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AreaEstimate:
     """An AUROC or a difference of two; its interval where that is known."""
 
     value: float
@@ -80,18 +80,18 @@ class LabelFinding:
     """Patients with it; None for the mean, and where the patients are unknown."""
     doubt: str | None
     """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
-    single: Estimate | None = None
-    paired: Estimate | None = None
+    single: AreaEstimate | None = None
+    paired: AreaEstimate | None = None
     """Of ``single`` the trainings that have a partner on several devices."""
-    parallel: Estimate | None = None
-    baseline: Estimate | None = None
-    gain: Estimate | None = None
+    parallel: AreaEstimate | None = None
+    baseline: AreaEstimate | None = None
+    gain: AreaEstimate | None = None
     """Network on one device less baseline."""
-    difference: Estimate | None = None
+    difference: AreaEstimate | None = None
     """Several devices less one, the same seeds in both."""
 
     @property
-    def above_baseline(self) -> Gain:
+    def above_baseline(self) -> AreaGain:
         """Whether the network on one device is above the baseline or below it."""
         found = self.gain
         if found is None:
@@ -271,7 +271,7 @@ def _finding(
 
 def _estimate(
     areas: Sequence[Area], *, is_area: bool = False, fixed: bool = False
-) -> Estimate:
+) -> AreaEstimate:
     """Return the mean over trainings, with the spread of patients and of trainings."""
     whole, count = combined(areas), len(areas)
     between = (0.0, 0.0)
@@ -282,4 +282,4 @@ def _estimate(
     low, high = interval or (None, None)
     if low is not None and high is not None:
         low, high = max(0.0 if is_area else -1.0, low), min(1.0, high)
-    return Estimate(whole.value, low, high, 0 if fixed else count)
+    return AreaEstimate(whole.value, low, high, 0 if fixed else count)

@@ -11,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from nbkit.questions.chexnet.areas import Estimate, LabelFinding
+from nbkit.questions.chexnet.areas import AreaEstimate, LabelFinding
 from nbkit.questions.chexnet.literature import PublishedAreas
 from nbkit.reports.chart_style import (
     MEASURED_COLOURS,
@@ -133,7 +133,7 @@ def _named(values: Sequence[Mapping[str, Any]]) -> set[str]:
     return {value["label"] for value in values}
 
 
-def _measured(label: str, series: str, found: Estimate) -> dict[str, Any]:
+def _measured(label: str, series: str, found: AreaEstimate) -> dict[str, Any]:
     return {
         "label": label,
         "series": series,

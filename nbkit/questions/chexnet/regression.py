@@ -24,7 +24,7 @@ _IMAGES_PER_TASK = 32
 
 _MOST_ITERATIONS = 1_000
 
-Progress = Callable[[int, int], None]
+FitProgress = Callable[[int, int], None]
 """Called with the number of images read and of all."""
 
 
@@ -46,7 +46,7 @@ def statistics_baseline(
     listing: Listing,
     *,
     threads: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: FitProgress | None = None,
 ) -> Baseline:
     """Fit the baseline to a set's training images; score those for evaluation."""
     variables = {*os.environ}
@@ -111,7 +111,7 @@ def statistics_baseline(
 
 
 def _all_statistics(
-    listing: Listing, threads: int | None, on_progress: Progress | None
+    listing: Listing, threads: int | None, on_progress: FitProgress | None
 ) -> list[list[float] | None]:
     """Return the statistics of every image, training first; None of unreadable ones."""
     samples = listing.open()

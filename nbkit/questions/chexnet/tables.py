@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from nbkit.questions.chexnet.areas import Estimate, LabelFinding
+from nbkit.questions.chexnet.areas import AreaEstimate, LabelFinding
 from nbkit.questions.chexnet.literature import PublishedAreas
 from nbkit.reports.arm_tables import each_run
 from nbkit.reports.columns import Column, interval, rate, table
@@ -17,14 +17,14 @@ from nbkit.statistics import quantities as wording
 _ONE_IN_TWENTY = "Of many 95% CIs, one in twenty misses its value."
 
 
-def interval_text(found: Estimate | None, shown: str = "{:.3f}") -> str | None:
+def interval_text(found: AreaEstimate | None, shown: str = "{:.3f}") -> str | None:
     """Return an interval of AUROCs, such as ``[0.701, 0.755]``; None without one."""
     if found is None or found.low is None or found.high is None:
         return None
     return f"[{shown.format(found.low)}, {shown.format(found.high)}]"
 
 
-def difference_text(found: Estimate) -> str:
+def difference_text(found: AreaEstimate) -> str:
     """Return a difference with its interval: ``+0.012 (95% CI [-0.003, +0.027])``."""
     ends = interval_text(found, "{:+.3f}")
     return f"{found.value:+.3f} ({f'95% CI {ends}' if ends else 'no CI'})"
@@ -69,7 +69,7 @@ def areas_table(
     )
 
 
-def _signed(found: Estimate) -> str:
+def _signed(found: AreaEstimate) -> str:
     ends = interval_text(found, "{:+.3f}")
     return f"{found.value:+.3f} {ends or ''}".rstrip()
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import altair as alt
 
 from nbkit.questions.concurrent_jobs.literature import PublishedRound
-from nbkit.questions.concurrent_jobs.slowdown import Job
+from nbkit.questions.concurrent_jobs.slowdown import ConcurrentJob
 from nbkit.reports.chart_style import (
     MEASURED_COLOURS,
     finished,
@@ -30,7 +30,7 @@ would press everything else together."""
 
 
 def slowdown_chart(
-    jobs: Mapping[str, Sequence[Job]],
+    jobs: Mapping[str, Sequence[ConcurrentJob]],
     published: Sequence[PublishedRound],
     *,
     device_type: Literal["cuda", "cpu"],
@@ -73,7 +73,7 @@ def slowdown_chart(
     )
 
 
-def _measured(setting: str, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def _measured(setting: str, jobs: Sequence[ConcurrentJob]) -> list[dict[str, Any]]:
     rows = []
     for job in jobs:
         if job.kept is None or job.slowdown is None:

@@ -17,7 +17,7 @@ def present_name(arm: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setting:
+class JobSetting:
     """Under which conditions the jobs of a layout run."""
 
     storage: str
@@ -47,7 +47,7 @@ class Planned:
 
     sizes: tuple[int, ...]
     """Devices of each job; a single one has nothing beside it."""
-    setting: Setting
+    setting: JobSetting
 
     @property
     def name(self) -> str:
@@ -71,4 +71,4 @@ class Planned:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Planned:
         """Return it from what a study keeps of it."""
-        return cls(tuple(facts["sizes"]), Setting(**facts["setting"]))
+        return cls(tuple(facts["sizes"]), JobSetting(**facts["setting"]))

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from nbkit.questions.concurrent_jobs.slowdown import fairness, fastest_over_slowest
 from nbkit.references.rows import PublishedRow, printed_seconds, published
-from nbkit.review.claim_checks import Claim, claim_findings, claims
+from nbkit.review.claim_checks import PublishedClaim, claim_findings, claims
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def claims_of_jobs() -> list[str]:
     ]
 
 
-def _is_of_jobs(claim: Claim) -> bool:
+def _is_of_jobs(claim: PublishedClaim) -> bool:
     """Return whether a claim rests on the rates or the run times of the five jobs."""
     jobs = _rows("NetApp", "of 5 concurrent single-node jobs")
     points: Sequence[dict[str, float]] = claim.values.get("points", [])

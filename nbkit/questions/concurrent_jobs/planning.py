@@ -17,7 +17,7 @@ from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.submit import existing_data
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
-from nbkit.questions.concurrent_jobs.layouts import Planned, Setting
+from nbkit.questions.concurrent_jobs.layouts import Planned, JobSetting
 from nbkit.questions.study_plan import Plan
 from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices, why_cpus
@@ -103,7 +103,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     copies = copies_of(values["data"], p.copies or [], len(jobs)) if separate else ()
     threads = max(1, int(usable_cpus()) // sum(jobs))
     planned = tuple(
-        Planned(sizes, Setting(storage, pinned))
+        Planned(sizes, JobSetting(storage, pinned))
         for storage in dict.fromkeys(p.storage)
         for pinned in dict.fromkeys(values["pinned"])
         for sizes in layouts

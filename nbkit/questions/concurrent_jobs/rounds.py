@@ -13,7 +13,7 @@ from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
 from nbkit.questions.concurrent_jobs.slowdown import (
     AloneRuns,
     Effect,
-    Job,
+    ConcurrentJob,
     Round,
     Together,
     overlap,
@@ -197,7 +197,7 @@ def _together(
         name=one.name,
         setting=one.setting.name,
         jobs=tuple(
-            Job(
+            ConcurrentJob(
                 arm=arm,
                 world_size=size,
                 alone=alone[base],

@@ -123,7 +123,7 @@ class AloneRuns:
 
 
 @dataclass(frozen=True)
-class Job:
+class ConcurrentJob:
     """One job among others, against the same job alone."""
 
     arm: str
@@ -198,11 +198,11 @@ class Together:
     """Such as ``1,1 (pinned)``."""
     setting: str
     """Such as ``pinned``."""
-    jobs: tuple[Job, ...]
+    jobs: tuple[ConcurrentJob, ...]
     rounds: tuple[Round, ...]
     noise_floor: NoiseFloor | None = None
     comparisons: int = 1
-    """As of `Job`."""
+    """As of `ConcurrentJob`."""
 
     @property
     def counted(self) -> list[Round]:

@@ -42,7 +42,7 @@ class MeasuredPipeline:
 
 
 @dataclass(frozen=True)
-class Demand:
+class DemandLine:
     """What the devices would compute if they never waited."""
 
     series: str
@@ -53,7 +53,7 @@ class Demand:
 
 
 def pipelines_chart(
-    arms: Sequence[MeasuredPipeline], demand: Demand | None, *, title: str
+    arms: Sequence[MeasuredPipeline], demand: DemandLine | None, *, title: str
 ) -> alt.LayerChart:
     """Draw images per second of every arm, all at one number of devices."""
     size = arms[0].world_size
@@ -86,7 +86,7 @@ def pipelines_chart(
 
 
 def devices_chart(
-    arms: Sequence[MeasuredPipeline], demand: Demand | None, *, device: str, title: str
+    arms: Sequence[MeasuredPipeline], demand: DemandLine | None, *, device: str, title: str
 ) -> alt.LayerChart:
     """Draw images per second of a few pipelines against the number of devices."""
     values = [_measured(one) for one in arms]
@@ -133,7 +133,7 @@ def _measured(one: MeasuredPipeline) -> dict[str, Any]:
     }
 
 
-def _asked(demand: Demand, size: int, rate: float) -> dict[str, Any]:
+def _asked(demand: DemandLine, size: int, rate: float) -> dict[str, Any]:
     return {
         "series": demand.series,
         "world_size": size,
@@ -184,7 +184,7 @@ def _circles(
     return [lines, bars, base.mark_circle(size=75, opacity=1).encode(x=x, y=y)]
 
 
-def _demand_colour(demand: Demand) -> alt.Color:
+def _demand_colour(demand: DemandLine) -> alt.Color:
     title = "Demand (emulated GPU)" if demand.is_emulated else "Demand"
     return alt.Color(
         "series:N",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nbkit.plural import plural
-from nbkit.questions.input_pipeline.trials import Grid, Setting, guide_rule_workers
+from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, guide_rule_workers
 
 MOST_WORKERS = 256
 """Of a rank, as in `nbkit.LoaderConfig`."""
@@ -43,7 +43,7 @@ def tuner_grid(loaders: Sequence[str] | None, share: float, steps: int) -> Grid:
     )
 
 
-def first_setting(grid: Grid, share: float) -> Setting:
+def first_setting(grid: Grid, share: float) -> LoaderSetting:
     """Return what a loader would take by itself, or the next below that."""
     here = grid.loaders[0], grid.prefetch[0]
     found = [one for one in grid.settings if (one.loader, one.prefetch) == here]

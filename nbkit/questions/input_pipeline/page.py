@@ -11,7 +11,7 @@ from nbkit import statistics
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.questions.input_pipeline.chart import (
-    Demand,
+    DemandLine,
     MeasuredPipeline,
     devices_chart,
     pipelines_chart,
@@ -200,7 +200,7 @@ class PipelineResult:
     def figures(self) -> list[Figure]:
         """The answer as a picture, and throughput over devices."""
         emulated = self.plan["emulated"]
-        demand = Demand(
+        demand = DemandLine(
             f"{emulated['gpu_name']}, published" if emulated else "these GPUs",
             self.is_emulated,
             {

@@ -26,7 +26,7 @@ from nbkit.questions.input_pipeline.packs import (
 )
 from nbkit.questions.input_pipeline.trials import (
     Grid,
-    Setting,
+    LoaderSetting,
     Tuning,
     guide_rule_workers,
 )
@@ -86,10 +86,10 @@ class PipelinePlan(Plan):
     """The arm that the others are compared with."""
     tuned: ExperimentConfig | None
     """What the tuner changes loader, workers and prefetch of; None without tuning."""
-    rule: Setting | None
+    rule: LoaderSetting | None
     """What the guide's rule gives; None if that is not an arm."""
     grid: Grid
-    start: Setting
+    start: LoaderSetting
     most_trials: int
     devices: Devices
     gpus: int
@@ -165,7 +165,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
     rule = None
     if "rule" in names:
         workers = max(1, guide_rule_workers(cores, gpus))
-        rule = Setting(workers, LoaderConfig().prefetch_factor, "torch")
+        rule = LoaderSetting(workers, LoaderConfig().prefetch_factor, "torch")
         config = with_setting(arms.loader("torch", gpus), rule)
         made[arm_name("rule", gpus)] = config
     baseline = arm_name(BASELINE, gpus)
@@ -223,7 +223,7 @@ def with_tuning(
     return replace(plan, arms=arms, notes=notes, prepared={"tuning": tuning.to_dict()})
 
 
-def with_setting(config: ExperimentConfig, setting: Setting) -> ExperimentConfig:
+def with_setting(config: ExperimentConfig, setting: LoaderSetting) -> ExperimentConfig:
     """Return a configuration that loads in one way."""
     loader: dict[str, Any] = {"num_workers": setting.workers}
     if setting.loader == "dali":

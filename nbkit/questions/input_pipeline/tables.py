@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from nbkit.plural import plural
-from nbkit.questions.input_pipeline.trials import Setting, Trial, Tuning
+from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, Tuning
 from nbkit.reports.columns import Column, interval, rate, ratio, table
 from nbkit.reports.parts import Source, Table
 from nbkit.statistics import NoiseFloor, Ratio, Summary
@@ -81,7 +81,7 @@ def steps_table() -> Table:
     )
 
 
-def setting_words(setting: Setting) -> str:
+def setting_words(setting: LoaderSetting) -> str:
     """Return a setting in words."""
     kind = ["thread"] if _has_threads(setting) else ["process", "processes"]
     workers = plural(setting.workers, *kind)
@@ -232,7 +232,7 @@ _OF_LOADING = (
 )
 
 
-def _has_threads(setting: Setting) -> bool:
+def _has_threads(setting: LoaderSetting) -> bool:
     """Return whether a loader's workers are threads of the rank."""
     return setting.loader in ("tfrecord", "dali")
 

@@ -30,7 +30,7 @@ Axis = Literal["loader", "workers", "prefetch"]
 
 
 @dataclass(frozen=True, order=True)
-class Setting:
+class LoaderSetting:
     """One way to load."""
 
     workers: int
@@ -44,7 +44,7 @@ class Setting:
 class Trial:
     """What one setting did; None is unknown."""
 
-    setting: Setting
+    setting: LoaderSetting
     images_per_second: float
     """Of all ranks: images of the measured window over its wall time; 0 if it failed,
     whatever it had delivered until then."""
@@ -76,10 +76,10 @@ class Grid:
         return len(self.settings)
 
     @property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[LoaderSetting]:
         """Every setting that does not prepare too much ahead."""
         return [
-            Setting(workers, prefetch, loader)
+            LoaderSetting(workers, prefetch, loader)
             for loader in self.loaders
             for workers in self.workers
             for prefetch in self.prefetch
@@ -102,7 +102,7 @@ class Tuning:
 
     trials: Sequence[Trial]
     """In the order in which they were measured."""
-    chosen: Setting
+    chosen: LoaderSetting
     why: str
     """Why this one, and why nothing else was tried."""
     margin: float
@@ -124,10 +124,10 @@ class Tuning:
     def from_dict(cls, values: dict[str, Any]) -> Tuning:
         """Return what `to_dict` was called on."""
         trials = [
-            Trial(**{**trial, "setting": Setting(**trial["setting"])})
+            Trial(**{**trial, "setting": LoaderSetting(**trial["setting"])})
             for trial in values["trials"]
         ]
-        chosen = Setting(**values["chosen"])
+        chosen = LoaderSetting(**values["chosen"])
         return cls(**{**values, "trials": trials, "chosen": chosen})
 
 
@@ -147,8 +147,8 @@ def guide_rule_workers(cores: float, gpus: int) -> int:
 
 def tune(
     grid: Grid,
-    start: Setting,
-    measure: Callable[[Setting, str], Trial],
+    start: LoaderSetting,
+    measure: Callable[[LoaderSetting, str], Trial],
     *,
     most_trials: int | None = None,
 ) -> Tuning:
@@ -172,7 +172,7 @@ class _EndedError(Exception):
 @dataclass
 class _Search:
     grid: Grid
-    measure: Callable[[Setting, str], Trial]
+    measure: Callable[[LoaderSetting, str], Trial]
     most_trials: int
     trials: list[Trial] = field(default_factory=list)
 
@@ -190,7 +190,7 @@ class _Search:
         """Differences up to this part are taken for noise."""
         return max(PRACTICAL_MARGIN, self.noise or 0.0)
 
-    def walk(self, start: Setting) -> None:
+    def walk(self, start: LoaderSetting) -> None:
         """Try settings for as long as one of them helps."""
         self._try(start, "start")
         # One that cannot be measured at all tells nothing of noise.
@@ -230,13 +230,13 @@ class _Search:
         """Return whether a rate is the fastest but for noise."""
         return rate >= fastest / (1 + self.margin)
 
-    def _best_of_loaders(self, best: Setting) -> Setting:
+    def _best_of_loaders(self, best: LoaderSetting) -> LoaderSetting:
         for loader in self.grid.loaders:
             other = replace(best, loader=loader)
             best = self._better(other, best, f"{loader} instead of {best.loader}")
         return best
 
-    def _along(self, axis: Axis, best: Setting) -> Setting:
+    def _along(self, axis: Axis, best: LoaderSetting) -> LoaderSetting:
         """Go up an axis while that helps; down if going up does not."""
         found = self._one_way(axis, best, 1, f"more {axis}")
         if found != best:
@@ -244,7 +244,7 @@ class _Search:
         fewer = "fewer" if axis == "workers" else "less"
         return self._one_way(axis, best, -1, f"{fewer} {axis}")
 
-    def _one_way(self, axis: Axis, best: Setting, by: int, why: str) -> Setting:
+    def _one_way(self, axis: Axis, best: LoaderSetting, by: int, why: str) -> LoaderSetting:
         """Go one way while that helps; past one setting that only seems not to help."""
         here, passed = best, False
         while (following := self._neighbour(axis, here, by)) is not None:
@@ -255,7 +255,7 @@ class _Search:
             best, here = found, following
         return best
 
-    def _neighbour(self, axis: Axis, setting: Setting, by: int) -> Setting | None:
+    def _neighbour(self, axis: Axis, setting: LoaderSetting, by: int) -> LoaderSetting | None:
         values = self.grid.values(axis)
         place = values.index(getattr(setting, axis)) + by
         if not 0 <= place < len(values):
@@ -263,19 +263,19 @@ class _Search:
         found = replace(setting, **{axis: values[place]})
         return found if found in self.grid.settings else None
 
-    def _better(self, other: Setting, best: Setting, why: str) -> Setting:
+    def _better(self, other: LoaderSetting, best: LoaderSetting, why: str) -> LoaderSetting:
         """Return the other one if it is faster beyond the noise."""
         if other not in _rates(self.trials):
             self._try(other, why)
         rates = _rates(self.trials)
         return other if rates[other] > rates[best] * (1 + self.margin) else best
 
-    def _is_worse(self, other: Setting, best: Setting) -> bool:
+    def _is_worse(self, other: LoaderSetting, best: LoaderSetting) -> bool:
         """Return whether one is slower than the other beyond the noise."""
         rates = _rates(self.trials)
         return rates[other] * (1 + self.margin) < rates[best]
 
-    def _try(self, setting: Setting, why: str) -> None:
+    def _try(self, setting: LoaderSetting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
             message = f"the limit of {self.most_trials} trials was reached"
             raise _EndedError(message)
@@ -287,12 +287,12 @@ class _Search:
             raise _EndedError(message)
 
 
-def _rates(trials: Iterable[Trial]) -> dict[Setting, float]:
+def _rates(trials: Iterable[Trial]) -> dict[LoaderSetting, float]:
     """Return the rate of every setting, in the order of the first trials.
 
     One that failed once of two times is as good as one that always does.
     """
-    found: dict[Setting, list[Trial]] = {}
+    found: dict[LoaderSetting, list[Trial]] = {}
     for trial in trials:
         found.setdefault(trial.setting, []).append(trial)
     return {

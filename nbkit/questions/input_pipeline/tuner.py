@@ -15,7 +15,7 @@ from nbkit.questions.input_pipeline.planning import (
     with_tuning,
 )
 from nbkit.questions.input_pipeline.tables import setting_words
-from nbkit.questions.input_pipeline.trials import Grid, Setting, Trial, Tuning, tune
+from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, Trial, Tuning, tune
 from nbkit.review.diagnosis import diagnose
 from nbkit.studies.progress import Progress
 from nbkit.studies.quiet import wait_before
@@ -49,7 +49,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
 def tune_loading(
     config: ExperimentConfig,
     grid: Grid,
-    start: Setting,
+    start: LoaderSetting,
     *,
     most_trials: int | None = None,
     environment: Mapping[str, str] | None = None,
@@ -64,7 +64,7 @@ def tune_loading(
     tags = {"tuner": secrets.token_hex(4)}
     failed: list[RunFailedError] = []
 
-    def measure(setting: Setting, why: str) -> Trial:
+    def measure(setting: LoaderSetting, why: str) -> Trial:
         shown.start(f"{setting_words(setting)} ({why})")
         with variables_set(environment or {}):
             named = config.replace(name=f"tuner {setting.loader}")

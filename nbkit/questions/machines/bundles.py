@@ -1,7 +1,7 @@
 """Machines out of bundles, studies and runs; the user's store is only read.
 
 A bundle is unpacked into a temporary store, through the checks of an
-import, and what is needed of its runs is kept in memory. Reading it in place would have
+import, and what is needed of its runs is kept in memory. BundleReading it in place would have
 to repeat those checks, and importing it would fill the user's store with runs of others
 that they did not ask for.
 """
@@ -97,7 +97,7 @@ class Machine:
 
 
 @dataclass
-class Reading:
+class BundleReading:
     """What was read so far, and what could not be."""
 
     runs: dict[str, Run] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def example_bundles() -> list[Path]:
 
 def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
     """Return the machines of some bundles, studies and runs, and what was left out."""
-    reading = Reading()
+    reading = BundleReading()
     with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
         for number, entry in enumerate(entries):
             try:
@@ -225,7 +225,7 @@ def _study(run: Run) -> str:
     return str(run.record.get("tags", {}).get("study"))
 
 
-def _read(entry: str, store: Path, reading: Reading) -> None:
+def _read(entry: str, store: Path, reading: BundleReading) -> None:
     path = expanded(entry, "entry")
     if path.suffix == ".zip" or path.is_file() or "/" in entry:
         bundle = unpack_bundle(path, store)

@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from nbkit.questions.machines.literature import PublishedPair
+from nbkit.questions.machines.literature import MachinePair
 from nbkit.questions.machines.ratios import MatchedArm
 from nbkit.reports.chart_style import (
     MEASURED_COLOURS,
@@ -32,7 +32,7 @@ would press everything else together."""
 
 def machines_chart(
     matched: Sequence[MatchedArm],
-    pairs: Sequence[PublishedPair],
+    pairs: Sequence[MachinePair],
     *,
     measured_names: tuple[str, str],
     published_names: tuple[str, str],
@@ -86,7 +86,7 @@ def _measured(arm: MatchedArm, names: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def _published(pair: PublishedPair, names: tuple[str, str]) -> dict[str, Any]:
+def _published(pair: MachinePair, names: tuple[str, str]) -> dict[str, Any]:
     return {
         "arm": pair.label,
         "ratio": pair.ratio,
@@ -96,7 +96,7 @@ def _published(pair: PublishedPair, names: tuple[str, str]) -> dict[str, Any]:
 
 
 def _subtitle(
-    matched: Sequence[MatchedArm], pairs: Sequence[PublishedPair], *, is_cut: bool
+    matched: Sequence[MatchedArm], pairs: Sequence[MachinePair], *, is_cut: bool
 ) -> str:
     parts = []
     if matched:

@@ -22,7 +22,7 @@ UNSTATED = "not stated"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Mismatch:
     """One condition for which something was not compared."""
 
     what: str
@@ -34,7 +34,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class PublishedPair:
+class MachinePair:
     """Two published rates which agree in every condition; both may leave one open."""
 
     a: PublishedRow
@@ -82,7 +82,7 @@ def published_pairs(
     *,
     model: str,
     precision: Sequence[str] | None = None,
-) -> tuple[list[PublishedPair], list[LeftOut]]:
+) -> tuple[list[MachinePair], list[Mismatch]]:
     """Return published numbers of two GPUs that may be put side by side."""
     rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
     rows_b = [row for row in rows_b if row not in rows_a]
@@ -93,8 +93,8 @@ def published_pairs(
         mixed = len(forms) > 1 and not any_form
         return [*_unlike(a, b), *([_FORM] if mixed else [])]
 
-    pairs = [PublishedPair(a, b) for a in rows_a for b in rows_b if not unlike(a, b)]
-    left_out: dict[LeftOut, None] = {}
+    pairs = [MachinePair(a, b) for a in rows_a for b in rows_b if not unlike(a, b)]
+    left_out: dict[Mismatch, None] = {}
     for a in rows_a:
         same = [b for b in rows_b if _campaign(b) == _campaign(a)]
         if all(unlike(a, b) for b in same):
@@ -106,11 +106,11 @@ def published_pairs(
     return sorted(_measured_once(pairs), key=_importance), list(left_out)
 
 
-def _measured_once(pairs: Iterable[PublishedPair]) -> list[PublishedPair]:
+def _measured_once(pairs: Iterable[MachinePair]) -> list[MachinePair]:
     """Leave out what was printed of a measurement whose log was read again."""
     same = [name for name in _LIKE if name not in ("origin", "statistic", "window")]
 
-    def measurement(pair: PublishedPair) -> tuple[object, ...]:
+    def measurement(pair: MachinePair) -> tuple[object, ...]:
         what = (getattr(pair.a, name) for name in same)
         return (pair.a.gpu_name, pair.b.gpu_name, *what)
 
@@ -140,7 +140,7 @@ def _rows(gpu: str, model: str, precision: Sequence[str] | None) -> list[Publish
     ]
 
 
-def _importance(pair: PublishedPair) -> tuple[bool, int, str, int, str]:
+def _importance(pair: MachinePair) -> tuple[bool, int, str, int, str]:
     row = pair.a
     return (
         row.framework != "pytorch",
@@ -164,20 +164,20 @@ def _distance(a: PublishedRow, b: PublishedRow) -> tuple[int, bool]:
     return len(_unlike(a, b)), {a.precision, b.precision} == {"tf32", "fp16"}
 
 
-def _published_left_out(name: str, a: PublishedRow, b: PublishedRow) -> LeftOut:
+def _published_left_out(name: str, a: PublishedRow, b: PublishedRow) -> Mismatch:
     told = [
         UNSTATED if value is None else str(value)
         for value in (_value(a, name), _value(b, name))
     ]
     what = ", ".join(part for part in (a.publisher, a.software, a.precision) if part)
-    return LeftOut(what, name, told[0], told[1])
+    return Mismatch(what, name, told[0], told[1])
 
 
 def _value(row: PublishedRow, name: str) -> object:
     return _form(row.gpu_name) if name == _FORM else getattr(row, name)
 
 
-def published_sentence(pairs: Sequence[PublishedPair], a_gpu: str, b_gpu: str) -> str:
+def published_sentence(pairs: Sequence[MachinePair], a_gpu: str, b_gpu: str) -> str:
     """Return in a sentence published results of two GPUs, like for like."""
     if not pairs:
         return f"Published: no comparable results for {a_gpu} and {b_gpu}."

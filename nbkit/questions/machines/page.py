@@ -13,8 +13,8 @@ from nbkit.questions.machines import tables
 from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.chart import machines_chart
 from nbkit.questions.machines.literature import (
-    LeftOut,
-    PublishedPair,
+    Mismatch,
+    MachinePair,
     published_pairs,
     published_sentence,
 )
@@ -57,7 +57,7 @@ class MachinesResult:
     """Of what was measured here; None if nothing was."""
 
     @cached_property
-    def _compared(self) -> tuple[list[MatchedArm], list[LeftOut]]:
+    def _compared(self) -> tuple[list[MatchedArm], list[Mismatch]]:
         return compare_machines(self.a.runs, self.b.runs, self.a.name, self.b.name)
 
     @property
@@ -66,12 +66,12 @@ class MachinesResult:
         return self._compared[0]
 
     @property
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> list[Mismatch]:
         """What only one of them ran so: never compared."""
         return self._compared[1]
 
     @cached_property
-    def _published(self) -> tuple[list[PublishedPair], list[LeftOut]]:
+    def _published(self) -> tuple[list[MachinePair], list[Mismatch]]:
         return published_pairs(
             *self.plan.published,
             model=self.plan.published_model,
@@ -79,7 +79,7 @@ class MachinesResult:
         )
 
     @property
-    def pairs(self) -> list[PublishedPair]:
+    def pairs(self) -> list[MachinePair]:
         """Published numbers that may stand side by side."""
         return self._published[0]
 
@@ -362,7 +362,7 @@ def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
     return replace(doubt, reason=f"on {machine.name}, {doubt.reason}")
 
 
-def _sources(pairs: Sequence[PublishedPair]) -> list[Source]:
+def _sources(pairs: Sequence[MachinePair]) -> list[Source]:
     rows = [row for pair in pairs for row in (pair.a, pair.b)]
     found = {(f"{row.source}, {row.year}", row.url): None for row in rows}
     return [Source(text, url) for text, url in found]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from nbkit.questions.machines.literature import LeftOut, PublishedPair
+from nbkit.questions.machines.literature import Mismatch, MachinePair
 from nbkit.review.usable_arms import earliest, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
@@ -66,12 +66,12 @@ FINITE = "finite"
 
 def compare_machines(
     a: Iterable[MachineRun], b: Iterable[MachineRun], a_name: str, b_name: str
-) -> tuple[list[MatchedArm], list[LeftOut]]:
+) -> tuple[list[MatchedArm], list[Mismatch]]:
     """Compare what two machines have in common."""
     arms_a, arms_b = _arms(a), _arms(b)
     telling = _telling([*arms_a, *arms_b])
     alike: list[tuple[str, Conditions]] = []
-    lost: list[LeftOut] = []
+    lost: list[Mismatch] = []
     for conditions, runs in arms_a.items():
         if conditions in arms_b:
             name = _name(conditions, telling)
@@ -80,7 +80,7 @@ def compare_machines(
             not_finite = {who: one for who, one in seen.items() if one is not None}
             if not usable_arms([a_name], not_finite, (b_name,)):
                 values = ["yes" if one is None else str(one) for one in seen.values()]
-                lost.append(LeftOut(name, FINITE, *values))
+                lost.append(Mismatch(name, FINITE, *values))
                 continue
             alike.append((name, conditions))
     ratios = holm(
@@ -138,10 +138,10 @@ def _name(arm: Conditions, telling: Sequence[str]) -> str:
 
 def _left_out(
     a: Sequence[Conditions], b: Sequence[Conditions], telling: Sequence[str]
-) -> list[LeftOut]:
+) -> list[Mismatch]:
     lonely_a = [arm for arm in a if arm not in b]
     lonely_b = [arm for arm in b if arm not in a]
-    found: dict[LeftOut, None] = {}
+    found: dict[Mismatch, None] = {}
     for arm in lonely_a:
         nearest = _nearest(arm, lonely_b or b)
         found |= dict.fromkeys(_between(_name(arm, telling), arm, nearest))
@@ -158,14 +158,14 @@ _ANY_RUN = "has runs"
 """What is missing where a machine has no run at all."""
 
 
-def _between(what: str, a: Conditions | None, b: Conditions | None) -> list[LeftOut]:
+def _between(what: str, a: Conditions | None, b: Conditions | None) -> list[Mismatch]:
     of_a, of_b = dict(a or ()), dict(b or ())
     if not of_a or not of_b:
         # The other machine has no run at all.
         runs = ("yes" if of_a else None, "yes" if of_b else None)
-        return [LeftOut(what, _ANY_RUN, *runs)]
+        return [Mismatch(what, _ANY_RUN, *runs)]
     return [
-        LeftOut(what, name, of_a.get(name), of_b.get(name))
+        Mismatch(what, name, of_a.get(name), of_b.get(name))
         for name in dict.fromkeys([*of_a, *of_b])
         if of_a.get(name) != of_b.get(name)
     ]
@@ -177,7 +177,7 @@ def _nearest(arm: Conditions, others: Sequence[Conditions]) -> Conditions | None
 
 def measured_sentence(
     matched: Sequence[MatchedArm],
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[Mismatch],
     a_name: str,
     b_name: str,
     floors: Mapping[Conditions, Sequence[Floor]] | None = None,
@@ -215,8 +215,8 @@ _RATIO_FIELDS = (
 
 def result_document(
     matched: Sequence[MatchedArm],
-    left_out: Sequence[LeftOut],
-    pairs: Sequence[PublishedPair],
+    left_out: Sequence[Mismatch],
+    pairs: Sequence[MachinePair],
     a_name: str,
     b_name: str,
 ) -> dict[str, Any]:

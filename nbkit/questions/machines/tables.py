@@ -10,8 +10,8 @@ from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.facts import BATCH_NORM
 from nbkit.questions.machines.literature import (
     UNSTATED,
-    LeftOut,
-    PublishedPair,
+    Mismatch,
+    MachinePair,
 )
 from nbkit.questions.machines.ratios import (
     MachineRun,
@@ -136,7 +136,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
 
 
 def left_out_table(
-    caption: str, left_out: Sequence[LeftOut], columns: Sequence[str]
+    caption: str, left_out: Sequence[Mismatch], columns: Sequence[str]
 ) -> Table:
     """Return what was not compared, with the value on each side."""
     return Table(
@@ -163,7 +163,7 @@ def differences_table(
 
 
 def published_table(
-    pairs: Sequence[PublishedPair], gpus: tuple[str, str], model: str
+    pairs: Sequence[MachinePair], gpus: tuple[str, str], model: str
 ) -> Table:
     """Return published results of two GPUs; there must be a pair."""
     return Table(
@@ -291,7 +291,7 @@ def _differences(
             yield one
 
 
-def _published_cells(pair: PublishedPair) -> list[str | None]:
+def _published_cells(pair: MachinePair) -> list[str | None]:
     a = pair.a
     batch = a.batch_size_per_gpu
     return [
@@ -309,7 +309,7 @@ def _published_source(row: PublishedRow) -> str:
     return ", ".join(word for word in (row.publisher, row.software) if word)
 
 
-def _published_input_bound(pairs: Sequence[PublishedPair]) -> list[str]:
+def _published_input_bound(pairs: Sequence[MachinePair]) -> list[str]:
     """Say which published numbers are those of an input, as far as it is known."""
     rows = [row for pair in pairs for row in (pair.a, pair.b)]
     waits = [
@@ -326,7 +326,7 @@ def _gpu_and_rate(row: PublishedRow) -> str:
     return f"{row.gpu_name}: {wording.rate(row.images_per_second)}"
 
 
-def _layout_warning(pairs: Sequence[PublishedPair]) -> list[str]:
+def _layout_warning(pairs: Sequence[MachinePair]) -> list[str]:
     """Say what a 16-bit result in channels_first is worth."""
     if not any(
         pair.a.precision in ("fp16", "bf16")

@@ -56,7 +56,7 @@ _KINDS = {"final_loss": "final loss", "mean_loss": "mean loss"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class LossParity:
     """Where an arm's training arrived; losses are medians over its runs."""
 
     arm: str
@@ -102,14 +102,14 @@ class Answer:
         return values
 
 
-def judge_answers(
+def check_loss_parity(
     arms: Mapping[str, Mapping[int, RunSummary]],
     baseline: str,
     *,
     control: str | None = None,
     tolerance: float = LOSS_TOLERANCE,
     perturbed: Mapping[str, RunSummary | None] | None = None,
-) -> dict[str, Answer]:
+) -> dict[str, LossParity]:
     """Return where each arm's training arrived, and what is suspicious about it.
 
     Notes
@@ -172,7 +172,7 @@ def _answer(
     limit: float,
     *,
     is_judged: bool,
-) -> Answer:
+) -> LossParity:
     differences = [
         _furthest(
             _difference(run, base[repeat], kind, kind)
@@ -194,7 +194,7 @@ def _answer(
             )
     skipped = _known(run.updates_skipped for run in runs.values())
     finite = {run.weights_finite for run in runs.values()}
-    return Answer(
+    return LossParity(
         arm=arm,
         first_loss=_median(run.first_loss for run in runs.values()),
         final_loss=_median(run.final_loss for run in runs.values()),

@@ -13,8 +13,8 @@ from nbkit.errors import NotEnoughDataError
 from nbkit.questions.precision.answers import (
     LOSS_TOLERANCE,
     ROUNDING,
-    Answer,
-    judge_answers,
+    LossParity,
+    check_loss_parity,
 )
 from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import (
@@ -76,7 +76,7 @@ class PrecisionResult:
     arms: Arms
     configs: Mapping[str, ExperimentConfig]
     """By arm; the control among them."""
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, LossParity]
     """By arm that has a finished run."""
     plan: Mapping[str, Any]
     """`PrecisionPlan.facts`."""
@@ -351,7 +351,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     measured = PrecisionResult(
         arms=arms,
         configs=study.arms,
-        answers=judge_answers(
+        answers=check_loss_parity(
             {
                 arm: {int(run.record["tags"]["repeat"]): run.summary for run in many}
                 for arm, many in finished.items()

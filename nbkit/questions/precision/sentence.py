@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import Format
 from nbkit.reports.arms import best_of, not_beyond
 from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
@@ -29,7 +29,7 @@ class MeasuredArm:
     """Over runs, all devices together."""
     against: Ratio | None
     """Rate over the baseline's; None for the baseline."""
-    answer: Answer
+    answer: LossParity
     is_control: bool = False
     """Whether it is the baseline measured once more."""
 
@@ -73,7 +73,7 @@ def computed_sentence(
     return f"{prefix}{text}."
 
 
-def _why_not(answer: Answer) -> str:
+def _why_not(answer: LossParity) -> str:
     if answer.suspicions:
         return f"{answer.doubt} ({' and '.join(answer.suspicions)})"
     return f"loss not judged without a control ({' and '.join(answer.unjudged)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nbkit.config import ExperimentConfig
-from nbkit.questions.precision.answers import Answer
+from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import LayoutEffect
 from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.references.rows import PublishedPair, PublishedRow
@@ -21,7 +21,7 @@ _BOUND_MODEL, _BOUND_IMAGE_SIZE = "resnet50", 224
 _times = "{:.2f}x".format
 
 
-def loss_cell(answer: Answer) -> str | None:
+def loss_cell(answer: LossParity) -> str | None:
     """Return the final loss as text, with the doubt there may be."""
     if answer.final_loss is None and not answer.suspicions:
         return None
@@ -29,7 +29,7 @@ def loss_cell(answer: Answer) -> str | None:
     return f"{loss}, {answer.doubt}" if answer.doubt else loss
 
 
-def gradient_cell(answer: Answer) -> str | None:
+def gradient_cell(answer: LossParity) -> str | None:
     """Return whether gradients were finite, as text; None where a run does not say."""
     if answer.weights_finite is None:
         return None
@@ -39,7 +39,7 @@ def gradient_cell(answer: Answer) -> str | None:
     return f"finite, {skipped} skipped" if skipped else "finite"
 
 
-def doubt_notes(answers: Mapping[str, Answer]) -> list[str]:
+def doubt_notes(answers: Mapping[str, LossParity]) -> list[str]:
     """Return why answers may be wrong, then why others are not judged."""
     suspect = [
         f"{arm}: {answer.doubt}: {' and '.join(answer.suspicions)}."
@@ -54,7 +54,7 @@ def doubt_notes(answers: Mapping[str, Answer]) -> list[str]:
     return [*suspect, *unjudged]
 
 
-def answers_table(answers: Mapping[str, Answer], steps: int, tolerance: float) -> Table:
+def answers_table(answers: Mapping[str, LossParity], steps: int, tolerance: float) -> Table:
     """Return where every arm's training arrived after equally many steps."""
     last = max(1, steps // 10)
     which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"

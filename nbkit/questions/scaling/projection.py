@@ -68,7 +68,7 @@ _WIDEST = 0.25
 
 
 @dataclass(frozen=True)
-class Point:
+class ProjectedPoint:
     """What was measured at one world size."""
 
     world_size: int
@@ -117,7 +117,7 @@ class Outlook:
 
 
 def project(
-    points: Sequence[Point], targets: Iterable[int], *, gpus_per_node: int
+    points: Sequence[ProjectedPoint], targets: Iterable[int], *, gpus_per_node: int
 ) -> Outlook:
     """Project images per second to world sizes that were not measured."""
     _check(points)
@@ -153,7 +153,7 @@ def project(
     return Outlook(tuple(projections), tuple(refusals))
 
 
-def _curves(points: Sequence[Point]) -> Curves:
+def _curves(points: Sequence[ProjectedPoint]) -> Curves:
     known = [s for point in points if (s := point.run_scatter) is not None]
     scatter = math.hypot(*known) / math.sqrt(len(known)) if known else 0.0
     return Curves(
@@ -165,7 +165,7 @@ def _curves(points: Sequence[Point]) -> Curves:
     )
 
 
-def _check(points: Sequence[Point]) -> None:
+def _check(points: Sequence[ProjectedPoint]) -> None:
     for point in points:
         if not point.images_per_second > 0:
             message = (
@@ -181,7 +181,7 @@ def _check(points: Sequence[Point]) -> None:
         raise NotEnoughDataError(message)
 
 
-def _no_projection_at_all(points: Sequence[Point]) -> str | None:
+def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
     if any(point.device_type != "cuda" for point in points):
         return "No projection: CPU runs are not extrapolated to GPUs."
     if len(points) < 2:
@@ -207,12 +207,12 @@ def _no_projection_at_all(points: Sequence[Point]) -> str | None:
     return None
 
 
-def _per_gpu(point: Point) -> float:
+def _per_gpu(point: ProjectedPoint) -> float:
     return point.images_per_second / point.world_size
 
 
 def _no_projection_to(
-    target: int, points: Sequence[Point], gpus_per_node: int
+    target: int, points: Sequence[ProjectedPoint], gpus_per_node: int
 ) -> str | None:
     largest = max(point.world_size for point in points)
     if target < largest:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.questions.scaling.projection import Point
+from nbkit.questions.scaling.projection import ProjectedPoint
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import (
     Ratio,
@@ -234,10 +234,10 @@ def _scaled(
     return low * factor, high * factor
 
 
-def points(rows: Sequence[ScalingRow], arm: str) -> list[Point]:
+def points(rows: Sequence[ScalingRow], arm: str) -> list[ProjectedPoint]:
     """Return an arm's measured points, as `project` takes them."""
     return [
-        Point(
+        ProjectedPoint(
             world_size=row.world_size,
             nnodes=row.nnodes,
             images_per_second=row.images_per_second.median,

@@ -17,7 +17,7 @@ from nbkit.questions.storage.demand import (
 )
 from nbkit.questions.storage.epochs import EpochRow, epoch_row
 from nbkit.questions.storage.places import Place
-from nbkit.questions.storage.places import Source as DataSource
+from nbkit.questions.storage.places import DataSource as DataSource
 from nbkit.questions.storage.reads import Reads
 from nbkit.questions.storage.tables import (
     comparison_table,

@@ -40,7 +40,7 @@ _SPLITS = ("images", "train", "val", "valid", "validation", "test")
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """One data set at one place."""
 
     name: str
@@ -65,7 +65,7 @@ class Place:
 
     name: str
     folder: str
-    sources: tuple[Source, ...]
+    sources: tuple[DataSource, ...]
     is_ours: bool
     """Whether the photographs were put there; else nothing is ever written."""
     storage: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Place:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Place:
         """Return what `dataclasses.asdict` has written."""
-        sources = tuple(Source(**one) for one in values["sources"])
+        sources = tuple(DataSource(**one) for one in values["sources"])
         return cls(**{**values, "sources": sources})
 
 
@@ -90,7 +90,7 @@ class Wanted:
     """For training, of each."""
     is_ours: bool
     storage: Mapping[str, Any] = field(repr=False)
-    found: tuple[Source, ...] = ()
+    found: tuple[DataSource, ...] = ()
     """What is there; empty where photographs are to be written."""
     copies: int = 0
     """Of each photograph."""
@@ -101,7 +101,7 @@ class Wanted:
         if self.is_ours:
             put_photos(self.folder, self.copies, self.forms)
         sources = self.found or tuple(
-            Source(name=name, data=data, **described_data(data))
+            DataSource(name=name, data=data, **described_data(data))
             for name, data in self.data.items()
         )
         return Place(self.name, str(self.folder), sources, self.is_ours, self.storage)
@@ -137,7 +137,7 @@ def _data_set(text: str) -> Wanted:
         raise ParameterError(message)
     data = existing_data(path, NAMED)
     where = _below(data)
-    source = Source(name=name, data=data, **described_data(data))
+    source = DataSource(name=name, data=data, **described_data(data))
     return Wanted(
         name=name,
         folder=where,

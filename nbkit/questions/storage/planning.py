@@ -19,7 +19,7 @@ from nbkit.questions.storage.places import (
     name_and_path,
 )
 from nbkit.questions.study_plan import Plan
-from nbkit.readspeed.measuring import Cache, Engine
+from nbkit.readspeed.measuring import CacheState, ReadEngine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
 from nbkit.statistics import quantities as wording
@@ -70,12 +70,12 @@ class StoragePlan(Plan):
     stage_of: Mapping[str, tuple[str, str]]
     """Stage and name of the source, by arm."""
     devices: Devices
-    cache: Cache
+    cache: CacheState
     """How the data are before each run."""
     emulated: EmulatedStep | None
     """The GPU whose demand is asked about; None if none is published."""
     gpus: int
-    read_engine: Engine
+    read_engine: ReadEngine
     """What reads without a loader."""
     read_bytes: int
     read_repeats: int
@@ -169,8 +169,8 @@ def _check(p: Parameters) -> None:
     lines += [
         f"{name}={p[name]!r} is not one of {', '.join(known)}."
         for name, known in (
-            ("cache", get_args(Cache)),
-            ("read_engine", get_args(Engine)),
+            ("cache", get_args(CacheState)),
+            ("read_engine", get_args(ReadEngine)),
         )
         if p[name] not in known
     ]

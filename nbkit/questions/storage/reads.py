@@ -15,7 +15,7 @@ from nbkit.datasets.find import find
 from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.planning import StoragePlan
 from nbkit.readspeed.made_file import made_file
-from nbkit.readspeed.measuring import Cache, ReadSpeed, measure
+from nbkit.readspeed.measuring import CacheState, ReadSpeed, measure
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
 from nbkit.reports.parts import Table
 from nbkit.studies.quiet import wait_before
@@ -152,7 +152,7 @@ def read(plan: StoragePlan) -> Reads:
     for place in plan.places:
         # Memory is never cold.
         is_memory = place.storage["kind"] == "memory"
-        caches: tuple[Cache, ...] = ("warm",) if is_memory else ("cold", "warm")
+        caches: tuple[CacheState, ...] = ("warm",) if is_memory else ("cold", "warm")
         with _to_read(place, plan.read_bytes) as files:
             for pattern in _PATTERNS:
                 for cache in caches:

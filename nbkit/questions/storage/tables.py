@@ -10,7 +10,7 @@ from nbkit import statistics
 from nbkit.plural import plural
 from nbkit.questions.storage.demand import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.questions.storage.epochs import EpochRow
-from nbkit.questions.storage.places import Place, Source
+from nbkit.questions.storage.places import Place, DataSource
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.columns import Column, rate, ratio, spread, table
 from nbkit.reports.parts import Lead, Note, Table
@@ -46,7 +46,7 @@ _EPOCHS = (
 
 def epochs_table(
     rows: Sequence[EpochRow],
-    sources: Sequence[Source],
+    sources: Sequence[DataSource],
     *,
     is_cpu: bool,
     lead: Lead | None = None,
@@ -166,7 +166,7 @@ _SUPPLY = (
 def supply_table(
     supplies: Sequence[Supply],
     demand: Demand | None,
-    sources: Sequence[Source],
+    sources: Sequence[DataSource],
     notes: Sequence[str],
 ) -> Table | Note:
     """Return the throughput of every place, over what GPUs require."""
@@ -198,7 +198,7 @@ def supply_table(
 
 
 class _Stored(NamedTuple):
-    source: Source
+    source: DataSource
     storage: Mapping[str, Any]
     times_memory: float | None
     test: str | None
@@ -242,7 +242,7 @@ def places_table(places: Sequence[Place], memory_bytes: int | None) -> Table:
     return table("Data location", _PLACES, rows, [note])
 
 
-def name_of_test(source: Source, memory_bytes: int | None) -> str | None:
+def name_of_test(source: DataSource, memory_bytes: int | None) -> str | None:
     """Return what a data set of this size can test; None if memory is unknown."""
     if not memory_bytes:
         return None

@@ -14,7 +14,7 @@ from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
 from nbkit.worker.data.images import decode_whole, unreadable_message
 from nbkit.worker.data.notes import say
-from nbkit.worker.data.window import Turn, Window
+from nbkit.worker.data.window import Turn, PixelWindow
 
 # A network file system answers in a millisecond; several answers are awaited together.
 _READ_THREADS = 16
@@ -31,7 +31,7 @@ class ShownImage(NamedTuple):
     data: bytes
     """The file, or bare pixels."""
     is_bare: bool
-    window: Window
+    window: PixelWindow
     turn: Turn
 
 
@@ -141,7 +141,7 @@ class Images:
             index,
             data,
             is_bare,
-            Window.of(decoding, crop, self._augmentation.size),
+            PixelWindow.of(decoding, crop, self._augmentation.size),
             Turn.of(decoding.orientation, crop.flip),
         )
 

@@ -33,7 +33,7 @@ from PIL import Image
 from nbkit.datasets.check import look_at
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
-from nbkit.worker.data.window import Turn, Window
+from nbkit.worker.data.window import Turn, PixelWindow
 
 # Its wheel says nothing of types.
 nvimgcodec: Any = _nvimgcodec
@@ -72,7 +72,7 @@ def decode_crops(
     plain = [
         place for place, (_, decoding, _) in enumerate(images) if decoding.is_plain
     ]
-    windows = [Window.of(*images[place][1:], size) for place in plain]
+    windows = [PixelWindow.of(*images[place][1:], size) for place in plain]
     decoded = _TOOLS.decode(
         [
             (*images[place][:2], window)
@@ -87,7 +87,7 @@ def decode_crops(
     return shown
 
 
-def decode_window(data: bytes, decoding: Decoding, window: Window) -> np.ndarray | None:
+def decode_window(data: bytes, decoding: Decoding, window: PixelWindow) -> np.ndarray | None:
     """Return some of an image's stored pixels."""
     (pixels,) = _TOOLS.decode([(data, decoding, window)])
     return pixels
@@ -122,7 +122,7 @@ class _Tools(threading.local):
         self._target: ImageData | None = None
 
     def decode(
-        self, images: Sequence[tuple[bytes, Decoding, Window]]
+        self, images: Sequence[tuple[bytes, Decoding, PixelWindow]]
     ) -> list[np.ndarray | None]:
         """Return the pixels of several windows; see `decode_window`."""
         if self._pid != os.getpid():
@@ -142,7 +142,7 @@ class _Tools(threading.local):
         self._images = [image for image in decoded if image is not None] + rest
         return found
 
-    def resize(self, pixels: np.ndarray, window: Window, size: int) -> bytearray:
+    def resize(self, pixels: np.ndarray, window: PixelWindow, size: int) -> bytearray:
         """Return the part that is shown, RGB, in ``size`` x ``size`` pixels."""
         height, width, _ = pixels.shape
         source = ImageData(width, height, PixelType.U8x3, pixels.tobytes())
@@ -159,7 +159,7 @@ class _Tools(threading.local):
         return bytearray(self._target.get_buffer())
 
 
-def _stream(data: bytes, decoding: Decoding, window: Window) -> Any:
+def _stream(data: bytes, decoding: Decoding, window: PixelWindow) -> Any:
     """Return the decoder's parameters; None if this image is not of the known size."""
     width, height = decoding.width, decoding.height
     if decoding.orientation >= 5:

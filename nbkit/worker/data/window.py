@@ -10,7 +10,7 @@ from nbkit.worker.data.augmentation import Crop
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PixelWindow:
     """The stored pixels that a crop needs.
 
     A resize that antialiases, as Pillow's does, also looks at the neighbours of the
@@ -28,7 +28,7 @@ class Window:
     part_lower: float
 
     @classmethod
-    def of(cls, decoding: Decoding, crop: Crop, size: int) -> Window:
+    def of(cls, decoding: Decoding, crop: Crop, size: int) -> PixelWindow:
         """Return the window of a crop that is shown in ``size`` x ``size`` pixels."""
         width, height = decoding.width, decoding.height
         if decoding.orientation >= 5:
