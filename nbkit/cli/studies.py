@@ -66,10 +66,13 @@ def add_to(commands: Commands) -> None:
         _report,
         summary="make the report of a study: page, charts and tables",
         description="Make the report of a study from the store: report.html, "
-        "result.json, every chart as PNG, every table as CSV.",
+        "result.json, every chart as PNG, every table as CSV. Without a study, list "
+        "the studies of the store, newest first.",
         example="nbkit report k3f9 --folder report",
     )
-    parser.add_argument("study", metavar="STUDY", help="a study's id, or the end of it")
+    parser.add_argument(
+        "study", metavar="STUDY", nargs="?", help="a study's id, or the end of it"
+    )
     parser.add_argument(
         "--folder", help="the output folder (default: the study's folder)"
     )
@@ -123,6 +126,13 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    if arguments.study is None:
+        from nbkit.store.paths import study_folders
+        from nbkit.studies.stored_study import StoredStudy
+
+        studies = [StoredStudy(folder) for folder in reversed(study_folders())]
+        write_lines(map(repr, studies))
+        return 0
     from nbkit.questions.study_report import report
 
     say("Making the report ...")

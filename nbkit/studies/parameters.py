@@ -29,6 +29,7 @@ SIZES_OF_A_CPU = (
     "image_size",
     "steps",
     "warmup_steps",
+    "read_bytes",
 )
 """Parameters that were chosen for CPUs without a GPU: a next step on a GPU leaves them
 to its defaults, since they are not meaningful there."""
