@@ -49,8 +49,8 @@ _VALUE = (
 _ASSIGNED = re.compile(
     rf"({_BEFORE}(?:{_PASSWORD}[\"']?\s*[=:]\s*|{_TOKEN}[\"']?\s*[=:]\s*(?={_LONG})"
     # `forward_pass: 12 ms` and `signature: expected 3` are none.
-    rf"|(?<=[a-z]_)(?:pass|pwd)[\"']?\s*=\s*"
-    rf"|(?:sig|signature|auth)[\"']?\s*=\s*(?={_LONG}))"
+    r"|(?<=[a-z]_)(?:pass|pwd)[\"']?\s*(?:=\s*|:\s*(?=[\"']|(?=\S*\d)(?=\S*[a-z])\S{8}))"
+    rf"|(?:sig|signature|auth)[\"']?\s*(?:=\s*(?={_LONG})|:\s*(?=[\"']\S{{7}})))"
     rf"|(?<!\S)--?(?:[a-z0-9]+[_-]){{0,8}}(?:{_PASSWORD}|{_TOKEN})\s+)({_VALUE})",
     re.IGNORECASE,
 )

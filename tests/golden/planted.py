@@ -45,7 +45,9 @@ class Planted:
         content = json.loads(nbkit.notebook(question).read_text())
         tagged = [cell for cell in content["cells"] if cell["metadata"].get("tags")]
         there = json.loads(self.there(json.dumps(dict(chosen))))
-        return check_parameters(["".join(tagged[0]["source"])], there, question)
+        injected = [f"{name} = {value!r}" for name, value in there.items()]
+        cells = ["".join(tagged[0]["source"]), "\n".join(["# Parameters", *injected])]
+        return check_parameters(cells, there, question)
 
     def there(self, text: str) -> str:
         """Return a text that names the folder as it is called here."""

@@ -68,7 +68,8 @@ def test_a_study_that_is_stopped_before_its_first_result_says_that(store, capsys
         written([]).run()
 
     printed = capsys.readouterr().out
-    assert printed.endswith("\nSo far, 0 of 4 planned runs have finished.\n")
+    assert "\nSo far, 0 of 4 planned runs have finished.\n" in printed
+    assert ".resume() runs what is missing" in printed
 
 
 def test_what_stopped_a_study_is_raised_even_where_there_is_no_headline(
