@@ -131,7 +131,7 @@ def _report(arguments: argparse.Namespace) -> int:
         from nbkit.studies.stored_study import StoredStudy
 
         studies = [StoredStudy(folder) for folder in reversed(study_folders())]
-        write_lines(map(repr, studies))
+        write_lines([*map(repr, studies)])
         return 0
     from nbkit.questions.study_report import report
 

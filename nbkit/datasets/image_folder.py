@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nbkit.datasets.folders import check_links, is_hidden, names_in, subfolders
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
-from nbkit.datasets.passed_over import is_archive, suffix_kind, remedy
+from nbkit.datasets.passed_over import is_archive, remedy, suffix_kind
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.splits import (
     TRAINING,
@@ -156,7 +156,9 @@ def _evaluation(root: Path, train: str, names: list[str]) -> str:
 def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if len(classes) < 2:
         there = (base, *(base / name for name in classes))
-        counts = Counter(suffix_kind(name) for here in there for name in names_in(here)[1])
+        counts = Counter(
+            suffix_kind(name) for here in there for name in names_in(here)[1]
+        )
         deeper = [_level(base / name) for name in classes]
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "

@@ -24,7 +24,7 @@ from typing import Any
 from nbkit.datasets.check import UnreadableImageError, look_at
 from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
 from nbkit.datasets.rgb import decoder_version
-from nbkit.datasets.samples import Decoding, Pieces, ImageSample, Samples
+from nbkit.datasets.samples import Decoding, ImageSample, Pieces, Samples
 from nbkit.errors import ConfigError, StoreError
 from nbkit.reading import lines_of, open_regular
 

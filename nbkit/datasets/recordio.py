@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.packed import Packed, list_packed
-from nbkit.datasets.samples import RECORDIO_MAGIC, Pieces, ImageSample
+from nbkit.datasets.samples import RECORDIO_MAGIC, ImageSample, Pieces
 from nbkit.datasets.shards import damaged
 from nbkit.errors import ConfigError
 from nbkit.reading import read_file

@@ -32,7 +32,9 @@ class _Done:
     total_bytes: int
 
 
-def read(work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None) -> float:
+def read(
+    work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None
+) -> float:
     """Let fio do the work once, and return how many seconds it took.
 
     Parameters

@@ -346,7 +346,9 @@ def _engine(asked: ReadEngine, work: ReadWork) -> tuple[str, str]:
     return _OWN_READER, "fio is not installed"
 
 
-def _one(work: ReadWork, cache: CacheState, engine: str, seed: int, meter: Meter) -> Reading:
+def _one(
+    work: ReadWork, cache: CacheState, engine: str, seed: int, meter: Meter
+) -> Reading:
     extents = work.extents
     if cache == "cold":
         coldness = make_cold(list(extents))

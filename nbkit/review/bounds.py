@@ -260,7 +260,10 @@ def _convolution_kernels(conv: Convolution, batch_size: int) -> list[GpuKernel]:
     # Forward, weight gradient and input gradient each touch the input (or its
     # gradient), the output (or its gradient) and the weights.
     moved = conv.inputs + conv.outputs + conv.weights / batch_size
-    kernels = [GpuKernel("conv", flop, moved), GpuKernel("conv weight grad", flop, moved)]
+    kernels = [
+        GpuKernel("conv", flop, moved),
+        GpuKernel("conv weight grad", flop, moved),
+    ]
     if not conv.first:
         kernels.append(GpuKernel("conv input grad", flop, moved))
     return [

@@ -18,7 +18,7 @@ from nbkit.packages import version
 from nbkit.server.feed import SamplerFeed
 from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
-from nbkit.server.run_table import NEWEST, StoreView, StoredRunTable
+from nbkit.server.run_table import NEWEST, StoredRunTable, StoreView
 from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer

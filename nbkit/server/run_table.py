@@ -156,7 +156,9 @@ class StoredRunTable:
             self._folders_stamp = stamp if settled else None
         return self._folders
 
-    def _kernel_owners(self, kernels: Iterable[JupyterKernel]) -> dict[tuple[int, int], str]:
+    def _kernel_owners(
+        self, kernels: Iterable[JupyterKernel]
+    ) -> dict[tuple[int, int], str]:
         """Return notebooks by pid and start time: a pid alone may be another's now."""
         known: dict[tuple[str, int], int | None] = {}
         owners: dict[tuple[int, int], str] = {}

@@ -27,7 +27,9 @@ class JupyterKernel:
         return asdict(self)
 
 
-async def list_kernels(kernel_manager: Any, session_manager: Any) -> list[JupyterKernel]:
+async def list_kernels(
+    kernel_manager: Any, session_manager: Any
+) -> list[JupyterKernel]:
     """Return every kernel; the request does not count as activity."""
     paths: dict[str, str] = {}
     for session in await ensure_async(session_manager.list_sessions()):

@@ -72,7 +72,9 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
         raise refused(source, f"{where} in {MANIFEST}: {first['msg']}") from error
 
 
-def _check_names(archive: zipfile.ZipFile, manifest: BundleManifest, source: Path) -> None:
+def _check_names(
+    archive: zipfile.ZipFile, manifest: BundleManifest, source: Path
+) -> None:
     """Raise unless the archive holds the manifest's files and nothing else.
 
     So names that lead elsewhere, links, and more bytes than were announced never
@@ -125,7 +127,9 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     return None
 
 
-def _check_room(manifest: BundleManifest, source: Path, runs: Path, *, large: bool) -> None:
+def _check_room(
+    manifest: BundleManifest, source: Path, runs: Path, *, large: bool
+) -> None:
     needed = sum(file.bytes for file in manifest.files.values())
     # The store may not be there yet.
     there = next(path for path in (runs, *runs.parents) if path.is_dir())
@@ -159,7 +163,9 @@ def _belongs(name: str, manifest: BundleManifest) -> bool:
     return name == f"studies/{manifest.study}/study.json"
 
 
-def _check_contents(archive: zipfile.ZipFile, manifest: BundleManifest, source: Path) -> None:
+def _check_contents(
+    archive: zipfile.ZipFile, manifest: BundleManifest, source: Path
+) -> None:
     for name, file in manifest.files.items():
         with archive.open(name) as content:
             if digest(content) != (file.bytes, file.sha256):

@@ -42,7 +42,9 @@ def kind_of(annotation: str, default: Any) -> ParameterKind | None:
     if match is None:
         return None
     optional = bool(match["optional"]) or default is None
-    return ParameterKind(match["scalar"] or match["dict"], bool(match["list"]), optional)
+    return ParameterKind(
+        match["scalar"] or match["dict"], bool(match["list"]), optional
+    )
 
 
 def annotation_of(value: Any) -> str:

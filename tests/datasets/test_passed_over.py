@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbkit.datasets.passed_over import in_words, suffix_kind, most_frequent
+from nbkit.datasets.passed_over import in_words, most_frequent, suffix_kind
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from nbkit.errors import DeviceError
 from nbkit.launch.devices.claims import MOST_NUMBER, claim_file, leases
-from nbkit.launch.devices.pool import QueueTicket, Lease
+from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 
@@ -82,7 +82,10 @@ def test_a_claim_that_is_not_what_its_file_is_called_blocks_nobody():
 def test_who_claims_the_last_number_does_not_end_the_counting(own):
     name = claim_file(own, MOST_NUMBER, "0-planted").name
     with planted(name, number=MOST_NUMBER, run_id="0-planted"):
-        first, second = QueueTicket.enter("mine-1", REQUEST), QueueTicket.enter("mine-2", REQUEST)
+        first, second = (
+            QueueTicket.enter("mine-1", REQUEST),
+            QueueTicket.enter("mine-2", REQUEST),
+        )
         try:
             waiting = second.attempt()
             assert (waiting.position, waiting.length) == (3, 3)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from nbkit.launch.devices.pool import QueueTicket, Lease
+from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.launch.gpu_health import checks
 from tests.telemetry.conftest import drive, no_setting
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu

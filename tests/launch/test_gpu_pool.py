@@ -12,7 +12,7 @@ import pytest
 
 import nbkit
 from nbkit.launch.devices.claims import leases
-from nbkit.launch.devices.pool import QueueTicket, Lease, Waiting
+from nbkit.launch.devices.pool import Lease, QueueTicket, Waiting
 from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.store.processes import ProcessIdentity
 

@@ -10,9 +10,9 @@ import pytest
 from nbkit.config import ExperimentConfig
 from nbkit.errors import LaunchError
 from nbkit.launch.slurm.job import (
-    SlurmJob,
     JobDevices,
     JobRequests,
+    SlurmJob,
     _waits_again,
     _why_again,
 )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 import nbkit
-from nbkit.questions.concurrent_jobs.layouts import Planned, JobSetting
+from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
 from nbkit.questions.concurrent_jobs.page import result as jobs_result
 from nbkit.questions.study_report import make
 from nbkit.review.causes import Cause

@@ -52,7 +52,9 @@ def together(rounds, *bases):
         "1,1",
         "not pinned",
         tuple(
-            ConcurrentJob(f"1,1 job {n}", 1, base, tuple(one.rates[n - 1] for one in rounds))
+            ConcurrentJob(
+                f"1,1 job {n}", 1, base, tuple(one.rates[n - 1] for one in rounds)
+            )
             for n, base in enumerate(bases, start=1)
         ),
         tuple(rounds),
@@ -112,7 +114,9 @@ def test_jains_index_is_one_for_equals_and_a_share_for_who_takes_all():
 
 
 def test_a_job_is_slowed_by_as_much_as_it_was_faster_alone():
-    job = ConcurrentJob("1,1 job 1", 1, alone(100, 101, 99, 100, 100), (80, 81, 79, 80, 80))
+    job = ConcurrentJob(
+        "1,1 job 1", 1, alone(100, 101, 99, 100, 100), (80, 81, 79, 80, 80)
+    )
 
     assert job.kept is not None
     assert job.slowdown is not None

@@ -6,7 +6,13 @@ import pytest
 
 from nbkit.questions import input_pipeline
 from nbkit.questions.input_pipeline.tables import cores_table, tuning_table
-from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, Trial, Tuning, tune
+from nbkit.questions.input_pipeline.trials import (
+    Grid,
+    LoaderSetting,
+    Trial,
+    Tuning,
+    tune,
+)
 from nbkit.store.record import read_json, write_json
 from nbkit.studies.study import Study
 from tests.questions.conftest import LOST, edit_metrics

@@ -173,7 +173,9 @@ def test_how_far_as_small_a_change_of_weights_takes_a_loss_is_no_fault_of_a_form
         "fp32, channels_first": {1: trained(falling(3.2))},
     }
 
-    answers = check_loss_parity(arms, "fp32", perturbed={"bf16": trained(falling(moved))})
+    answers = check_loss_parity(
+        arms, "fp32", perturbed={"bf16": trained(falling(moved))}
+    )
 
     assert answers["bf16"].limit == pytest.approx(limit)
     assert bool(answers["bf16"].suspicions) is suspect
@@ -209,4 +211,7 @@ def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():
     arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {0: trained(falling(3.2))}}
 
     for run in (lost, None):
-        assert check_loss_parity(arms, "fp32", perturbed={"bf16": run})["bf16"].limit < 0.06
+        assert (
+            check_loss_parity(arms, "fp32", perturbed={"bf16": run})["bf16"].limit
+            < 0.06
+        )

@@ -59,7 +59,11 @@ def test_two_points_leave_every_curve_between_the_rings_possible():
 
 def test_points_on_no_curve_widen_the_interval():
     smooth = on_a_curve(GROWTHS["latency-bound tree"], (1, 2, 4, 8))
-    dented = [*smooth[:2], ProjectedPoint(4, 1, smooth[2].images_per_second * 0.9), smooth[3]]
+    dented = [
+        *smooth[:2],
+        ProjectedPoint(4, 1, smooth[2].images_per_second * 0.9),
+        smooth[3],
+    ]
 
     assert half_width(dented, 16) > 2 * half_width(smooth, 16)
 
@@ -173,7 +177,11 @@ def test_one_nodes_points_do_not_reach_across_nodes():
 
 
 def test_one_point_across_nodes_does_not_say_what_further_nodes_cost():
-    points = [ProjectedPoint(4, 1, 2_100.0), ProjectedPoint(8, 1, 4_000.0), ProjectedPoint(16, 2, 7_600.0)]
+    points = [
+        ProjectedPoint(4, 1, 2_100.0),
+        ProjectedPoint(8, 1, 4_000.0),
+        ProjectedPoint(16, 2, 7_600.0),
+    ]
 
     outlook = project(points, [32], gpus_per_node=8)
 
@@ -184,7 +192,11 @@ def test_one_point_across_nodes_does_not_say_what_further_nodes_cost():
 
 
 def test_two_points_that_span_nodes_reach_further_nodes():
-    points = [ProjectedPoint(8, 1, 4_000.0), ProjectedPoint(16, 2, 7_700.0), ProjectedPoint(32, 4, 14_900.0)]
+    points = [
+        ProjectedPoint(8, 1, 4_000.0),
+        ProjectedPoint(16, 2, 7_700.0),
+        ProjectedPoint(32, 4, 14_900.0),
+    ]
 
     outlook = project(points, [64], gpus_per_node=8)
 
@@ -204,9 +216,17 @@ def test_measured_sizes_are_passed_over_and_gaps_are_to_be_measured():
 
 def test_two_points_of_one_size_are_an_error():
     with pytest.raises(NotEnoughDataError, match="2 points for 1 world sizes"):
-        project([ProjectedPoint(1, 1, 500.0), ProjectedPoint(1, 1, 510.0)], [2], gpus_per_node=8)
+        project(
+            [ProjectedPoint(1, 1, 500.0), ProjectedPoint(1, 1, 510.0)],
+            [2],
+            gpus_per_node=8,
+        )
 
 
 def test_a_rate_of_zero_is_an_error():
     with pytest.raises(NotEnoughDataError, match=r"images_per_second=0\.0 with 2"):
-        project([ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 0.0)], [4], gpus_per_node=8)
+        project(
+            [ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 0.0)],
+            [4],
+            gpus_per_node=8,
+        )

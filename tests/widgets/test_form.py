@@ -21,7 +21,7 @@ from nbkit.config import (
 )
 from nbkit.config import experiment as experiment_source
 from nbkit.errors import ConfigError
-from nbkit.launch.devices.pool import QueueTicket, Lease
+from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.recipes.catalogue import recipe, recipe_names
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting

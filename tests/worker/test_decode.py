@@ -17,7 +17,7 @@ from nbkit.worker.data import decode, torch_loader
 from nbkit.worker.data.augmentation import Crop, evaluation_crop, random_crop
 from nbkit.worker.data.decode import decode_crops, decode_window
 from nbkit.worker.data.images import decode_crop
-from nbkit.worker.data.window import Turn, PixelWindow
+from nbkit.worker.data.window import PixelWindow, Turn
 from tests.worker.images import picture
 
 LARGEST_ERROR_LEVELS = 2
@@ -40,7 +40,9 @@ def encoded(image, suffix="JPEG", **settings):
 def compare(data, crop, size=48):
     """Return the largest and the mean error of the fast way."""
     decoding = look_at(data)
-    assert decode_window(data, decoding, PixelWindow.of(decoding, crop, size)) is not None
+    assert (
+        decode_window(data, decoding, PixelWindow.of(decoding, crop, size)) is not None
+    )
     (fast,) = decode_crops([(data, decoding, crop)], size)
     assert fast.dtype == torch.uint8
     assert fast.shape == (size, size, 3)

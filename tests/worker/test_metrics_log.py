@@ -16,7 +16,7 @@ from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.review.milestones import time_to_target
 from nbkit.store.record import utc_now
 from nbkit.worker import metrics_log, step_clock
-from nbkit.worker.metrics_log import MetricsLog, MeasuredCounts
+from nbkit.worker.metrics_log import MeasuredCounts, MetricsLog
 from nbkit.worker.step_clock import StepClock
 from tests.widgets.stored_run import WrittenRun
 

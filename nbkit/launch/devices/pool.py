@@ -275,7 +275,9 @@ class QueueTicket:
 class _Files(contextlib.AbstractContextManager["_Files"]):
     """The files of a claim's candidates, those that are free locked."""
 
-    def __init__(self, claim: QueueTicket, pool: Any, entries: Sequence[ClaimEntry]) -> None:
+    def __init__(
+        self, claim: QueueTicket, pool: Any, entries: Sequence[ClaimEntry]
+    ) -> None:
         # A file that was removed under a run is free, and its device is not.
         taken = {
             name

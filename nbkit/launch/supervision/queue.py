@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.devices.pool import QueueTicket, Lease, Waiting
+from nbkit.launch.devices.pool import Lease, QueueTicket, Waiting
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.reading import is_gone

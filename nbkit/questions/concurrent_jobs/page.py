@@ -11,7 +11,7 @@ from nbkit.questions.concurrent_jobs import tables
 from nbkit.questions.concurrent_jobs.chart import slowdown_chart
 from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.rounds import Measured, measured
-from nbkit.questions.concurrent_jobs.slowdown import Effect, ConcurrentJob, Together
+from nbkit.questions.concurrent_jobs.slowdown import ConcurrentJob, Effect, Together
 from nbkit.reports.arm_tables import held_together
 from nbkit.reports.conditions import WELCH, how_measured
 from nbkit.reports.page import Evidence, lead, page

@@ -17,7 +17,7 @@ from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.submit import existing_data
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
-from nbkit.questions.concurrent_jobs.layouts import Planned, JobSetting
+from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
 from nbkit.questions.study_plan import Plan
 from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices, why_cpus

@@ -12,8 +12,8 @@ from nbkit.launch.run import Run
 from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
 from nbkit.questions.concurrent_jobs.slowdown import (
     AloneRuns,
-    Effect,
     ConcurrentJob,
+    Effect,
     Round,
     Together,
     overlap,

@@ -86,7 +86,11 @@ def pipelines_chart(
 
 
 def devices_chart(
-    arms: Sequence[MeasuredPipeline], demand: DemandLine | None, *, device: str, title: str
+    arms: Sequence[MeasuredPipeline],
+    demand: DemandLine | None,
+    *,
+    device: str,
+    title: str,
 ) -> alt.LayerChart:
     """Draw images per second of a few pipelines against the number of devices."""
     values = [_measured(one) for one in arms]

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nbkit.plural import plural
-from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, guide_rule_workers
+from nbkit.questions.input_pipeline.trials import (
+    Grid,
+    LoaderSetting,
+    guide_rule_workers,
+)
 
 MOST_WORKERS = 256
 """Of a rank, as in `nbkit.LoaderConfig`."""

@@ -244,7 +244,9 @@ class _Search:
         fewer = "fewer" if axis == "workers" else "less"
         return self._one_way(axis, best, -1, f"{fewer} {axis}")
 
-    def _one_way(self, axis: Axis, best: LoaderSetting, by: int, why: str) -> LoaderSetting:
+    def _one_way(
+        self, axis: Axis, best: LoaderSetting, by: int, why: str
+    ) -> LoaderSetting:
         """Go one way while that helps; past one setting that only seems not to help."""
         here, passed = best, False
         while (following := self._neighbour(axis, here, by)) is not None:
@@ -255,7 +257,9 @@ class _Search:
             best, here = found, following
         return best
 
-    def _neighbour(self, axis: Axis, setting: LoaderSetting, by: int) -> LoaderSetting | None:
+    def _neighbour(
+        self, axis: Axis, setting: LoaderSetting, by: int
+    ) -> LoaderSetting | None:
         values = self.grid.values(axis)
         place = values.index(getattr(setting, axis)) + by
         if not 0 <= place < len(values):
@@ -263,7 +267,9 @@ class _Search:
         found = replace(setting, **{axis: values[place]})
         return found if found in self.grid.settings else None
 
-    def _better(self, other: LoaderSetting, best: LoaderSetting, why: str) -> LoaderSetting:
+    def _better(
+        self, other: LoaderSetting, best: LoaderSetting, why: str
+    ) -> LoaderSetting:
         """Return the other one if it is faster beyond the noise."""
         if other not in _rates(self.trials):
             self._try(other, why)

@@ -15,7 +15,13 @@ from nbkit.questions.input_pipeline.planning import (
     with_tuning,
 )
 from nbkit.questions.input_pipeline.tables import setting_words
-from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting, Trial, Tuning, tune
+from nbkit.questions.input_pipeline.trials import (
+    Grid,
+    LoaderSetting,
+    Trial,
+    Tuning,
+    tune,
+)
 from nbkit.review.diagnosis import diagnose
 from nbkit.studies.progress import Progress
 from nbkit.studies.quiet import wait_before

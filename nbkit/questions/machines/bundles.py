@@ -1,7 +1,7 @@
 """Machines out of bundles, studies and runs; the user's store is only read.
 
 A bundle is unpacked into a temporary store, through the checks of an
-import, and what is needed of its runs is kept in memory. BundleReading it in place would have
+import, and what is needed of its runs is kept in memory. Reading it in place would have
 to repeat those checks, and importing it would fill the user's store with runs of others
 that they did not ask for.
 """

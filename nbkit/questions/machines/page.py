@@ -13,8 +13,8 @@ from nbkit.questions.machines import tables
 from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.chart import machines_chart
 from nbkit.questions.machines.literature import (
-    Mismatch,
     MachinePair,
+    Mismatch,
     published_pairs,
     published_sentence,
 )

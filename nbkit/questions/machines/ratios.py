@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from nbkit.questions.machines.literature import Mismatch, MachinePair
+from nbkit.questions.machines.literature import MachinePair, Mismatch
 from nbkit.review.usable_arms import earliest, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite

@@ -10,8 +10,8 @@ from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.facts import BATCH_NORM
 from nbkit.questions.machines.literature import (
     UNSTATED,
-    Mismatch,
     MachinePair,
+    Mismatch,
 )
 from nbkit.questions.machines.ratios import (
     MachineRun,

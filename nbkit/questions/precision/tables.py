@@ -54,7 +54,9 @@ def doubt_notes(answers: Mapping[str, LossParity]) -> list[str]:
     return [*suspect, *unjudged]
 
 
-def answers_table(answers: Mapping[str, LossParity], steps: int, tolerance: float) -> Table:
+def answers_table(
+    answers: Mapping[str, LossParity], steps: int, tolerance: float
+) -> Table:
     """Return where every arm's training arrived after equally many steps."""
     last = max(1, steps // 10)
     which = f"step {steps}" if last == 1 else f"steps {steps - last + 1} to {steps}"

@@ -16,8 +16,8 @@ from nbkit.questions.storage.demand import (
     scaled,
 )
 from nbkit.questions.storage.epochs import EpochRow, epoch_row
-from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.places import DataSource as DataSource
+from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.reads import Reads
 from nbkit.questions.storage.tables import (
     comparison_table,

@@ -10,7 +10,7 @@ from nbkit import statistics
 from nbkit.plural import plural
 from nbkit.questions.storage.demand import UTILIZATION_NEEDED, Demand, Supply
 from nbkit.questions.storage.epochs import EpochRow
-from nbkit.questions.storage.places import Place, DataSource
+from nbkit.questions.storage.places import DataSource, Place
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.columns import Column, rate, ratio, spread, table
 from nbkit.reports.parts import Lead, Note, Table

@@ -33,7 +33,7 @@ from PIL import Image
 from nbkit.datasets.check import look_at
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
-from nbkit.worker.data.window import Turn, PixelWindow
+from nbkit.worker.data.window import PixelWindow, Turn
 
 # Its wheel says nothing of types.
 nvimgcodec: Any = _nvimgcodec
@@ -87,7 +87,9 @@ def decode_crops(
     return shown
 
 
-def decode_window(data: bytes, decoding: Decoding, window: PixelWindow) -> np.ndarray | None:
+def decode_window(
+    data: bytes, decoding: Decoding, window: PixelWindow
+) -> np.ndarray | None:
     """Return some of an image's stored pixels."""
     (pixels,) = _TOOLS.decode([(data, decoding, window)])
     return pixels
