@@ -249,7 +249,10 @@ export class Actions {
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
       run.state === 'queued'
-        ? trans.__('It is removed from the queue and does not start: %1.', run.run_id)
+        ? trans.__(
+            'It is removed from the queue and does not start: %1.',
+            run.run_id
+          )
         : trans.__(
             'Its processes on %1 end. Its recorded data is kept: %2.',
             run.devices.length

@@ -33,9 +33,7 @@ export function Legend(props: {
       {props.marks && (
         <span
           className="nbk-mod-run"
-          title={trans.__(
-            'Solid lines mark starts of runs, dashed lines ends'
-          )}
+          title={trans.__('Solid lines mark starts of runs, dashed lines ends')}
         >
           {trans.__('run')}
         </span>

@@ -61,7 +61,7 @@ def test_several_runs_have_a_range_and_published_rates_have_no_price(short):
 
     assert cells(whole)["from"] == "2 runs"
     assert " to " in cells(whole)["range"]
-    each = "each run, in ascending order: 1 x NVIDIA A100-SXM4-80GB: 100.0, 100.0."
+    each = "Images/s of each run, ascending: 1 x NVIDIA A100-SXM4-80GB: 100.0, 100.0."
     assert any(note.endswith(each) for note in whole.table.notes)
     published = cells(whole, 1)
     assert published["from"].endswith(" published")

@@ -179,8 +179,8 @@ def test_what_netapp_printed_is_recomputed_from_its_rows():
     assert five.fairness == pytest.approx(0.99945, abs=1e-5)
     assert five.fastest_over_slowest == pytest.approx(23438 / 21764)
     means = " ".join(recomputed_means())
-    assert "printed as 35:09.0, of the 5 printed values it is 35:05.2" in means
-    assert "22,573.0 images/s, of the 5 printed values it is 22,573.8" in means
+    assert "printed as 35:09.0; the 5 printed values have a mean of 35:05.2" in means
+    assert "22,573.0 images/s; the 5 printed values have a mean of 22,573.8" in means
     assert any("39.9 epochs of 37" in sentence for sentence in claims_of_jobs())
 
 

@@ -31,5 +31,5 @@ def test_a_headline_table_says_first_that_an_arm_has_no_run(question, store, tmp
     answer = make(study).answer
     assert f"and none of {last}" in answer
     assert shown["text/plain"].startswith(f"{answer}\n\n")
-    assert shown["text/html"].startswith("<p><strong>These runs cannot")
-    assert "cannot support" not in whole["text/plain"]
+    assert shown["text/html"].startswith("<p><strong>Inconclusive: ")
+    assert "Inconclusive" not in whole["text/plain"]

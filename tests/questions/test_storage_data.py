@@ -78,7 +78,7 @@ def test_images_are_looked_at_before_they_are_dropped(study, data, capsys):
     [known] = manifests_folder().glob("*.jsonl")
     # The one that a run looks for.
     assert known.name == manifest_name(find(str(data)).fingerprint())
-    assert capsys.readouterr().out.count("Looking once at every image") == 1
+    assert capsys.readouterr().out.count("Checking every image") == 1
 
 
 def test_images_are_looked_at_again_where_a_run_would_not_believe_it(
@@ -98,7 +98,7 @@ def test_images_are_looked_at_again_where_a_run_would_not_believe_it(
     known.write_text("".join([f"{other}\n", *lines]))
     before_start(study.kind, study.plan, arm)
     assert read_manifest(known).root == data
-    assert capsys.readouterr().out.count("Looking once at every image") == 2
+    assert capsys.readouterr().out.count("Checking every image") == 2
 
 
 def test_size_is_that_of_the_images_for_training(data):

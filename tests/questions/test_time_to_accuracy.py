@@ -116,5 +116,5 @@ def test_verdicts_of_many_recipes_hold_together(golden):
     many = replace(found, recipes=(first, *equal))
 
     assert {one.comparisons for one in many.verdicts.values()} == {3}
-    assert many.table.notes[-1].endswith("by Holm's correction.")
+    assert many.table.notes[-1].endswith("(Holm).")
     assert not any("Holm" in note for note in found.table.notes)

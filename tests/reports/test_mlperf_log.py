@@ -255,7 +255,7 @@ def test_a_log_that_cannot_be_written_leaves_the_earlier_one_as_it_was(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
-        with pytest.raises(StoreError, match="name a file that you may write"):
+        with pytest.raises(StoreError, match="name a file that you can write"):
             nbkit.mllog(run, file, org="later")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
