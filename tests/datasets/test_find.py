@@ -33,7 +33,9 @@ def test_packs_of_two_formats_in_one_folder_are_refused(folder, packed):
     pack = packed(folder, "webdataset")
     (packed(folder, "recordio") / "train.rec").rename(pack / "train.rec")
 
-    with pytest.raises(ConfigError, match=r"holds WebDataset .* and RecordIO .*; move"):
+    with pytest.raises(
+        ConfigError, match=r"contains WebDataset .* and RecordIO .* Move"
+    ):
         find(str(pack))
 
 

@@ -65,5 +65,5 @@ def test_a_file_that_has_gone_since_the_listing_is_named(tmp_path):
     gone = tmp_path / "b" / "1.png"
     gone.unlink()
 
-    with pytest.raises(ConfigError, match=f"{gone} is gone"):
+    with pytest.raises(ConfigError, match=f"{gone} was removed"):
         listing.fingerprint()

@@ -145,7 +145,7 @@ def test_a_file_that_goes_meanwhile_ends_the_work_and_leaves_nothing(folder, tmp
 
     with pytest.raises(ConfigError, match=f"{gone} cannot be read"):
         write_manifest(listing, fingerprint, tmp_path / "new" / "manifest.jsonl")
-    with pytest.raises(ConfigError, match=f"{gone} is gone"):
+    with pytest.raises(ConfigError, match=f"{gone} was removed"):
         listing.fingerprint()
 
     assert not (tmp_path / "new").exists()

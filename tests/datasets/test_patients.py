@@ -40,7 +40,7 @@ def test_a_patient_on_both_sides_is_refused(tmp_path):
     rows = ["1.png,train,a,1", "2.png,val,a,0", "3.png,train,b,0"]
     table = write_table(tmp_path, rows, "file,split,patient_id,sick")
 
-    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation, limit 0"):
+    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation .leakage"):
         list_multi_label(table)
 
 

@@ -37,7 +37,7 @@ def test_a_report_over_two_nodes_names_them_and_projects_nothing(
         "CPU smoke test: fp32 on 2 x 2 CPU processes trains",
         "relative to one node",
     )
-    assert "of nodes n1, n2" in Path(report["page"]).read_text()
+    assert "on nodes n1, n2" in Path(report["page"]).read_text()
     sizes = [
         (row["world_size"], row["results"]["fp32"]["nnodes"])
         for row in report["result"]["rows"]

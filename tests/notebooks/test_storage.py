@@ -37,7 +37,8 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
         report,
         "CPU",
         "here (cache test) reaches ",
-        "with 1 emulated V100 in the first epoch (cold, proven; n=1, not enough runs)",
+        "with 1 emulated V100",
+        "in the first epoch (cold, proven; n=1, not enough runs)",
     )
     emulated, trained = report["result"]["rows"]
     assert 0 < emulated["first_utilization"]["median"] <= 1

@@ -191,8 +191,8 @@ def test_settings_of_the_administrator_reach_the_sampler(start, tmp_path):
     [
         ("0.01", 0.25, "interval_seconds=0.01 is below 0.25 s"),
         ("nan", 0.25, "interval_seconds=nan is below 0.25 s"),
-        ("61", 60, "interval_seconds=61.0 is above 60 s"),
-        ("inf", 60, "interval_seconds=inf is above 60 s"),
+        ("61", 60, "interval_seconds=61.0 is above the maximum of 60 s"),
+        ("inf", 60, "interval_seconds=inf is above the maximum of 60 s"),
     ],
 )
 def test_an_interval_out_of_bounds_is_not_used_and_said(start, interval, used, words):
