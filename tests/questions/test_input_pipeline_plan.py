@@ -191,7 +191,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):
 
 
 def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
-    parameters, cluster, monkeypatch
+    parameters, shards, cluster, monkeypatch
 ):
     cpus(monkeypatch, 64)
     cluster("(null)")
@@ -204,7 +204,8 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
 
     planned = plan(parameters(**queued, arms=["naive"], device="auto"))
     assert planned.facts["cores"] is None
-    assert "64 cores" not in " ".join(planned.notes)
+    # The folder's name has digits of its own.
+    assert "64" not in " ".join(planned.notes).replace(str(shards), "")
     assert planned.notes[0].startswith("Emulated GPU: there is no GPU on these nodes")
 
 
