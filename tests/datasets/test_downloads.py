@@ -207,5 +207,5 @@ def test_a_set_that_was_downloaded_is_used(cache, proxy):
 def test_without_torchvision_it_says_what_to_install(cache, monkeypatch):
     monkeypatch.setattr(downloads.importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(ConfigError, match='not installed'):
+    with pytest.raises(ConfigError, match="not installed"):
         find("cifar10")

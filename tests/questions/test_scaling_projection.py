@@ -9,7 +9,8 @@ import pytest
 from nbkit.errors import NotEnoughDataError
 from nbkit.questions.scaling import projection as module
 from nbkit.questions.scaling.curves import SCATTER
-from nbkit.questions.scaling.projection import HELD_OUT, ProjectedPoint, project
+from nbkit.questions.scaling.projection import HELD_OUT, project
+from nbkit.questions.scaling.projection import ProjectedPoint as Point
 
 GROWTHS = {
     "latency-bound ring": lambda size: size - 1,
@@ -20,7 +21,7 @@ GROWTHS = {
 
 def on_a_curve(growth, sizes, overhead=0.02, **facts):
     return [
-        ProjectedPoint(size, 1, size * 1_000 / (1 + overhead * growth(size)), **facts)
+        Point(size, 1, size * 1_000 / (1 + overhead * growth(size)), **facts)
         for size in sizes
     ]
 
@@ -45,7 +46,7 @@ def test_points_on_a_curve_of_the_family_are_continued_along_it(name):
 
 
 def test_two_points_leave_every_curve_between_the_rings_possible():
-    points = [ProjectedPoint(1, 1, 1_000.0), ProjectedPoint(8, 1, 7_000.0)]
+    points = [Point(1, 1, 1_000.0), Point(8, 1, 7_000.0)]
     rate_alone = 8 / 7 - 1
 
     low, high = ends(points, 32)
@@ -59,11 +60,7 @@ def test_two_points_leave_every_curve_between_the_rings_possible():
 
 def test_points_on_no_curve_widen_the_interval():
     smooth = on_a_curve(GROWTHS["latency-bound tree"], (1, 2, 4, 8))
-    dented = [
-        *smooth[:2],
-        ProjectedPoint(4, 1, smooth[2].images_per_second * 0.9),
-        smooth[3],
-    ]
+    dented = [*smooth[:2], Point(4, 1, smooth[2].images_per_second * 0.9), smooth[3]]
 
     assert half_width(dented, 16) > 2 * half_width(smooth, 16)
 
@@ -94,7 +91,7 @@ def test_what_the_probability_is_worth_is_said_with_the_counts_of_the_introducti
 
 
 def test_perfect_scaling_is_continued_with_the_scatter_of_measurements():
-    points = [ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 1_000.0)]
+    points = [Point(1, 1, 500.0), Point(2, 1, 1_000.0)]
 
     low, high = ends(points, 8)
 
@@ -104,7 +101,7 @@ def test_perfect_scaling_is_continued_with_the_scatter_of_measurements():
 
 
 def test_a_size_that_is_faster_than_linear_beyond_scatter_is_not_extended():
-    points = [ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 1_100.0)]
+    points = [Point(1, 1, 500.0), Point(2, 1, 1_100.0)]
 
     outlook = project(points, [4, 8], gpus_per_node=8)
 
@@ -116,8 +113,8 @@ def test_a_size_that_is_faster_than_linear_beyond_scatter_is_not_extended():
 
 def test_different_batches_per_gpu_are_not_one_curve():
     points = [
-        ProjectedPoint(1, 1, 500.0, batch_size_per_gpu=256),
-        ProjectedPoint(2, 1, 980.0, batch_size_per_gpu=128),
+        Point(1, 1, 500.0, batch_size_per_gpu=256),
+        Point(2, 1, 980.0, batch_size_per_gpu=128),
     ]
 
     outlook = project(points, [4, 8], gpus_per_node=8)
@@ -139,7 +136,7 @@ def test_further_than_four_times_the_largest_size_nothing_is_known():
 
 
 def test_an_interval_that_says_nothing_is_refused_with_its_ends():
-    points = [ProjectedPoint(1, 1, 1_000.0), ProjectedPoint(2, 1, 1_400.0)]
+    points = [Point(1, 1, 1_000.0), Point(2, 1, 1_400.0)]
 
     outlook = project(points, [8], gpus_per_node=8)
 
@@ -148,7 +145,7 @@ def test_an_interval_that_says_nothing_is_refused_with_its_ends():
 
 
 def test_cpu_points_are_never_projected():
-    points = [ProjectedPoint(1, 1, 30.0, "cpu"), ProjectedPoint(2, 1, 44.0, "cpu")]
+    points = [Point(1, 1, 30.0, "cpu"), Point(2, 1, 44.0, "cpu")]
 
     outlook = project(points, [4, 8], gpus_per_node=8)
 
@@ -159,14 +156,14 @@ def test_cpu_points_are_never_projected():
 
 
 def test_one_gpu_count_is_not_enough():
-    outlook = project([ProjectedPoint(1, 1, 500.0)], [2, 4], gpus_per_node=8)
+    outlook = project([Point(1, 1, 500.0)], [2, 4], gpus_per_node=8)
 
     assert outlook.projections == ()
     assert "needs 2 GPU counts and 1 was measured" in outlook.refusals[0].reason
 
 
 def test_one_nodes_points_do_not_reach_across_nodes():
-    points = [ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 980.0)]
+    points = [Point(1, 1, 500.0), Point(2, 1, 980.0)]
 
     outlook = project(points, [4, 8, 16, 32], gpus_per_node=8)
 
@@ -178,9 +175,9 @@ def test_one_nodes_points_do_not_reach_across_nodes():
 
 def test_one_point_across_nodes_does_not_say_what_further_nodes_cost():
     points = [
-        ProjectedPoint(4, 1, 2_100.0),
-        ProjectedPoint(8, 1, 4_000.0),
-        ProjectedPoint(16, 2, 7_600.0),
+        Point(4, 1, 2_100.0),
+        Point(8, 1, 4_000.0),
+        Point(16, 2, 7_600.0),
     ]
 
     outlook = project(points, [32], gpus_per_node=8)
@@ -193,9 +190,9 @@ def test_one_point_across_nodes_does_not_say_what_further_nodes_cost():
 
 def test_two_points_that_span_nodes_reach_further_nodes():
     points = [
-        ProjectedPoint(8, 1, 4_000.0),
-        ProjectedPoint(16, 2, 7_700.0),
-        ProjectedPoint(32, 4, 14_900.0),
+        Point(8, 1, 4_000.0),
+        Point(16, 2, 7_700.0),
+        Point(32, 4, 14_900.0),
     ]
 
     outlook = project(points, [64], gpus_per_node=8)
@@ -205,7 +202,7 @@ def test_two_points_that_span_nodes_reach_further_nodes():
 
 
 def test_measured_sizes_are_passed_over_and_gaps_are_to_be_measured():
-    points = [ProjectedPoint(1, 1, 500.0), ProjectedPoint(4, 1, 1_900.0)]
+    points = [Point(1, 1, 500.0), Point(4, 1, 1_900.0)]
 
     outlook = project(points, [1, 2, 4], gpus_per_node=8)
 
@@ -217,7 +214,7 @@ def test_measured_sizes_are_passed_over_and_gaps_are_to_be_measured():
 def test_two_points_of_one_size_are_an_error():
     with pytest.raises(NotEnoughDataError, match="2 points for 1 world sizes"):
         project(
-            [ProjectedPoint(1, 1, 500.0), ProjectedPoint(1, 1, 510.0)],
+            [Point(1, 1, 500.0), Point(1, 1, 510.0)],
             [2],
             gpus_per_node=8,
         )
@@ -226,7 +223,7 @@ def test_two_points_of_one_size_are_an_error():
 def test_a_rate_of_zero_is_an_error():
     with pytest.raises(NotEnoughDataError, match=r"images_per_second=0\.0 with 2"):
         project(
-            [ProjectedPoint(1, 1, 500.0), ProjectedPoint(2, 1, 0.0)],
+            [Point(1, 1, 500.0), Point(2, 1, 0.0)],
             [4],
             gpus_per_node=8,
         )
