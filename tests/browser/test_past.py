@@ -114,7 +114,7 @@ def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     span = panel.locator(".nbk-legend").first
     expect(span).to_contain_text("last 30 min")
     expect(mark).to_have_count(1)
-    value = re.compile(r"mean \d+ %")
+    value = re.compile(r"mean \d+%")
     expect(plot.slider).to_have_attribute("aria-valuetext", value)
 
     # Each look moves the mouse again: the drawing may have moved on below it.

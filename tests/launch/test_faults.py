@@ -158,7 +158,7 @@ def test_a_vanished_store_ends_the_run_with_a_clear_error(small):
     gone = run.paths.root.with_name("moved-away")
     run.paths.root.rename(gone)
 
-    with pytest.raises(StoreError, match="is gone"):
+    with pytest.raises(StoreError, match="was removed"):
         run.wait(patient(120))
     identity = nbkit.store.processes.ProcessIdentity.from_dict(supervisor)
     wait_until(lambda: not identity.exists(), "the supervisor's end")

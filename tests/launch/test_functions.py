@@ -254,7 +254,7 @@ def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
             module._n, module.rates, module.SIZE, module.API_TOKEN = 3, [2], 3, "y"
             entry.function_entry(boom)
         module.LR = 0.5
-        words = r"settings_of_mine.LR is 0.5 here, and 0.1 in /.*: pass the value as an"
+        words = r"settings_of_mine.LR is 0.5 here, and 0.1 in /.*Pass the value as an"
         with pytest.warns(UserWarning, match=words):
             entry.function_entry(boom)
         module.LR, module.PAIR = 0.1, (1, 3)

@@ -132,7 +132,7 @@ def test_torchrun_does_not_write_into_a_run_that_nbkit_launched(finished):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode != 0
-    assert "copy its config.json into a new folder" in done.stderr
+    assert "Copy its config.json into a new folder" in done.stderr
     assert len(finished.metrics()) == 8
 
 

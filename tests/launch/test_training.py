@@ -118,7 +118,7 @@ def test_a_run_that_is_still_looking_at_its_images_can_be_stopped(small, images)
         os.link(large, large.with_stem(f"zz{number}"))
 
     run = nbkit.launch(small(data=str(images), gpus=2))
-    wait_until(lambda: "looked at" in run.logs(stream="stdout"), "the first images")
+    wait_until(lambda: "checked" in run.logs(stream="stdout"), "the first images")
     run.stop()
 
     assert run.state is RunState.STOPPED

@@ -26,7 +26,7 @@ ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
             "invalid partition specified: moon",
         ),
         ({"cpus": [0, 1]}, ConfigError, "Slurm assigns them. Remove cpus"),
-        ({"nnodes": 3}, LaunchError, "partition debug or .* has 2 nodes"),
+        ({"nnodes": 3}, LaunchError, "partition debug or .* has only 2 nodes"),
     ],
     ids=["partition", "cpus", "nodes"],
 )

@@ -140,7 +140,7 @@ def test_every_reason_is_told_once_with_its_images(flat, new_run, capsys):
     manifest = source.prepare(config, new_run())
 
     assert (
-        "data: 5 unreadable images are left out: class 00/0.JPEG, class 01/0.JPEG (not "
+        "data: 5 unreadable images are skipped: class 00/0.JPEG, class 01/0.JPEG (not "
         "a format that Pillow knows), class 02/0.JPEG (the file is empty), "
         "class 03/1.JPEG (a link to nothing), class 04/0.JPEG (a Git LFS pointer, not "
         "the file itself; run 'git lfs pull' where it was cloned)\n"

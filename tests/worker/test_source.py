@@ -40,7 +40,7 @@ def test_every_rank_reads_the_same_manifest(split, new_run):
 
 def test_runs_with_the_same_data_share_one_look_at_them(flat, new_run, capsys):
     source.prepare(config_of(flat), new_run("first"))
-    assert "looked at 10 of 10 images" in capsys.readouterr().out
+    assert "checked 10 of 10 images" in capsys.readouterr().out
 
     source.prepare(config_of(flat), new_run("second"))
 
