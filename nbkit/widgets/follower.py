@@ -29,7 +29,9 @@ _SAY_SECONDS = 10.0
 _MOST_VIEWERS = 16
 
 _ANNOUNCED_TURNS = 6
-"""A page needs a moment before it can receive; until then everything is sent again."""
+_ANNOUNCED_AGAIN_TURNS = 20
+"""A page needs a moment before it can receive: everything is sent again every turn, and
+later every ten seconds, until the page asks, which it cannot while a cell runs."""
 
 Message = dict[str, Any]
 
@@ -139,8 +141,8 @@ class Follower:
             viewer.turns += 1
             # An announced viewer has no name yet.
             address = {"to": name} if name else {}
-            if viewer.is_new:
-                viewer.is_new = not name and viewer.turns < _ANNOUNCED_TURNS
+            if viewer.is_due:
+                viewer.is_new = not name
                 viewer.is_unread = True
                 values = self._live.snapshot()
                 self._tell({"kind": "all", **address, "values": values})
@@ -235,6 +237,12 @@ class _Viewer:
     is_heard: bool = True
     """Whether it said something since the last turn."""
     turns: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is sent everything in this turn."""
+        is_early = self.turns <= _ANNOUNCED_TURNS
+        return self.is_new and (is_early or self.turns % _ANNOUNCED_AGAIN_TURNS == 0)
 
     @classmethod
     def of(cls, live: LiveRun) -> _Viewer:

@@ -63,8 +63,13 @@ def refused(data, reason, suffix=".jpg"):
 
 
 def photograph(number):
-    """Return an image with edges and noise."""
-    noise = Image.effect_noise(SIZE, 40).convert("RGB")
+    """Return an image with edges and noise, the same at every call.
+
+    With other noise, one flipped bit of a JPEG can make it unreadable.
+    """
+    shape = SIZE[1], SIZE[0]
+    levels = np.random.default_rng(number).normal(128, 40, shape).clip(0, 255)
+    noise = Image.fromarray(levels.astype(np.uint8)).convert("RGB")
     return Image.blend(picture(number, SIZE), noise, 0.3)
 
 

@@ -211,6 +211,25 @@ def test_what_was_announced_is_not_told_again_to_who_has_asked(tmp_path):
     wait_until(lambda: not thread_of(written), "the end of the thread")
 
 
+def test_announced_view_is_sent_again_until_a_page_asks(tmp_path, monkeypatch):
+    # A slow page renders it after the first turns, and cannot ask while a cell runs.
+    monkeypatch.setattr("nbkit.widgets.follower.TICK_SECONDS", 0.001)
+    sent: list[dict] = []
+    follower = Follower(LiveRun(WrittenRun(tmp_path).run), sent.append)
+    follower.announce()
+
+    wait_until(lambda: count_of("all", sent) > 8, "a later turn")
+    look(follower, {}, "a")
+    wait_until(lambda: sent[-1].get("to") == "a", "the answer")
+    unnamed = [message for message in sent if message.get("to") != "a"]
+    assert count_of("all", sent) == count_of("all", unnamed) + 1
+    follower.close()
+
+
+def count_of(kind: str, messages: list[dict]) -> int:
+    return sum(message["kind"] == kind for message in messages)
+
+
 def test_a_view_that_could_not_go_on_begins_anew_when_it_is_looked_at(
     followed, monkeypatch
 ):

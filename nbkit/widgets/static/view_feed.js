@@ -39,6 +39,9 @@ class Feed {
       this._aheadMilliseconds = 1000 * message.at - this.heardAt;
     }
     if (message.kind === 'all') {
+      if (message.to === undefined && this._number !== null) {
+        return; // For pages that could not ask; this one has it.
+      }
       this._number = message.number;
       this.values = message.values;
       this.views.forEach(view => view.showAll());
