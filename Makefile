@@ -31,10 +31,15 @@ run: setup
 # what it imports where bytecode is not kept.
 test test-newest test-lowest quick: export PYTHONDONTWRITEBYTECODE =
 test test-newest test-lowest: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
-# More processes than CPUs: many tests wait for a state.
+# More processes than CPUs: many tests wait for a state. One for which time ran out runs
+# once more, and the summary names it (RERUN).
+RERUNS := --reruns=1 --only-rerun='AssertionError: waited ' \
+  --only-rerun='AssertionError: Locator expected' \
+  --only-rerun='Timeout(Error|Expired|Exception| \(>)' \
+  --only-rerun='Address already in use'
 test: check
 	$(BIN)/python -m pytest --numprocesses=4 --durations=20 \
-	  --durations-to=build/durations.tsv --second-look
+	  --durations-to=build/durations.tsv -raR $(RERUNS)
 
 # The same tests with the newest of everything, in .venv-newest; the result is in
 # build/newest. What fails is run with the lock and one newer package at a time, in

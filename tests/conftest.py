@@ -27,7 +27,6 @@ from tests.waiting import patient
 
 pytest_plugins = [
     "tests.durations",
-    "tests.second_look",
     "tests.slurm.one_cluster",
     "tests.without_processes",
 ]
