@@ -56,6 +56,15 @@ def test_the_rate_is_images_over_time_and_bursts_are_said(seconds):
     assert f"{max(seconds):.3g} s" in str(summary.bursts)
 
 
+def test_summary_rate_of_a_function_is_the_last_that_it_logged():
+    values = {"images_per_second": 100.0}, {"images_per_second": 90.0}, {"loss": 1.0}
+    lines = [{"kind": "log", "step": n, "values": v} for n, v in enumerate(values)]
+
+    assert summarise_run(lines, {}, {}).images_per_second == 90
+    # Of a training with steps, a rate that a callback logged is not the run's.
+    assert summarise_run([*lines, step(1)], {}, {}).images_per_second == 16
+
+
 def test_an_evaluation_between_steps_changes_no_rate_and_is_no_burst():
     lines = [step(1), {"kind": "evaluation", "duration_seconds": 60.0}, step(2)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nbkit
 from nbkit.store.record import read_json, write_json
 from nbkit.studies.snapshot import StudySnapshot
@@ -27,3 +29,17 @@ def test_study_snapshot_keeps_what_was_read(small):
     assert run.summary.images_per_second == before
     assert len(run.metrics()) == 20
     assert run.metrics("evaluation") == []
+
+
+@pytest.mark.parametrize("repeat", [-1, 2])
+def test_study_runs_by_arm_leave_out_a_repeat_that_was_not_planned(small, repeat):
+    study = nbkit.Study.create("edited", {"a": small()}, repeats=2)
+    write_runs(study, {"a": 100.0})
+    content = read_json(study.paths.study)
+    assert content is not None
+    first, second = content["runs"]
+
+    runs = [{**first, "repeat": repeat}, second]
+    write_json(study.paths.study, {**content, "runs": runs})
+
+    assert [run.run_id for run in study.runs_by_arm()["a"]] == [second["run_id"]]
