@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nbkit.errors import NbkitError
     from nbkit.estimates.forecast import estimate
     from nbkit.launch.accelerate_launcher import notebook_launcher
+    from nbkit.launch.program import function, script
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
     from nbkit.launch.supervision.leftovers import sweep
@@ -61,6 +62,7 @@ _HOMES = {
     "context": "nbkit.worker.rank_context",
     "estimate": "nbkit.estimates.forecast",
     "export": "nbkit.store.bundle",
+    "function": "nbkit.launch.program",
     "import_bundle": "nbkit.store.bundle_import",
     "launch": "nbkit.launch.start",
     "log": "nbkit.worker.rank_context",
@@ -73,6 +75,7 @@ _HOMES = {
     "report": "nbkit.questions.study_report",
     "reproduce": "nbkit.reproduction.repetition",
     "runs": "nbkit.launch.run",
+    "script": "nbkit.launch.program",
     "sweep": "nbkit.launch.supervision.leftovers",
 }
 
@@ -98,6 +101,7 @@ __all__ = [
     "context",
     "estimate",
     "export",
+    "function",
     "import_bundle",
     "launch",
     "log",
@@ -110,6 +114,7 @@ __all__ = [
     "report",
     "reproduce",
     "runs",
+    "script",
     "sweep",
 ]
 

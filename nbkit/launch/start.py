@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from nbkit.config import ExperimentConfig
@@ -95,9 +96,9 @@ def launch(
     _check_labels("tags", tags or {})
     _check_labels("origins", origins or {})
     check_environment(environment or {})
-    entry = _entry(what, args, kwargs, environment)
+    entry = entry_of(what, args, kwargs, environment)
     if entry is not None:
-        fields = _fields_of_entry(entry, fields)
+        fields = fields_of_entry(entry, fields)
     config = what if isinstance(what, ExperimentConfig) else None
     given = set(fields) | (config.model_fields_set if config else set())
     config = (config or ExperimentConfig()).replace(**fields)
@@ -120,6 +121,7 @@ def start_run(
     on_owner_exit: str,
     origins: dict[str, str],
     tags: dict[str, str],
+    cwd: Path | None = None,
 ) -> Run:
     """Start a run, as `launch` does once it knows what."""
     if entry is None:
@@ -138,6 +140,7 @@ def start_run(
             on_owner_exit=on_owner_exit,
             origins=origins,
             tags=tags,
+            cwd=cwd,
         )
     except BaseException:
         # A supervisor that finds its folder gone ends by itself.
@@ -146,12 +149,13 @@ def start_run(
     return Run(paths.root)
 
 
-def _entry(
+def entry_of(
     what: What | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     environment: Mapping[str, str] | None,
 ) -> RunEntry | None:
+    """Return what every rank executes; None of a configuration."""
     _check_arguments(args, kwargs)
     if isinstance(what, str | os.PathLike):
         if kwargs:
@@ -190,7 +194,8 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
         raise ConfigError(message)
 
 
-def _fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
+def fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run of a function or script."""
     if fields.get("task", entry.task) != entry.task:
         message = f"task={fields['task']!r}: this is a {entry.task}; leave task out."
         raise ConfigError(message)

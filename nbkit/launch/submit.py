@@ -30,12 +30,14 @@ from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import redacted, redacted_argv
 
 
-def refusals(config: ExperimentConfig) -> list[NbkitError]:
+def refusals(
+    config: ExperimentConfig, *, has_program: bool = False
+) -> list[NbkitError]:
     """Return why `launch` would refuse a configuration here and now; empty if not."""
     checks: list[Callable[[], object]] = [
         # One that was read from a store was not checked.
         lambda: config.replace(),
-        lambda: refuse_without_entry(config),
+        lambda: has_program or refuse_without_entry(config),
         lambda: refuse_one_class_by_name(config),
         lambda: existing_data(config.data),
         lambda: _engine(config).check(config),
@@ -92,7 +94,7 @@ def submit(
     if attempt and permit.folder != paths.root:
         message = f"{permit.folder} was checked, not {paths.root}; check that."
         raise RunError(message)
-    cwd = _current_folder() if cwd is None else cwd
+    cwd = current_folder() if cwd is None else cwd
     engine = _engine(config)
     wanted = engine.check(config)
     try:
@@ -200,7 +202,8 @@ def _engine(config: ExperimentConfig) -> Engine:
     return registry.resolve("engines", config.engine)()
 
 
-def _current_folder() -> Path:
+def current_folder() -> Path:
+    """Return this process's working folder."""
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -42,11 +42,11 @@ def report(study: Study) -> Report:
     """
     arms = arms_of(study)
     by_arm = finished_arms(study)
-    facts = {**_common(by_arm), "study_id": study.study_id}
+    facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     exchange = bandwidth(study)
     tables = [arms.table()]
     if arms.is_comparison:
-        tables += [arms.certainty, _differences(arms, by_arm)]
+        tables += [arms.certainty, table_of_differences(arms.baseline, by_arm)]
     if exchange.rows:
         tables.append(exchange.table)
     return Report(
@@ -67,7 +67,7 @@ def report(study: Study) -> Report:
     )
 
 
-def _common(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+def shared_conditions(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Return the conditions that hold for every arm; the others are None."""
     each = [conditions(runs) for runs in by_arm.values()]
     every = conditions([run for runs in by_arm.values() for run in runs])
@@ -133,22 +133,22 @@ def _next_step(arms: Arms) -> str:
     return ""
 
 
-def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
-    """Return in what each arm differs from the baseline, by what was recorded."""
+def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Table:
+    """Return in what each arm differs from the base, by what was recorded."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
         [arm, one.part, one.name, shortened(one.a), shortened(one.b)]
         for arm, of_arm in facts.items()
-        if arm != arms.baseline
-        for one in differences(facts[arms.baseline], of_arm)
+        if arm != base
+        for one in differences(facts[base], of_arm)
     ]
     same = [
-        arm for arm in facts if arm not in {arms.baseline, *(row[0] for row in rows)}
+        arm for arm in facts if arm not in {base, *(row[0] for row in rows)}
     ]
     notes = [f"{', '.join(same)}: no recorded differences."] if same else []
     return Table(
-        f"Recorded differences from {arms.baseline}",
-        ["arm", "part", "name", arms.baseline, "this arm"],
+        f"Recorded differences from {base}",
+        ["arm", "part", "name", base, "this arm"],
         rows,
         notes,
     )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.enough import check_enough_images
-from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.launch.code.entry import RunEntry
+from nbkit.errors import ConfigError, RunError
+from nbkit.launch.code.entry import RunEntry, stored_entry
 from nbkit.launch.code.trust import Permit
 from nbkit.launch.run import Run
 from nbkit.launch.submit import existing_data
-from nbkit.reading import can_enter, read_file
+from nbkit.reading import can_enter
 from nbkit.reproduction.checkout import Checkout
-from nbkit.store.private import private_part
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import RunState
 
 CodeChoice = Literal["current", "original"]
 _AGAIN = "again: "
@@ -47,7 +45,7 @@ class ReproductionPlan:
         checkout = Checkout.of(original) if code == "original" else None
         launched_in = Path(original.submission.get("cwd") or ".").absolute()
         cwd = launched_in if can_enter(launched_in) else Path.cwd()
-        entry = _kept_entry(original) if config.has_entry else None
+        entry = stored_entry(original.paths) if config.has_entry else None
         return cls(original, permit, config, entry, checkout, cwd)
 
 
@@ -81,33 +79,3 @@ def check_reproducible(original: Run, repeats: int, code: CodeChoice) -> None:
             f"{tags['reproduces']} instead."
         )
         raise ConfigError(message)
-
-
-def _kept_entry(run: Run) -> RunEntry:
-    """Return the function or script of a run from the files that were kept."""
-    paths = run.paths
-    description = read_json(paths.entry)
-    if description is None:
-        message = f"Run {run.run_id} is incomplete: {paths.entry} is missing."
-        raise RunError(message)
-    private = private_part(paths, description)
-    pickled = None
-    try:
-        if description["kind"] == "function":
-            pickled = read_file(paths.entry_pickle, None)
-        files = [one["file"] for one in description["sources"].values()]
-        sources = {file: read_file(paths.source / file) for file in files}
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        message = f"Run {run.run_id} is incomplete ({error}). Import or copy it again."
-        raise RunError(message) from error
-    made_by, here = str(description.get("python") or ""), sys.version.split()[0]
-    if pickled is not None and made_by.split(".")[:2] != here.split(".")[:2]:
-        message = (
-            f"Function of run {run.run_id} was pickled by Python {made_by}, this is "
-            f"{here}. Use the same minor version."
-        )
-        raise RunError(message)
-    task, name = run.config.task, str(description["name"])
-    return RunEntry(task, name, description, private, pickled, sources)

@@ -32,6 +32,7 @@
         imported.json        the importer, once; only in runs of another machine
     <store>/studies/<study_id>/study.json   the process that executes the study
     <store>/studies/<study_id>/imported.json   as in a run
+    <store>/studies/<study_id>/programs/<n>/code/   its creator, once, as in a run
     <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
     <store>/reports/<report_id>/     the process that makes a report of no one study
 """
@@ -254,6 +255,10 @@ class StudyPaths:
     """Plan, order and run ids."""
     imported = _At("imported.json")
     """From which bundle the study came, and when; only if it was imported."""
+
+    def program(self, number: int) -> RunPaths:
+        """Return the folder of an arm's function or script, with the files of a run."""
+        return RunPaths(self.root / "programs" / str(number))
 
 
 def study_folders(study_id: str = "") -> list[Path]:

@@ -29,7 +29,7 @@ def before_start(
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
-    """Return the `Report` that the study's kind makes; of no kind, that of any arms.
+    """Return the `Report` of the study's kind; else of its metric, or of any arms.
 
     Raises
     ------
@@ -38,6 +38,8 @@ def report_of_its_kind(study: StoredStudy) -> Any:
     """
     if study.kind in registry.names("questions"):
         return registry.resolve("questions", study.kind).report(study)
+    if study.metric is not None:
+        return importlib.import_module("nbkit.questions.metric_report").report(study)
     return importlib.import_module("nbkit.questions.any_arms").report(study)
 
 

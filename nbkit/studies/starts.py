@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,11 +74,13 @@ def grouped(
 
 
 def checked(
-    starts: Sequence[Sequence[Slot]], arms: Mapping[str, ExperimentConfig]
+    starts: Sequence[Sequence[Slot]],
+    arms: Mapping[str, ExperimentConfig],
+    programs: Collection[str] = (),
 ) -> Sequence[Sequence[Slot]]:
     """Return starts none of which would be refused: the last one may be hours away."""
     for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
-        for error in refusals(arms[arm]):
+        for error in refusals(arms[arm], has_program=arm in programs):
             error.add_note(f"Requested by arm {arm!r} of the study.")
             raise error
     return starts

@@ -16,8 +16,9 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import StoreError
 from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
-from nbkit.store.paths import StudyPaths, the_study_folder
+from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
 from nbkit.store.record import damage_told, read_json
+from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
 from nbkit.studies.quiet import Wait
 from nbkit.studies.starts import finished_runs
@@ -137,6 +138,19 @@ class StoredStudy:
         """How long its executions have waited for a quiet machine, where asked to."""
         with damage_told(self.paths.root):
             return [Wait(**one) for one in self._content.get("waits") or []]
+
+    @property
+    def metric(self) -> Metric | None:
+        """What arms are compared by; None is images per second."""
+        stored = self._content.get("metric")
+        with damage_told(self.paths.root):
+            return None if stored is None else Metric(**stored)
+
+    @property
+    def programs(self) -> dict[str, RunPaths]:
+        """The folder of the function or script of each arm that has one."""
+        kept = self._content.get("programs") or {}
+        return {arm: self.paths.program(int(p["number"])) for arm, p in kept.items()}
 
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.

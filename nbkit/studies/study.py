@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError, RunError
+from nbkit.launch.code.entry import RunEntry, stored_entry
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
+from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
 from nbkit.store.metrics import store_error
 from nbkit.store.network import see_anew
-from nbkit.store.ownership import FOLDER_MODE
+from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
@@ -25,6 +29,7 @@ from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import before_start, repeats_needed
+from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.progress import Progress
@@ -57,8 +62,11 @@ class Study(StoredStudy):
     def create(
         cls,
         name: str,
-        arms: Mapping[str, ExperimentConfig],
+        arms: Mapping[str, ExperimentConfig | Program],
         *,
+        metric: str | None = None,
+        better: str | None = None,
+        margin: float = 0.0,
         repeats: int = 1,
         control: str | None = None,
         once: Mapping[str, ExperimentConfig] | None = None,
@@ -76,7 +84,16 @@ class Study(StoredStudy):
         name
             Name of the study, such as the notebook's name.
         arms
-            Configuration by the name that reports will use.
+            Configuration by the name that reports will use; or `nbkit.script` or
+            `nbkit.function` with its arguments.
+        metric
+            What the arms are compared by: a name that runs give to `nbkit.log` or
+            print (``val_loss: 0.5``), ``seconds``, or a name of ``run.summary``. None
+            is images per second.
+        better
+            ``lower`` or ``higher``: which values of the metric are better.
+        margin
+            Smallest difference of the metric that is worth a verdict, as a part.
         repeats
             Process starts of every arm.
         control
@@ -117,8 +134,14 @@ class Study(StoredStudy):
                 "run. Use at least one arm and repeats=1."
             )
             raise ConfigError(message)
+        compared_by = Metric.chosen(metric, better, margin)
         check_together(together, list(arms), control)
-        every, order = arms_and_order(arms, repeats, control, once or {})
+        programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
+        configs = {
+            name: arm.config if isinstance(arm, Program) else arm
+            for name, arm in arms.items()
+        }
+        every, order = arms_and_order(configs, repeats, control, once or {})
         permit_configurations(every.values(), trust=trust)
         written = {
             "name": name,
@@ -139,11 +162,22 @@ class Study(StoredStudy):
             root.mkdir(FOLDER_MODE)
         except OSError as error:
             raise store_error(root, error) from error
+        kept = {}
+        for number, (arm, program) in enumerate(programs.items()):
+            paths = StudyPaths(root).program(number)
+            make_folder(paths.root.parent)
+            make_folder(paths.root)
+            program.entry.write(paths)
+            kept[arm] = {"number": number, "cwd": str(program.cwd)}
+        if control in kept:
+            kept[twin(control)] = kept[control]
         content = {
             "schema": STUDY_SCHEMA,
             "study_id": root.name,
             **written,
             "kind": kind,
+            "metric": None if compared_by is None else compared_by.to_dict(),
+            "programs": kept,
             "created": utc_now(),
             "once": list(once or {}),
             "control": None if control is None else [control, twin(control)],
@@ -197,10 +231,15 @@ class Study(StoredStudy):
         RunStoppedError
             If a user stops a run.
         """
-        permit = permit_study(self.paths, self.arms, self.environment, trust=trust)
+        programs = list(self.programs.values())
+        permit = permit_study(
+            self.paths, self.arms, self.environment, programs, trust=trust
+        )
         with headline_if_stopped(self, shown=progress), self._executing(force=force):
             with variables_set(self.environment):
-                starts = checked(grouped(self.missing, self.together), self.arms)
+                starts = checked(
+                    grouped(self.missing, self.together), self.arms, self.programs
+                )
             shown = Progress(self.name, len(starts), quiet=not progress)
             if wait_for_quiet and starts:
                 self._wait_for_quiet(starts, wait_for_quiet, shown.say)
@@ -263,7 +302,7 @@ class Study(StoredStudy):
         """
         second = [slot for slot in self.order if slot.repeat == 1]
         # What to compare of concurrent runs, or of seeds, only their own report knows.
-        its_own = self.together or self.plan.get("seed_per_repeat")
+        its_own = self.together or self.plan.get("seed_per_repeat") or self.metric
         return None if self.repeats <= 2 or its_own else second[-1]
 
     def _needed(self) -> str:
@@ -287,14 +326,33 @@ class Study(StoredStudy):
         beside = [arm for group in self.together if slot.arm in group for arm in group]
         if beside:
             tags["together"] = "; ".join(beside)
+        entry, cwd = self._program(slot)
         with variables_set(self.environment):
             return start_run(
                 ExperimentConfig(**fields),
+                entry,
+                cwd=cwd,
                 permit=permit,
                 on_owner_exit="stop",
                 origins=dict.fromkeys(fields, "given") | content["origins"],
                 tags=tags,
             )
+
+    def _program(self, slot: Slot) -> tuple[RunEntry | None, Path | None]:
+        """Return what ranks of a start execute, and where, if the arm is a program."""
+        paths = self.programs.get(slot.arm)
+        if paths is None:
+            return None, None
+        if not paths.entry.exists():
+            message = (
+                f"study {self.study_id} was imported without the program of arm "
+                f"{slot.arm!r}. Create the study again from the script or function."
+            )
+            raise RunError(message)
+        entry = stored_entry(paths)
+        variables = {**entry.private["environment"], "STUDY_REPEAT": str(slot.repeat)}
+        entry = replace(entry, private={**entry.private, "environment": variables})
+        return entry, Path(self._content["programs"][slot.arm]["cwd"])
 
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study."""

@@ -32,13 +32,14 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.local_modules import is_local
-from nbkit.reading import expanded
+from nbkit.reading import expanded, read_file
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import write_json
+from nbkit.store.private import private_part
+from nbkit.store.record import read_json, write_json
 from nbkit.store.redaction import is_secret_name
 
 LARGE_BYTES = 50_000_000
@@ -85,6 +86,41 @@ class RunEntry:
             raise store_error(paths.code, error) from error
         write_json(paths.private, self.private, 0o600)
         write_json(paths.entry, self.description)
+
+
+def stored_entry(paths: RunPaths) -> RunEntry:
+    """Return the function or script whose files a folder keeps.
+
+    Raises
+    ------
+    RunError
+        If a file is missing, or another minor version of Python pickled the function.
+    """
+    description = read_json(paths.entry)
+    if description is None:
+        message = f"Run {paths.run_id} is incomplete: {paths.entry} is missing."
+        raise RunError(message)
+    private = private_part(paths, description)
+    pickled = None
+    try:
+        if description["kind"] == "function":
+            pickled = read_file(paths.entry_pickle, None)
+        files = [source["file"] for source in description["sources"].values()]
+        sources = {file: read_file(paths.source / file) for file in files}
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        message = f"Run {paths.run_id} is incomplete ({error}). Import or copy it again."
+        raise RunError(message) from error
+    pickled_by, here = str(description.get("python") or ""), sys.version.split()[0]
+    if pickled is not None and pickled_by.split(".")[:2] != here.split(".")[:2]:
+        message = (
+            f"Function of run {paths.run_id} was pickled by Python {pickled_by}, this "
+            f"is {here}. Use the same minor version."
+        )
+        raise RunError(message)
+    name = str(description["name"])
+    return RunEntry(description["kind"], name, description, private, pickled, sources)
 
 
 def script_entry(

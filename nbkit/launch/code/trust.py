@@ -99,18 +99,24 @@ def permit_study(
     paths: StudyPaths,
     arms: Mapping[str, ExperimentConfig],
     environment: Mapping[str, str],
+    programs: Sequence[RunPaths],
     *,
     trust: bool,
 ) -> Permit:
-    """Return the permit to execute a study."""
+    """Return the permit to execute a study, with the programs of its folder."""
 
     def told() -> Lines:
         yield from _variables(environment)
+        for program in programs:
+            yield from _entry(program)
         for config in arms.values():
             yield from _configuration(config)
 
-    what = f"study {paths.root.name}"
-    return _permit(what, paths, [paths.study], trust, told)
+    files = [paths.study]
+    for program in programs:
+        files += [program.root.parent, program.root, program.code, program.source]
+        files += [program.entry, program.private, program.entry_pickle]
+    return _permit(f"study {paths.root.name}", paths, files, trust, told)
 
 
 def _permit(
@@ -170,18 +176,23 @@ def _print(who: str, told: Lines) -> None:
 def _run(paths: RunPaths) -> Lines:
     config = StoredRun(paths.root).config
     if config.has_entry:
-        entry = read_entry(paths) or {}
-        for name in ("kind", "name", "module", "path", "argv", "import_path"):
-            if entry.get(name) is not None:
-                yield name.replace("_", " "), entry[name]
-        # A rank executes this one; the other sources are for its tracebacks.
-        script = (entry.get("sources") or {}).get(entry.get("path"))
-        kept = [] if script is None else [paths.source / script["file"]]
-        yield from _files([paths.entry_pickle, *kept])
-        yield from _variables(entry.get("environment") or {})
+        yield from _entry(paths)
     folder = (read_json(paths.submission) or {}).get("cwd")
     yield "working folder", folder
     yield from _configuration(config)
+
+
+def _entry(paths: RunPaths) -> Lines:
+    """Yield the function or script of a run, or of a study's arm."""
+    entry = read_entry(paths) or {}
+    for name in ("kind", "name", "module", "path", "argv", "import_path"):
+        if entry.get(name) is not None:
+            yield name.replace("_", " "), entry[name]
+    # A rank executes this one; the other sources are for its tracebacks.
+    script = (entry.get("sources") or {}).get(entry.get("path"))
+    kept = [] if script is None else [paths.source / script["file"]]
+    yield from _files([paths.entry_pickle, *kept])
+    yield from _variables(entry.get("environment") or {})
 
 
 def _configuration(config: ExperimentConfig) -> Lines:

@@ -1,0 +1,118 @@
+"""`script` and `function`: programs of one's own, as arms of a study."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.launch.code.entry import RunEntry
+from nbkit.launch.code.variables import check_environment
+from nbkit.launch.start import entry_of, fields_of_entry
+from nbkit.launch.submit import current_folder
+from nbkit.reading import expanded
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script or function with its arguments; `script` and `function` make one."""
+
+    config: ExperimentConfig
+    entry: RunEntry
+    cwd: Path
+    """Working folder of its ranks."""
+
+
+def script(
+    path: str | os.PathLike[str],
+    args: Sequence[Any] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    **fields: Any,
+) -> Program:
+    """Return a script with its arguments, as an arm of `nbkit.Study.create`.
+
+    The script is read now, and every start runs this copy; modules that it imports are
+    read at each start. Ranks find the number of their repeat in ``$STUDY_REPEAT`` (0, 1,
+    ...), from which a seed can be made.
+
+    Parameters
+    ----------
+    path
+        Python script.
+    args
+        Its arguments, ``sys.argv[1:]``.
+    environment
+        Variables of its ranks besides this process's; secrets are refused.
+    cwd
+        Working folder of its ranks; None is this process's.
+    **fields
+        Fields of `nbkit.ExperimentConfig`, such as ``gpus=2``.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a Python script, or a field is not valid.
+
+    Examples
+    --------
+    >>> arms = {
+    ...     "base": nbkit.script("train.py"),
+    ...     "new": nbkit.script("train.py", ["--lr", "3e-4"]),
+    ... }  # doctest: +SKIP
+    """
+    return _program(os.fspath(path), args, None, environment, cwd, fields)
+
+
+def function(
+    call: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Program:
+    """Return a function with its arguments, as an arm of `nbkit.Study.create`.
+
+    It is pickled now, as by `nbkit.launch`, and every rank calls it.
+
+    Parameters
+    ----------
+    call
+        The function; one of a notebook's cell, too.
+    args, kwargs
+        Its arguments.
+    environment, **fields
+        As of `script`.
+
+    Raises
+    ------
+    ConfigError
+        If the function cannot be sent to other processes, or a field is not valid.
+    """
+    return _program(call, args, kwargs, environment, None, fields)
+
+
+def _program(
+    what: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    environment: Mapping[str, str] | None,
+    cwd: str | os.PathLike[str] | None,
+    fields: Mapping[str, Any],
+) -> Program:
+    check_environment(environment or {})
+    entry = entry_of(what, args, kwargs, environment)
+    if entry is None:
+        message = f"{what!r:.80} is no function. Pass one, or use nbkit.script(path)."
+        raise ConfigError(message)
+    folder = current_folder() if cwd is None else expanded(cwd, "cwd").resolve()
+    described = fields_of_entry(entry, dict(fields))
+    # Else all starts of a study would have the name of the script.
+    described["name"] = fields.get("name")
+    return Program(ExperimentConfig(**described), entry, folder)

@@ -1,0 +1,128 @@
+"""The metric of a study: one number a run, and which direction is better."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+
+from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.launch.run import Run
+
+Better = Literal["higher", "lower"]
+
+SECONDS = "seconds"
+"""The metric of a run that logs nothing: from its start to its end."""
+
+_LAST_LINES = 50
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a study compares its arms by."""
+
+    name: str
+    better: Better
+    margin: float
+    """Differences below this part are not worth a verdict; 0.02 is 2 %."""
+
+    @classmethod
+    def chosen(cls, name: str | None, better: str | None, margin: float) -> Self | None:
+        """Return the metric that a user has named; None is images per second.
+
+        Raises
+        ------
+        ConfigError
+            If ``better`` is missing or without ``metric``, or the margin is no part.
+        """
+        if name is None:
+            if better is not None or margin:
+                message = (
+                    f"better={better!r} and margin={margin:g} belong to a metric. Name "
+                    "it: metric='val_loss'."
+                )
+                raise ConfigError(message)
+            return None
+        if better not in get_args(Better):
+            message = (
+                f"better={better!r} for metric={name!r}. Use 'lower', such as for a "
+                "loss or seconds, or 'higher', such as for an accuracy or a rate."
+            )
+            raise ConfigError(message)
+        if not 0 <= margin < 1:
+            message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2 %."
+            raise ConfigError(message)
+        return cls(name, better, float(margin))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether other load on the machine changes it, by its name."""
+        return re.search(r"sec|_ms|time|latency|throughput|speed", self.name) is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    def value(self, run: Run) -> float:
+        """Return the metric of a finished run.
+
+        The last value that `nbkit.log` recorded under this name; else that of
+        ``run.summary``, such as ``images_per_second`` or ``peak_memory_bytes``; else
+        ``seconds``, from start to end; else the last ``name: value`` or ``name=value``
+        that rank 0 printed in its last 50 lines.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If the run has no such number, or it is not finite and positive.
+        """
+        summary = run.summary
+        logged = summary.logged
+        found = logged.get(self.name)
+        if found is None and self.name not in logged:
+            found = getattr(summary, self.name, None)
+        if found is None and self.name == SECONDS:
+            found = run_seconds(run)
+        if found is None and self.name not in logged:
+            found = _printed(run, self.name)
+        if not isinstance(found, int | float) or isinstance(found, bool):
+            message = (
+                f"run {run.run_id} has no metric {self.name!r}; it logged "
+                f"{_listed(logged)}. Call nbkit.log({self.name}=...), or print "
+                f"'{self.name}: 0.5'."
+            )
+            raise NotEnoughDataError(message)
+        if not math.isfinite(found) or found <= 0:
+            message = (
+                f"metric {self.name!r} of run {run.run_id} is {found:g}, and arms are "
+                "compared by ratios of positive numbers. Log a positive one, such as a "
+                "loss, an error rate or a time."
+            )
+            raise NotEnoughDataError(message)
+        return float(found)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def run_seconds(run: Run) -> float | None:
+    """Return the time from the start of a run's processes to their end."""
+    times = run.record.get("time", {})
+    started, ended = times.get("started"), times.get("ended")
+    if started is None or ended is None:
+        return None
+    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    return (end - begin).total_seconds()
+
+
+def _printed(run: Run, name: str) -> float | None:
+    """Return the last value that rank 0 printed behind a name, such as ``loss: 0.5``."""
+    pattern = rf"(?<![\w.]){re.escape(name)}\s*[:=]\s*({_NUMBER})(?![\w.])"
+    lines = run.logs(0, "stdout").splitlines()[-_LAST_LINES:]
+    values = re.findall(pattern, "\n".join(lines))
+    return float(values[-1]) if values else None

@@ -1,0 +1,126 @@
+"""Studies whose arms are scripts and functions, compared by a metric."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError
+from nbkit.questions.study_report import make
+from nbkit.studies.metric import Metric
+from tests.studies.written_study import write_runs
+
+SCRIPT = """
+import os, random, sys
+seed = int(os.environ["STUDY_REPEAT"])
+noise = random.Random(f"{sys.argv[1]} {seed}").gauss(0, 0.002)
+print("val_loss:", 0.5 if seed > 9 else float(sys.argv[1]) * (1 + noise))
+print("folder", os.path.basename(os.getcwd()))
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
+    (tmp_path / "work").mkdir()
+    arms = {
+        name: nbkit.script(
+            train, [loss], cwd=tmp_path / "work", device="cpu", gpus=1
+        )
+        for name, loss in (("base", "0.5"), ("new", "0.4"))
+    }
+    study = nbkit.Study.create(
+        "loss", arms, metric="val_loss", better="lower", repeats=2
+    )
+    train.write_text("1 / 0")  # what runs is what was there when it was created
+
+    study.run(progress=False)
+
+    by_arm = study.runs_by_arm()
+    metric = study.metric
+    assert metric == Metric("val_loss", "lower", 0.0)
+    values = {arm: [metric.value(run) for run in by_arm[arm]] for arm in arms}
+    assert len({*values["base"]}) == 2  # each repeat has its own seed
+    assert "folder work" in by_arm["new"][0].logs(0, "stdout")
+    assert by_arm["new"][0].record["name" if False else "tags"]["arm"] == "new"
+    made = make(study)
+    ratio = statistics.median(values["new"]) / statistics.median(values["base"])
+    assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
+    assert f"{ratio:.4f}x" in made.answer
+    arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
+    assert [row[3:] for row in arguments] == [["0.5", "0.4"]]
+    again = nbkit.import_bundle(nbkit.export(study, tmp_path / "study.zip"), )
+    assert make(nbkit.Study.open(study.study_id)).answer == made.answer
+    assert again
+
+
+def test_study_of_functions_compares_what_they_log(tmp_path, small):
+    def fit(rate):
+        import os
+
+        import nbkit
+
+        nbkit.log(error=rate + 0.001 * int(os.environ["STUDY_REPEAT"]))
+
+    arms = {
+        name: nbkit.function(fit, (rate,), device="cpu", gpus=1)
+        for name, rate in (("a", 0.2), ("b", 0.1))
+    }
+    study = nbkit.Study.create("fit", arms, metric="error", better="lower", control="a")
+    study.run(progress=False)
+
+    rows = make(study).result["rows"]
+    assert {row["arm"]: row["values"] for row in rows} == {
+        "a": [0.2],
+        "b": [0.1],
+        "a again": [0.2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"metric": "loss"}, "better=None for metric='loss'. Use 'lower'"),
+        ({"metric": "loss", "better": "less"}, "better='less'"),
+        ({"better": "lower"}, "belong to a metric"),
+        ({"metric": "loss", "better": "lower", "margin": 2}, "margin=2 is not between"),
+    ],
+)
+def test_study_refuses_a_metric_without_direction(small, wanted, words):
+    with pytest.raises(ConfigError, match=words):
+        nbkit.Study.create("loss", {"a": small()}, **wanted)
+
+
+def test_script_refuses_what_is_no_script(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        nbkit.script(tmp_path / "missing.py")
+    with pytest.raises(ConfigError, match="is no function"):
+        nbkit.function(None)
+
+
+def test_metric_names_what_a_run_has_instead(small):
+    study = nbkit.Study.create(
+        "rates", {"a": small()}, metric="val_loss", better="lower"
+    )
+    write_runs(study, {"a": 100.0})
+
+    with pytest.raises(NotEnoughDataError, match="no metric 'val_loss'; it logged"):
+        make(study)
+
+
+def test_study_without_its_program_says_so(train, small):
+    arms = {"base": nbkit.script(train, ["0.5"], device="cpu", gpus=1)}
+    study = nbkit.Study.create("loss", arms, metric="val_loss", better="lower")
+    study.programs["base"].entry.unlink()
+
+    with pytest.raises(RunError, match="without the program of arm 'base'"):
+        study.run(progress=False)
+    assert sys.version
