@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 
 import pytest
 
@@ -50,16 +49,14 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     values = {arm: [metric.value(run) for run in by_arm[arm]] for arm in arms}
     assert len({*values["base"]}) == 2  # each repeat has its own seed
     assert "folder work" in by_arm["new"][0].logs(0, "stdout")
-    assert by_arm["new"][0].record["name" if False else "tags"]["arm"] == "new"
+    assert by_arm["new"][0].record["tags"]["arm"] == "new"
     made = make(study)
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
     assert [row[3:] for row in arguments] == [["0.5", "0.4"]]
-    again = nbkit.import_bundle(nbkit.export(study, tmp_path / "study.zip"), )
     assert make(nbkit.Study.open(study.study_id)).answer == made.answer
-    assert again
 
 
 def test_study_of_functions_compares_what_they_log(tmp_path, small):
@@ -123,4 +120,3 @@ def test_study_without_its_program_says_so(train, small):
 
     with pytest.raises(RunError, match="without the program of arm 'base'"):
         study.run(progress=False)
-    assert sys.version
