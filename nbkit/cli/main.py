@@ -74,7 +74,12 @@ def _drop_output() -> None:
 def _do(argv: Sequence[str] | None) -> int:
     parser = make_parser()
     try:
-        arguments = parser.parse_args(argv)
+        words = list(sys.argv[1:] if argv is None else argv)
+        # argparse gives what follows -- to an earlier positional argument.
+        end = words.index("--") if words[:1] == ["try"] and "--" in words else None
+        own = [] if end is None else words[end + 1 :]
+        known = argparse.Namespace(script_arguments=own)
+        arguments = parser.parse_args(words[:end], known)
         if hasattr(arguments, "work"):
             return arguments.work(arguments)
         sys.stdout.write(parser.format_help())

@@ -64,11 +64,8 @@ def add_to(commands: Commands) -> None:
         help="start the commit a second time as often: the noise floor",
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument(
-        "--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: auto"
-    )
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("args", nargs="*", metavar="ARG", help="of the script, after --")
 
 
 def _try(arguments: argparse.Namespace) -> int:
@@ -117,7 +114,7 @@ def _study(
         path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
         arms[name] = program(
             folder / script,
-            arguments.args,
+            arguments.script_arguments,
             environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
             gpus=arguments.gpus,
             device=arguments.device,

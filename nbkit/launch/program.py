@@ -38,8 +38,8 @@ def script(
     """Return a script with its arguments, as an arm of `nbkit.Study.create`.
 
     The script is read now, and every start runs this copy; modules that it imports are
-    read at each start. Ranks find the number of their repeat in ``$STUDY_REPEAT`` (0, 1,
-    ...), from which a seed can be made.
+    read at each start. Ranks find their repeat in ``$STUDY_REPEAT`` (0, 1, ...), from
+    which a seed can be made.
 
     Parameters
     ----------
@@ -114,5 +114,6 @@ def _program(
     folder = current_folder() if cwd is None else expanded(cwd, "cwd").resolve()
     described = fields_of_entry(entry, dict(fields))
     # Else all starts of a study would have the name of the script.
-    described["name"] = fields.get("name")
+    if "name" not in fields:
+        del described["name"]
     return Program(ExperimentConfig(**described), entry, folder)

@@ -142,9 +142,7 @@ def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Tabl
         if arm != base
         for one in differences(facts[base], of_arm)
     ]
-    same = [
-        arm for arm in facts if arm not in {base, *(row[0] for row in rows)}
-    ]
+    same = [arm for arm in facts if arm not in {base, *(row[0] for row in rows)}]
     notes = [f"{', '.join(same)}: no recorded differences."] if same else []
     return Table(
         f"Recorded differences from {base}",

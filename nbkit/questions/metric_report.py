@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import altair as alt
 
@@ -255,6 +254,6 @@ def _chart(metric: Metric, values: Mapping[str, Sequence[float]]) -> alt.LayerCh
     chart = alt.layer(
         starts.encode(x=x, y=y, tooltip=titles), ticks.encode(x=x, y=y, tooltip=titles)
     )
-    subtitle = f"One point per process start, a tick at the median; {metric.better} is better"
+    subtitle = f"A point per start, a tick at the median; {metric.better} is better"
     height = _LINE_HEIGHT * len(values)
     return finished(chart, f"{metric.name} by arm", subtitle, height=height)

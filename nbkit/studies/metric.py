@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.run import Run
@@ -47,7 +47,7 @@ class Metric:
                 )
                 raise ConfigError(message)
             return None
-        if better not in get_args(Better):
+        if better not in ("higher", "lower"):
             message = (
                 f"better={better!r} for metric={name!r}. Use 'lower', such as for a "
                 "loss or seconds, or 'higher', such as for an accuracy or a rate."
@@ -61,7 +61,7 @@ class Metric:
     @property
     def is_timed(self) -> bool:
         """Whether other load on the machine changes it, by its name."""
-        return re.search(r"sec|_ms|time|latency|throughput|speed", self.name) is not None
+        return bool(re.search(r"sec|_ms|time|latency|throughput|speed", self.name))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -92,7 +92,7 @@ class Metric:
         if not isinstance(found, int | float) or isinstance(found, bool):
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
-                f"{_listed(logged)}. Call nbkit.log({self.name}=...), or print "
+                f"{_listed(logged)}. Call nbkit.log({{{self.name!r}: ...}}), or print "
                 f"'{self.name}: 0.5'."
             )
             raise NotEnoughDataError(message)
@@ -121,7 +121,7 @@ def run_seconds(run: Run) -> float | None:
 
 
 def _printed(run: Run, name: str) -> float | None:
-    """Return the last value that rank 0 printed behind a name, such as ``loss: 0.5``."""
+    """Return the last value that rank 0 printed behind the name: ``loss: 0.5``."""
     pattern = rf"(?<![\w.]){re.escape(name)}\s*[:=]\s*({_NUMBER})(?![\w.])"
     lines = run.logs(0, "stdout").splitlines()[-_LAST_LINES:]
     values = re.findall(pattern, "\n".join(lines))

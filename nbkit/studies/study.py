@@ -134,6 +134,14 @@ class Study(StoredStudy):
                 "run. Use at least one arm and repeats=1."
             )
             raise ConfigError(message)
+        for arm, configuration in arms.items():
+            if not isinstance(configuration, ExperimentConfig | Program):
+                message = (
+                    f"arm {arm!r} is {configuration!r:.80} "
+                    f"({type(configuration).__name__}). Pass an ExperimentConfig, "
+                    "nbkit.script(path) or nbkit.function(train)."
+                )
+                raise ConfigError(message)
         compared_by = Metric.chosen(metric, better, margin)
         check_together(together, list(arms), control)
         programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
@@ -169,7 +177,7 @@ class Study(StoredStudy):
             make_folder(paths.root)
             program.entry.write(paths)
             kept[arm] = {"number": number, "cwd": str(program.cwd)}
-        if control in kept:
+        if control is not None and control in kept:
             kept[twin(control)] = kept[control]
         content = {
             "schema": STUDY_SCHEMA,

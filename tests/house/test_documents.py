@@ -63,7 +63,7 @@ VALIDATED = {
 
 COMPILED = {
     "c.JupyterHub": "a hub's settings: tests/slurm/test_hub.py starts servers so",
-    'nbkit.script("train.py")': "tests/studies/test_programs.py runs a study of scripts",
+    'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
 }
 """Blocks with one of these are compiled only."""
 

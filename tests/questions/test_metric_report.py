@@ -41,9 +41,9 @@ def test_metric_report_verdict_follows_its_direction(small, better, verdict):
     assert row["verdict"] == verdict
     assert f"new is {verdict} than base: images_per_second" in made.answer
     logs = [[math.log(v) for v in one["values"]] for one in made.result["rows"]]
-    interval = stats.ttest_ind(
-        logs[1], logs[0], equal_var=False
-    ).confidence_interval(0.95)
+    interval = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(
+        0.95
+    )
     assert row["ratio"]["ci_low"] == pytest.approx(math.exp(interval.low))
     assert row["ratio"]["ci_high"] == pytest.approx(math.exp(interval.high))
     assert row["ratio"]["estimate"] == pytest.approx(

@@ -31,9 +31,7 @@ def train(tmp_path):
 def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     (tmp_path / "work").mkdir()
     arms = {
-        name: nbkit.script(
-            train, [loss], cwd=tmp_path / "work", device="cpu", gpus=1
-        )
+        name: nbkit.script(train, [loss], cwd=tmp_path / "work", device="cpu", gpus=1)
         for name, loss in (("base", "0.5"), ("new", "0.4"))
     }
     study = nbkit.Study.create(
@@ -55,7 +53,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
-    assert [row[3:] for row in arguments] == [["0.5", "0.4"]]
+    assert [row[3:] for row in arguments] == [["['0.5']", "['0.4']"]]
     assert make(nbkit.Study.open(study.study_id)).answer == made.answer
 
 
@@ -65,7 +63,7 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
 
         import nbkit
 
-        nbkit.log(error=rate + 0.001 * int(os.environ["STUDY_REPEAT"]))
+        nbkit.log({"error": rate + 0.001 * int(os.environ["STUDY_REPEAT"])})
 
     arms = {
         name: nbkit.function(fit, (rate,), device="cpu", gpus=1)
@@ -94,6 +92,11 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
 def test_study_refuses_a_metric_without_direction(small, wanted, words):
     with pytest.raises(ConfigError, match=words):
         nbkit.Study.create("loss", {"a": small()}, **wanted)
+
+
+def test_study_refuses_an_arm_that_is_no_program(small):
+    with pytest.raises(ConfigError, match=r"arm 'new' is 'train.py' \(str\)"):
+        nbkit.Study.create("loss", {"base": small(), "new": "train.py"})
 
 
 def test_script_refuses_what_is_no_script(tmp_path):

@@ -110,7 +110,7 @@ def stored_entry(paths: RunPaths) -> RunEntry:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        message = f"Run {paths.run_id} is incomplete ({error}). Import or copy it again."
+        message = f"Run {paths.run_id} is incomplete ({error}). Copy it again."
         raise RunError(message) from error
     pickled_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and pickled_by.split(".")[:2] != here.split(".")[:2]:
