@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-import altair as alt
-
 from nbkit import statistics
 from nbkit.questions.any_arms import shared_conditions, table_of_differences
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.chart_style import MEASURED_COLOURS, finished, tooltip
 from nbkit.reports.columns import Column, table
 from nbkit.reports.conditions import WELCH, where_and_when
+from nbkit.reports.metric_chart import metric_chart
 from nbkit.reports.parts import Figure
 from nbkit.reports.renderer import Report
 from nbkit.statistics import NoiseFloor, Ratio, Summary
@@ -22,7 +20,6 @@ from nbkit.studies.metric import Metric
 from nbkit.studies.study import Study
 
 _WORDS = {"faster": "better", "slower": "worse"}
-_LINE_HEIGHT = 34
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def report(study: Study) -> Report:
                 runs,
             ),
         ],
-        figures=[Figure(f"{metric.name} by arm", _chart(metric, values))],
+        figures=[Figure(f"{metric.name} by arm", metric_chart(metric, values))],
         method=[
             f"One value per process start. Ratios are of medians, with Welch's t on "
             f"logarithms; margin {metric.margin * 100:g}%.",
@@ -231,29 +228,3 @@ def _columns(base: str) -> list[Column]:
 
 def _number(value: float) -> str:
     return f"{value:,.4g}"
-
-
-def _chart(metric: Metric, values: Mapping[str, Sequence[float]]) -> alt.LayerChart:
-    """Draw every start as a point, and the median of each arm as a tick."""
-    points = [
-        {"arm": arm, "value": value} for arm, many in values.items() for value in many
-    ]
-    medians = [
-        {"arm": arm, "value": statistics.summarise(many).median}
-        for arm, many in values.items()
-    ]
-    x = alt.X("value:Q", title=metric.name, scale=alt.Scale(zero=False, nice=True))
-    y = alt.Y("arm:N", sort=list(values), title=None, axis=alt.Axis(labelLimit=300))
-    starts = alt.Chart(alt.Data(values=points)).mark_circle(
-        size=60, opacity=0.6, color=MEASURED_COLOURS[0]
-    )
-    ticks = alt.Chart(alt.Data(values=medians)).mark_tick(
-        thickness=2, size=22, color="#222222"
-    )
-    titles = tooltip(arm="Arm", value=metric.name)
-    chart = alt.layer(
-        starts.encode(x=x, y=y, tooltip=titles), ticks.encode(x=x, y=y, tooltip=titles)
-    )
-    subtitle = f"A point per start, a tick at the median; {metric.better} is better"
-    height = _LINE_HEIGHT * len(values)
-    return finished(chart, f"{metric.name} by arm", subtitle, height=height)
