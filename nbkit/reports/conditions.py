@@ -84,6 +84,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     common = {name: each.pop() for name, each in values.items() if len(each) == 1}
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
+    if all(config.has_entry for config in configs):
+        common.clear()  # fields that a script or function may not follow
     arms: dict[str, int] = {}
     for run in runs:
         arm = (run.record.get("tags") or {}).get("arm", "")

@@ -50,6 +50,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert by_arm["new"][0].record["tags"]["arm"] == "new"
     made = make(study)
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
+    assert "batch" not in made.conditions
     assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
