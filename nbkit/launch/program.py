@@ -38,8 +38,8 @@ def script(
     """Return a script with its arguments, as an arm of `nbkit.Study.create`.
 
     The script is read now, and every start runs this copy; modules that it imports are
-    read at each start. Ranks find their repeat in ``$STUDY_REPEAT`` (0, 1, ...), from
-    which a seed can be made.
+    read at each start. Ranks find their repeat in ``$STUDY_REPEAT`` (0, 1, ..., of
+    the control ``repeats`` and more), from which a seed can be made.
 
     Parameters
     ----------

@@ -302,11 +302,15 @@ FactsByArm = Mapping[str, Sequence[_Facts]]
 
 
 def _few_runs(arms: FactsByArm) -> Iterator[Outcome]:
-    rates = {
-        arm: sum(facts.summary.images_per_second is not None for facts in runs)
+    measured = {
+        # A script's or function's number may be any metric.
+        arm: sum(
+            facts.summary.images_per_second is not None or facts.config.has_entry
+            for facts in runs
+        )
         for arm, runs in arms.items()
     }
-    few = {arm: count for arm, count in rates.items() if count < MINIMUM_RUNS}
+    few = {arm: count for arm, count in measured.items() if count < MINIMUM_RUNS}
     if few:
         counts = "; ".join(f"{arm}: {count}" for arm, count in few.items())
         yield "few-runs", f"{counts}; a verdict needs {MINIMUM_RUNS} per arm"

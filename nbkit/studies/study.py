@@ -358,7 +358,10 @@ class Study(StoredStudy):
             )
             raise RunError(message)
         entry = stored_entry(paths)
-        variables = {**entry.private["environment"], "STUDY_REPEAT": str(slot.repeat)}
+        is_control = self.control is not None and slot.arm == self.control[1]
+        # A control with the seeds of its arm would repeat its values.
+        number = slot.repeat + (self.repeats if is_control else 0)
+        variables = {**entry.private["environment"], "STUDY_REPEAT": str(number)}
         entry = replace(entry, private={**entry.private, "environment": variables})
         return entry, Path(self._content["programs"][slot.arm]["cwd"])
 

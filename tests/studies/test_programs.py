@@ -77,7 +77,7 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
     assert {row["arm"]: row["values"] for row in rows} == {
         "a": [0.2],
         "b": [0.1],
-        "a again": [0.2],
+        "a again": [0.201],
     }
 
 
