@@ -137,12 +137,6 @@ def test_ask_shared_at_once(folder, monkeypatch, fails):
     assert len(asked) == 1
 
 
-def test_ask_shared_failure_not_kept(folder):
-    with pytest.raises(SlurmSilentError, match="has not answered"):
-        shared(fail)
-    assert shared(lambda: "a") == "a"
-
-
 def test_ask_shared_time_limit(folder):
     # The other one comes while this one has it.
     assert (
@@ -150,7 +144,9 @@ def test_ask_shared_time_limit(folder):
     )
 
 
-def test_ask_shared_caller_error(folder):
+def test_ask_shared_after_an_error(folder):
+    with pytest.raises(SlurmSilentError, match="has not answered"):
+        shared(fail)
     with pytest.raises(ZeroDivisionError):
         shared(lambda: str(1 / 0))
 

@@ -18,6 +18,7 @@ from nbkit.store.metrics import JsonLinesReader, JsonLinesWriter, read_json_line
 def test_reader_keeps_half_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     reader = JsonLinesReader(path)
+    assert reader.read() == []
     path.write_bytes(b'{"step":1}\n{"st')
 
     first = reader.read()
@@ -30,29 +31,17 @@ def test_reader_keeps_half_line(tmp_path):
     assert reader.read() == []
 
 
-def test_reader_without_file(tmp_path):
-    assert JsonLinesReader(tmp_path / "none").read() == []
-
-
+@pytest.mark.parametrize("before", [b"", b'{"step":1}\n'])
 @pytest.mark.parametrize("half", [b'{"step":2', b"x" * 200_000])
-def test_writer_cuts_half_line(tmp_path, half):
+def test_writer_cuts_half_line(tmp_path, before, half):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step":1}\n' + half)
+    path.write_bytes(before + half)
 
     with JsonLinesWriter(path) as writer:
+        assert path.read_bytes() == before
         writer.write({"step": 2})
 
-    assert read_json_lines(path) == [{"step": 1}, {"step": 2}]
-
-
-def test_writer_empties_half_line(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step"')
-
-    with JsonLinesWriter(path):
-        pass
-
-    assert path.read_bytes() == b""
+    assert path.read_bytes() == before + b'{"step":2}\n'
 
 
 def test_writer_nan_is_null(tmp_path):

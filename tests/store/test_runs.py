@@ -104,15 +104,6 @@ def test_state_without_supervisor(store, state):
     assert run.cause["kind"] == "lost"
 
 
-def test_state_submitted_again(store):
-    run = _run()
-    me = ProcessIdentity.of().to_dict()
-    write_json(run.paths.record, {"state": "failed", "attempt": 0, "supervisor": me})
-    write_json(run.paths.submission, {"attempt": 1, "supervisor": me})
-
-    assert run.state is RunState.STARTING
-
-
 def test_state_newest_attempt():
     run = _run()
     me, before = ProcessIdentity.of().to_dict(), {"started": "then", "ended": "then"}
