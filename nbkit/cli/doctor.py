@@ -20,6 +20,7 @@ from typing import IO
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import say, wrapped, write_json, write_lines
 from nbkit.health import CheckResult
+from nbkit.plural import plural
 
 _ROOMS = {
     "This machine": ("nbkit.telemetry.health",),
@@ -156,7 +157,7 @@ def add_to(commands: Commands) -> None:
         _work,
         summary="check this machine and show how to fix problems",
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
-        "pool of devices, Slurm, the store, JupyterLab and the notebooks. A failure "
+        "device pool, Slurm, the store, JupyterLab and the notebooks. A failure "
         "prevents common uses of this machine. A warning affects performance or a "
         "single use. A machine without a GPU is not a failure; a GPU that torch does "
         "not see is. With --gpus, check only the GPUs: their condition, and an "
@@ -207,14 +208,11 @@ def _work(arguments: argparse.Namespace) -> int:
         rows = [{"part": heading, **asdict(result)} for heading, result in results]
         write_json({"works": not failed, "findings": rows})
     else:
-        write_lines(["", _verdict(failed, warned)])
+        counts = [(failed, "failure"), (warned, "warning")]
+        words = [plural(count, word) for count, word in counts if count]
+        verdict = f"{' and '.join(words)}." if words else "Everything works."
+        write_lines(["", verdict])
     return 1 if failed else 0
-
-
-def _verdict(failed: int, warned: int) -> str:
-    counts = [(failed, "failure"), (warned, "warning")]
-    words = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts if n]
-    return f"{' and '.join(words)}." if words else "Everything works."
 
 
 def _read(file: IO[bytes]) -> str:

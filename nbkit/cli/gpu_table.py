@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nbkit.cli.text import aligned
@@ -26,9 +26,11 @@ def gpu_table(inventory: Values, sample: Values) -> list[str]:
     rows: list[tuple[str, ...]] = [_HEADING]
     below: list[list[str]] = []
     for place, gpu in enumerate(inventory["gpus"]):
-        row = _readings(inventory, sample["gpus"][place])
-        rows.append(_cells(gpu, row))
-        below.append([*_warnings(inventory, gpu, row), *_held(gpu, sample, place)])
+        columns, row = inventory["gpu_columns"], sample["gpus"][place]
+        readings = dict(zip(columns, row or [None] * len(columns), strict=True))
+        rows.append(_cells(gpu, readings))
+        warnings = _warnings(inventory, gpu, readings)
+        below.append([*warnings, *_held(gpu, sample, place)])
     if inventory["gpus"]:
         heading, *cells = aligned(rows, _MARKS)
         lines += ["", heading]
@@ -44,11 +46,6 @@ def _title(inventory: Values, sample: Values) -> str:
         parts.append(f"CUDA {inventory['cuda_driver_version'] or UNKNOWN}")
     moment = time.strftime("%H:%M:%S", time.localtime(sample["t"]))
     return "  ".join([*parts, moment])
-
-
-def _readings(inventory: Values, row: Sequence[float | None] | None) -> Values:
-    columns = inventory["gpu_columns"]
-    return dict(zip(columns, row or [None] * len(columns), strict=True))
 
 
 def _cells(gpu: Values, row: Values) -> tuple[str, ...]:
@@ -83,14 +80,14 @@ def _held(gpu: Values, sample: Values, place: int) -> Iterator[str]:
     """Yield the MIG instances of a GPU, and who holds its memory."""
     instances = gpu["mig_instances"] or ()
     used = sample["mig"][place] or [None] * len(instances)
-    for number, (one, mib) in enumerate(zip(instances, used, strict=True)):
-        total = _gib(one["memory_total_mib"])
+    for number, (mig, mib) in enumerate(zip(instances, used, strict=True)):
+        total = _gib(mig["memory_total_mib"])
         yield f"MIG {number}: {_gib(mib)} / {total} GiB"
     if gpu["holders"] is None:
         reason = gpu["unavailable"].get("processes")
-        yield f"holders unknown{f' ({reason})' if reason else ''}"
+        yield f"processes unknown ({reason})" if reason else "processes unknown"
         return
-    labels = {one["uuid"]: f"MIG {number}" for number, one in enumerate(instances)}
+    labels = {mig["uuid"]: f"MIG {number}" for number, mig in enumerate(instances)}
     memory = sample["holders"][place]
     for holder, mib in zip(gpu["holders"], memory, strict=True):
         where = labels.get(holder["mig_uuid"], "")
@@ -113,13 +110,10 @@ def _holder(holder: Values, now: float) -> str:
         words.append(f"idle for {duration(now - holder['idle_since'])}")
     who = ", ".join(words) or UNKNOWN
     # The command of a run or a kernel adds nothing.
-    text = f"{who}: {holder['command']}" if _is_outside(holder) else who
+    is_outside = holder["kind"] == "outside" and holder["command"]
+    text = f"{who}: {holder['command']}" if is_outside else who
     # Another user's command line may hold what moves or colours this terminal.
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _is_outside(holder: Values) -> bool:
-    return holder["kind"] == "outside" and bool(holder["command"])
 
 
 def _host(inventory: Values, sample: Values) -> str:

@@ -185,6 +185,6 @@ class _Feed:
         from nbkit.server.child import FRESH_SECONDS
 
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
         age_seconds = time.time() - os.fstat(self._errors.fileno()).st_mtime
-        return said[-1] if said and age_seconds <= FRESH_SECONDS else "no output"
+        return lines[-1] if lines and age_seconds <= FRESH_SECONDS else "no output"

@@ -95,29 +95,29 @@ def _limit(text: str) -> int | None:
 def _runs(arguments: argparse.Namespace) -> int:
     from nbkit.launch.run import runs
 
-    found = runs(arguments.state)
-    shown = found[: arguments.limit]
+    selected = runs(arguments.state)
+    shown = selected[: arguments.limit]
     rows = _rows(list(shown))
     if arguments.json:
         write_json(rows)
         return 0
-    if not found:
+    if not selected:
         say("No runs." if arguments.state is None else f"No {arguments.state} runs.")
         return 0
     if rows:
         write_lines(aligned([_COLUMNS, *map(_cells, rows)], _MARKS))
-    if len(found) > len(shown):
-        say(f"{len(found) - len(shown):,} more: nbkit runs --limit all")
+    if len(selected) > len(shown):
+        say(f"{len(selected) - len(shown):,} more: nbkit runs --limit all")
     return 0
 
 
-def _rows(found: list[Run]) -> list[dict[str, Any]]:
+def _rows(runs: list[Run]) -> list[dict[str, Any]]:
     """Return rows as a notebook's table has them, with the model."""
     from nbkit.live.rows import run_numbers, run_rows
 
-    handles = {run.run_id: run for run in found}
+    handles = {run.run_id: run for run in runs}
     rows: list[dict[str, Any]] = []
-    for row in run_rows(found):
+    for row in run_rows(runs):
         run = handles[row["run_id"]]
         numbers = run_numbers(run)
         if numbers is None:
@@ -223,14 +223,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from nbkit.launch.supervision.leftovers import sweep
 
     run_id = attach(arguments.run).run_id if arguments.run else None
-    found = sweep(run_id)
-    if not found:
+    leftovers = sweep(run_id)
+    if not leftovers:
         write_lines(["No leftover processes."])
         return 0
     rows = [("Run", "Process", "")]
-    for one in found:
-        left = "zombie: its parent must end" if one.is_zombie else "still running"
-        word = "ended" if one.ended else left
-        rows.append((one.run_id, str(one.process.pid), word))
+    for leftover in leftovers:
+        state = "zombie: its parent must end" if leftover.is_zombie else "still running"
+        word = "ended" if leftover.ended else state
+        rows.append((leftover.run_id, str(leftover.process.pid), word))
     write_lines(aligned(rows, "<><"))
-    return 0 if all(one.ended or one.is_zombie for one in found) else 1
+    return (
+        0 if all(leftover.ended or leftover.is_zombie for leftover in leftovers) else 1
+    )

@@ -137,7 +137,8 @@ def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     images = (data["unreadable"].get("images") or [])[:_MOST_IMAGES]
     rows = [
-        (one.get("name", "unknown"), one.get("reason", "unknown")) for one in images
+        (image.get("name", "unknown"), image.get("reason", "unknown"))
+        for image in images
     ]
     if more := count - len(rows):
         rows.append(("more", f"{more:,} (worker.json names the first)"))
@@ -152,13 +153,15 @@ def _count(data: Mapping[str, Any], what: str) -> int:
 def _devices(worker: Mapping[str, Any]) -> dict[str, str]:
     """Return on what each rank computes, once the ranks have met."""
     devices = worker.get("devices") or []
-    found = {
-        f"rank {one['rank']}": " ".join(filter(None, [one["name"], one["uuid"]]))
-        for one in devices[:_MOST_DEVICES]
+    rows = {
+        f"rank {device['rank']}": " ".join(
+            filter(None, [device["name"], device["uuid"]])
+        )
+        for device in devices[:_MOST_DEVICES]
     }
     if len(devices) > _MOST_DEVICES:
-        found["more"] = f"{len(devices) - _MOST_DEVICES} ranks"
-    return found
+        rows["more"] = f"{len(devices) - _MOST_DEVICES} ranks"
+    return rows
 
 
 def _job(run: Run) -> dict[str, str]:
@@ -172,7 +175,7 @@ def _job(run: Run) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value}
 
 
-def _log(live: LiveRun, wanted: int | None) -> list[str]:
+def _log(live: LiveRun, num_lines: int | None) -> list[str]:
     """Return the end of a log: of the rank that failed first, or what rank 0 says."""
     from nbkit.store.record import RunState
 
@@ -180,7 +183,7 @@ def _log(live: LiveRun, wanted: int | None) -> list[str]:
     cause = (live.run.cause or {}) if has_failed else {"rank": 0}
     # A log ends with the traceback, which is shown above.
     is_needed = has_failed and not cause.get("traceback")
-    count = _LOG_LINES * is_needed if wanted is None else max(0, wanted)
+    count = _LOG_LINES * is_needed if num_lines is None else max(0, num_lines)
     if not count:
         return []
     rank = cause.get("rank")

@@ -150,6 +150,6 @@ def _notebook(arguments: argparse.Namespace) -> int:
     from nbkit.questions.question import notebooks_of_questions
 
     rows = [("NOTEBOOK", "QUESTION")]
-    rows += [(one.name, one.text) for one in notebooks_of_questions()]
+    rows += [(question.name, question.text) for question in notebooks_of_questions()]
     write_lines(aligned(rows))
     return 0

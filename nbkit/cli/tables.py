@@ -46,7 +46,9 @@ def configuration_table() -> str:
     """Return the fields of `ExperimentConfig` as Markdown tables, one a heading."""
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for field in described_fields():
-        row = (f"`{field.path}`", f"`{_written(field.default)}`", field.meaning)
+        default = field.default
+        shown = tuple(default) if isinstance(default, list) else default
+        row = (f"`{field.path}`", f"`{shown!r}`", field.meaning)
         groups.setdefault(field.group, []).append(row)
     heading = ("field", "default", "meaning")
     return "\n\n".join(
@@ -56,7 +58,9 @@ def configuration_table() -> str:
 
 def notebook_table() -> str:
     """Return the notebooks and what each answers as a Markdown table."""
-    rows = [(f"`{one.name}`", one.text) for one in notebooks_of_questions()]
+    rows = [
+        (f"`{question.name}`", question.text) for question in notebooks_of_questions()
+    ]
     return _markdown(("notebook", "what it answers"), rows)
 
 
@@ -70,8 +74,8 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
 
 def with_table(text: str, name: str, table: str) -> str:
     """Return a text with a table between ``<!-- name -->`` and ``<!-- /name -->``."""
-    before, opening, rest = text.partition(f"<!-- {name} -->")
-    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    before, opening, remainder = text.partition(f"<!-- {name} -->")
+    _, closing, after = remainder.partition(f"<!-- /{name} -->")
     if not opening or not closing:
         message = (
             f"no <!-- {name} --> followed by <!-- /{name} -->; write both where the "
@@ -85,11 +89,6 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     vars(parser).update(color=False)  # Python 3.14 would colour it for a terminal
     words = " ".join(parser.format_usage().split())
     return words.removeprefix("usage: ").replace(" [-h]", "")
-
-
-def _written(default: Any) -> str:
-    """Return a default as Python spells it."""
-    return repr(tuple(default) if isinstance(default, list) else default)
 
 
 def _markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -218,27 +218,27 @@ class ExperimentChecks(Model):
     @field_validator(*{rule.field for rule in _RULES}, check_fields=False)
     @classmethod
     def _keeps_the_rules(cls, value: Any, info: ValidationInfo) -> Any:
-        known = _Known(info.data)
+        values = _Known(info.data)
         for rule in _RULES:
             is_excused = rule.is_for_new and reads_store.get()
             is_asked = rule.field == info.field_name and not is_excused
-            if is_asked and rule.is_broken(value, known):
-                raise ValueError(rule.text.format_map(known))
+            if is_asked and rule.is_broken(value, values):
+                raise ValueError(rule.text.format_map(values))
         return value
 
     @field_validator("model", "loader", "engine", check_fields=False)
     @classmethod
     def _is_registered(cls, value: str, info: ValidationInfo) -> str:
-        known = names(cls._REGISTERED[str(info.field_name)])
-        if value not in known and not reads_store.get():
-            if not known:
+        registered = names(cls._REGISTERED[str(info.field_name)])
+        if value not in registered and not reads_store.get():
+            if not registered:
                 # No error of this field: pydantic would collect one for each.
                 raise LaunchError(not_installed())
-            shown = ", ".join(known if len(known) < 12 else known[:10])
-            if len(known) >= 12:
-                shown += f" and {len(known) - 10} others"
+            shown = ", ".join(registered if len(registered) < 12 else registered[:10])
+            if len(registered) >= 12:
+                shown += f" and {len(registered) - 10} others"
             message = f"not registered; known: {shown}"
-            if near := suggest(value, known):
+            if near := suggest(value, registered):
                 message += f".{near}"
             raise ValueError(message)
         return value

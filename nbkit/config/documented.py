@@ -42,7 +42,7 @@ def short_signature(cls: type[BaseModel]) -> inspect.Signature:
 def choices(annotation: Any) -> list[str]:
     """Return the texts that an annotation allows, if it names them."""
     if get_origin(annotation) is Literal:
-        return [one for one in get_args(annotation) if isinstance(one, str)]
+        return [value for value in get_args(annotation) if isinstance(value, str)]
     return [text for part in get_args(annotation) for text in choices(part)]
 
 
@@ -64,22 +64,20 @@ def _type(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(map(_type, parts))
     if origin is Annotated:
-        inner = [each for part in parts[1:] for each in _constraints(part)]
+        inner: list[Any] = []
+        for part in parts[1:]:
+            inner += part.metadata if isinstance(part, FieldInfo) else [part]
         return _type(parts[0]) + _range(inner)
     if origin is tuple:
         return f"tuple of {_type(parts[0])}"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _constraints(part: Any) -> list[Any]:
-    return part.metadata if isinstance(part, FieldInfo) else [part]
-
-
 def _range(constraints: list[Any]) -> str:
     """Return the limits of a number in words."""
     words = []
-    for one in constraints:
-        match one:
+    for constraint in constraints:
+        match constraint:
             case annotated_types.Ge(ge=limit):
                 words.append(f"from {limit}")
             case annotated_types.Gt(gt=limit):

@@ -34,12 +34,12 @@ class Field:
 def described_fields() -> list[Field]:
     """Return every field in the order of the class."""
     schema = ExperimentConfig.model_json_schema()
-    found: list[Field] = []
+    fields: list[Field] = []
     group = ""
     for name, field in schema["properties"].items():
         group = GROUPS.get(name, group)
-        found += _described(group, name, field, field.get("default"), schema["$defs"])
-    return found
+        fields += _described(group, name, field, field.get("default"), schema["$defs"])
+    return fields
 
 
 def changed_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def _described(
 ) -> Iterator[Field]:
     if "$ref" in field:
         inside = definitions[field["$ref"].rpartition("/")[2]]
-        for name, each in inside["properties"].items():
-            at = (default or {}).get(name, each.get("default"))
-            yield from _described(group, f"{path}.{name}", each, at, definitions)
+        for name, nested in inside["properties"].items():
+            at = (default or {}).get(name, nested.get("default"))
+            yield from _described(group, f"{path}.{name}", nested, at, definitions)
         return
     yield Field(group, path, default, field)
 

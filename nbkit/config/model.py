@@ -144,8 +144,8 @@ def _sentence(error: Any, fields: list[str]) -> str:
         if where in _OTHER_NAMES:
             near = f" Did you mean {_OTHER_NAMES[where]!r}?"
         # A long list would hide the one name that is meant.
-        known = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
-        return f"{where}={value} is not a field.{near + known or ' Remove it.'}"
+        listed = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
+        return f"{where}={value} is not a field.{near + listed or ' Remove it.'}"
     texts = {
         "greater_than_equal": "is below {ge}; use {ge} or more.",
         "greater_than": "must be above {gt}; use a larger value.",
@@ -160,6 +160,6 @@ def _sentence(error: Any, fields: list[str]) -> str:
         "literal_error": "is not one of {expected}; use one of these.",
         "value_error": "{error}.",
     }
-    said = texts.get(kind, "")
-    text = said.format(**context) if said else error["msg"] + "; change it."
+    template = texts.get(kind, "")
+    text = template.format(**context) if template else error["msg"] + "; change it."
     return f"{where}={value}: {text}".replace("?.", "?").replace(". .", ".")

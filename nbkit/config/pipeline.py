@@ -48,9 +48,9 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
     for step in steps:
         takes = _MAKES.get(step)
         if takes is None:
-            known = ", ".join([*PIPELINES, *_MAKES])
+            names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is not a pipeline or a step; known: {known}.{near}"
+            message = f"{step!r} is not a pipeline or a step; known: {names}.{near}"
             raise ValueError(message)
         if have not in takes:
             message = (

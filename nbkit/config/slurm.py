@@ -182,13 +182,7 @@ class SlurmConfig(Model):
         return changed
 
     def signal_delay_seconds(self, stop_grace_seconds: float) -> int:
-        """Return how long before its time limit a run must save and end.
-
-        Parameters
-        ----------
-        stop_grace_seconds
-            Of the experiment.
-        """
+        """Return how long before its time limit a run must save and end."""
         delay = self.slurm_signal_delay_s
         if delay is None:
             delay = math.ceil(stop_grace_seconds) + 60

@@ -38,26 +38,26 @@ def notebook_launcher(
 ) -> Run:
     """Run a function on several processes and wait for its end, as accelerate does.
 
-    The processes are a run like any other: they are not forks of this kernel, so it
-    may have used its GPUs, and interrupting the cell stops them. What they print is
-    shown here, and kept in the run's logs by rank.
+    The processes are an ordinary run and no forks of this kernel, which may have used
+    its GPUs. Interrupting the cell stops them. Their output is shown here and kept in
+    the run's logs by rank.
 
     Parameters
     ----------
     function, args
-        What every process calls.
+        Function that every process calls, and its arguments.
     num_processes
         None takes one for each visible GPU, or one without any.
     mixed_precision
         ``no``, ``fp16``, ``bf16`` or ``fp8``: what `accelerate.Accelerator` takes if it
         is not given anything else.
     num_nodes
-        Machines; this call knows one.
+        Number of machines; only 1 is supported.
     max_restarts
-        How often a run is started again whose process failed.
+        Maximum restarts after a process failed.
     use_port, master_addr, node_rank, rdzv_backend, rdzv_endpoint, rdzv_conf, rdzv_id, \
 monitor_interval, log_line_prefix_template
-        Accepted and not needed: nbkit finds a free port and watches by itself.
+        Accepted for compatibility and ignored: nbkit finds a free port.
 
     Returns
     -------
@@ -67,9 +67,9 @@ monitor_interval, log_line_prefix_template
     Raises
     ------
     ConfigError
-        If a value makes no sense.
+        If an argument is not valid.
     RunFailedError
-        If a process failed; the text names it, with its traceback.
+        If a process failed; the message has its rank and traceback.
 
     References
     ----------
@@ -78,10 +78,10 @@ monitor_interval, log_line_prefix_template
     precision = mixed_precision.lower()
     if precision not in _PRECISIONS:
         known = ", ".join(_PRECISIONS)
-        message = f"mixed_precision={mixed_precision!r} is not one of {known}; use one."
+        message = f"mixed_precision={mixed_precision!r} is not supported. Use {known}."
         raise ConfigError(message)
     if num_processes is not None and num_processes < 1:
-        message = f"num_processes={num_processes} is below 1; use None for one per GPU."
+        message = f"num_processes={num_processes} is below 1. Use None for one per GPU."
         raise ConfigError(message)
     gpus = whole_gpus(visible_gpus("auto"))
     environment = {"ACCELERATE_MIXED_PRECISION": precision}

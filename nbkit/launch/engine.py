@@ -22,7 +22,7 @@ class Engine(Protocol):
         ...
 
     def submit(
-        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+        self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor of one attempt, now or once there is room for it.
 

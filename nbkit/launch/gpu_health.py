@@ -24,6 +24,7 @@ from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.devices.claims import leases
 from nbkit.launch.run import Run
 from nbkit.launch.start import launch
+from nbkit.plural import plural
 from nbkit.statistics import allreduce_timing
 from nbkit.telemetry.health import shared_memory
 from nbkit.telemetry.nvml import open_nvml
@@ -44,13 +45,11 @@ def checks(deadline: float) -> Iterator[CheckResult]:
         gpus = [gpu for gpu in visible_gpus("auto") if not gpu.is_instance]
         if len(gpus) < 2:
             setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-            left = (
-                f" that CUDA_VISIBLE_DEVICES={setting!r} leaves"
-                if setting is not None
-                else ""
-            )
-            whole = "one whole GPU" if gpus else "no whole GPU"
-            yield CheckResult(_WHAT, "info", f"{whole}{left}: no pair to check")
+            found = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
+            found += "all-reduce needs 2"
+            if setting is not None:
+                found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
+            yield CheckResult(_WHAT, "info", found)
             return
         yield shared_memory(len(gpus))
         used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
@@ -58,12 +57,12 @@ def checks(deadline: float) -> Iterator[CheckResult]:
             used |= occupants(nvml.read(), [gpu.name for gpu in gpus], ())
         for gpu in gpus:
             if gpu.name in used:
-                found = f"not checked: {used[gpu.name]} uses it"
+                found = f"not checked: in use by {used[gpu.name]}"
                 yield CheckResult(gpu.label, "info", found)
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
-            found = f"{len(free)} of {len(gpus)} GPUs free: no pair to check"
-            remedy = "run it again when the GPUs are free (nbkit monitor)"
+            found = f"{len(free)} of {len(gpus)} GPUs free, all-reduce needs 2"
+            remedy = "run it again when 2 GPUs are free (nbkit monitor)"
             yield CheckResult(_WHAT, "info", found, remedy)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
@@ -117,14 +116,13 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         remedy += "remount,size=8G /dev/shm"
     elif works_without_p2p:
         remedy = (
-            f"it works without peer-to-peer: export {_NO_P2P}=1 trains until it is "
-            "fixed. With NVLink: nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: "
-            "add iommu=pt to the kernel's command line, disable ACS in the BIOS, and "
-            "reboot"
+            f"works without peer-to-peer access: export {_NO_P2P}=1 as a workaround. "
+            "With NVLink: nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
+            "iommu=pt to the kernel's command line, disable ACS in the BIOS, and reboot"
         )
     else:
         log = cause["log"] or store
-        remedy = f"it fails without peer-to-peer too: see {log}, and "
+        remedy = f"also fails with NCCL_P2P_DISABLE=1: see {log}, and run "
         remedy += "NCCL_DEBUG=INFO nbkit doctor --gpus"
     return CheckResult(_WHAT, "failure", found, remedy)
 
@@ -132,11 +130,11 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
 def _finished(config: ExperimentConfig, deadline: float) -> Run:
     """Return a run that has ended; raise TimeoutError if it has not in time."""
     run = launch(config, on_owner_exit="stop")
-    left = max(0.0, deadline - time.monotonic())
+    seconds = max(0.0, deadline - time.monotonic())
     try:
-        return run.wait(left, raise_on_failure=False, on_poll=lambda run: None)
+        return run.wait(seconds, raise_on_failure=False, on_poll=lambda run: None)
     except TimeoutError:
-        message = f"no result within {left:.0f} s: the run was {run.state}"
+        message = f"no result within {seconds:.0f} s (run state: {run.state})"
         run.stop(0.0, wait=False)
         raise TimeoutError(message) from None
 

@@ -41,8 +41,8 @@ def _pool() -> CheckResult:
             pass
     except DeviceError as error:
         remedy = f"runs queue in it; set {POOL_VARIABLE} to another folder"
-        return CheckResult("Pool of devices", "failure", str(error), remedy)
-    return CheckResult("Pool of devices", "ok", f"{pool}, for all users")
+        return CheckResult("Device pool", "failure", str(error), remedy)
+    return CheckResult("Device pool", "ok", f"{pool}, for all users")
 
 
 def _slurm() -> Iterator[CheckResult]:
@@ -53,16 +53,16 @@ def _slurm() -> Iterator[CheckResult]:
     try:
         version = ask_slurm("sbatch", "--version", limit_seconds=_LIMIT_SECONDS).strip()
         yield _version(version)
-        known = partitions()
+        listed = partitions()
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
         found = f"installed, but does not respond: {error}"
         remedy = "ask the administrator, or see sinfo; other engines work"
         yield CheckResult("Slurm", "warning", found, remedy)
         return
-    yield from map(_partition, known[:_MOST_PARTITIONS])
-    if len(known) > _MOST_PARTITIONS:
-        found = f"{len(known) - _MOST_PARTITIONS} more; sinfo lists them"
+    yield from map(_partition, listed[:_MOST_PARTITIONS])
+    if len(listed) > _MOST_PARTITIONS:
+        found = f"{len(listed) - _MOST_PARTITIONS} more; sinfo lists them"
         yield CheckResult("Partitions", "info", found)
 
 
@@ -71,7 +71,7 @@ def _version(version: str) -> CheckResult:
     numbers = re.search(r"(\d+)\.(\d+)", version)
     is_new = not numbers or (int(numbers[1]), int(numbers[2])) >= _OLDEST_SLURM
     oldest = ".".join(f"{part:02}" for part in _OLDEST_SLURM)
-    remedy = f"nbkit is meant for {oldest} and newer; try a small run first"
+    remedy = f"nbkit supports {oldest} and newer; try a small run first"
     return check("Slurm", is_new, version, remedy)
 
 
@@ -85,7 +85,7 @@ def _partition(partition: Partition) -> CheckResult:
     what = f"Partition {partition.name}"
     if partition.is_up:
         return CheckResult(what, "ok", found)
-    return CheckResult(what, "info", f"starts no jobs now; {found}")
+    return CheckResult(what, "info", f"not up; {found}")
 
 
 if __name__ == "__main__":

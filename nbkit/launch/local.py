@@ -74,7 +74,7 @@ class LocalEngine:
         """Return the devices that a run asks for on this machine."""
         if config.nnodes > 1:
             message = (
-                f"nnodes={config.nnodes}: engine='local' uses one machine; use "
+                f"nnodes={config.nnodes}: engine='local' supports one node. Use "
                 "nnodes=1, or engine='slurm' or 'manual'."
             )
             raise ConfigError(message)
@@ -89,26 +89,26 @@ class LocalEngine:
         if meets and (why := loopback_problem()):
             raise LaunchError(why)
         refuse_network_pool(pool_folder())
-        wanted = request_devices(config)
+        request = request_devices(config)
         computes = config.task in ("train", "inference")
         # Other engines start ranks elsewhere, with another environment.
         is_tf32 = computes and config.precision == "tf32"
-        if is_tf32 and (why := tf32_problem(wanted.device_type)):
+        if is_tf32 and (why := tf32_problem(request.device_type)):
             raise ConfigError(why)
         return {
-            "device_type": wanted.device_type,
-            "cpus_per_rank": wanted.cpus_per_rank,
-            "request": wanted.to_dict(),
+            "device_type": request.device_type,
+            "cpus_per_rank": request.cpus_per_rank,
+            "request": request.to_dict(),
         }
 
     def submit(
-        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+        self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor in its own session."""
         log = paths.supervisor_log(attempt)
         make_folder(log.parent)
         # Made here, so that runs are served in the order in which they were launched.
-        claim = QueueTicket.enter(paths.run_id, wanted["request"])
+        claim = QueueTicket.enter(paths.run_id, requirements["request"])
         argv = [*self.prefix, *supervisor_argv(paths.root, claim.descriptor)]
         try:
             supervisor = detach(argv, paths, log, [claim.descriptor])

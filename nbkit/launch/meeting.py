@@ -22,6 +22,15 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
+def is_free(port: int) -> bool:
+    """Return whether a port of this host is free now."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    return True
+
+
 def loopback_problem() -> str | None:
     """Return why no ranks can meet here, and what to do; None if they can."""
     # Without the interface torch tries to connect for ten minutes, without a word.

@@ -80,11 +80,11 @@ def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
 def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
     """Raise if another host has forced its own resume while this one took its time."""
     see_anew(paths.logs)
-    numbers = [int(one.name) for one in paths.logs.iterdir() if one.name.isdecimal()]
+    numbers = [int(path.name) for path in paths.logs.iterdir() if path.name.isdecimal()]
     if max(numbers) > number:
         message = (
             f"run {paths.run_id} is being resumed by another process as attempt "
-            f"{max(numbers)}; wait() for it."
+            f"{max(numbers)}. Call wait()."
         )
         raise RunError(message)
 
@@ -115,8 +115,8 @@ def _refuse_if_held(paths: RunPaths, number: int, *, force: bool) -> None:
     if holder is not None and process is not None:
         who = f"process {process.pid} on {process.host}, since {holder.get('time')}"
     message = (
-        f"run {paths.run_id} is being resumed by {who}; wait() for it, or, if that "
-        "process is gone, resume(force=True)."
+        f"run {paths.run_id} is being resumed by {who}. Call wait(), or "
+        "resume(force=True) if that process has ended."
     )
     raise RunError(message)
 
@@ -141,14 +141,14 @@ def _check_resumable(run: StoredRun, *, force: bool) -> None:
         message = f"run {run.run_id} is unknown: {(run.cause or {}).get('message')}."
         raise RunError(message)
     if not state.is_final and state is not RunState.UNKNOWN:
-        message = f"run {run.run_id} is {state}; stop() it before resume()."
+        message = f"run {run.run_id} is {state}. Call stop() before resume()."
         raise RunError(message)
     if state is RunState.FINISHED:
-        message = f"run {run.run_id} has finished; launch a new one instead."
+        message = f"run {run.run_id} has finished. Launch a new run."
         raise RunError(message)
     if not run.paths.has_checkpoint:
         message = (
-            f"run {run.run_id} has no complete checkpoint in "
-            f"{run.paths.checkpoints}; launch it again."
+            f"run {run.run_id} has no complete checkpoint in {run.paths.checkpoints}. "
+            "Launch it again."
         )
         raise RunError(message)

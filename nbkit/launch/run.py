@@ -50,18 +50,19 @@ class Run(StoredRun):
         Parameters
         ----------
         timeout_seconds
-            None waits for ever; an interrupt of the kernel ends the wait, not the run.
+            None waits without limit; interrupting the kernel ends the wait, not the
+            run.
         raise_on_failure
             Raise if the run did not finish.
         on_poll
-            Called about ten times a second with this run, for progress; None shows a
-            line in a notebook or terminal, and in a log one a minute, on standard
-            error, unless the run has ended.
+            Called with this run about ten times per second; None shows progress on
+            standard error: one line in a notebook or terminal, one line per minute in a
+            log.
 
         Raises
         ------
         TimeoutError
-            If the run has not ended in time; it continues.
+            If the run did not end within the timeout; it continues.
         RunFailedError
             If it failed or was lost; the text names rank, cause and log.
         RunStoppedError
@@ -75,7 +76,9 @@ class Run(StoredRun):
         while not (state := self.state).is_final:
             if on_poll is not None:
                 on_poll(self)
-            self._raise_if_unknown(state)
+            if state is RunState.UNKNOWN:
+                why = (self.cause or {}).get("message")
+                raise RunError(visible(f"run {self.run_id} is unknown: {why}."))
             waited = time.monotonic() - start
             if timeout_seconds is not None and waited > timeout_seconds:
                 queue = self.queue
@@ -96,21 +99,21 @@ class Run(StoredRun):
     def stop(
         self, grace_seconds: float | None = None, *, by: str = "user", wait: bool = True
     ) -> Self:
-        """Ask the run to end: a checkpoint at the step boundary, then by force.
+        """Stop the run with a checkpoint at its next step, else by force.
 
         Parameters
         ----------
         grace_seconds
-            Time for the graceful part; None takes ``config.stop_grace_seconds``.
+            Grace period; None takes ``config.stop_grace_seconds``.
         by
-            Who asks, for the record.
+            Who requests the stop, for the record.
         wait
             Return only when the run has ended and no process is left.
 
         Notes
         -----
-        Stopping a run that has ended does nothing. The record keeps who asked first; a
-        later request counts only if it ends the run sooner.
+        Stopping a run that has ended does nothing. The record keeps the first request;
+        a later one applies only if it ends the run sooner.
 
         Raises
         ------
@@ -118,8 +121,8 @@ class Run(StoredRun):
             If `grace_seconds` is not from 0 to 86,400.
         RunError
             If torchrun started the run, not nbkit; if its configuration has no
-            ``stop_grace_seconds``; if it is unknown whether the run still runs: if it
-            does, it obeys.
+            ``stop_grace_seconds``; or if its state is unknown (if it is alive, it
+            stops).
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -152,11 +155,6 @@ class Run(StoredRun):
                 self._engine().reap(self.paths)
         return self
 
-    def _raise_if_unknown(self, state: RunState) -> None:
-        if state is RunState.UNKNOWN:
-            why = (self.cause or {}).get("message")
-            raise RunError(visible(f"run {self.run_id} is unknown: {why}."))
-
     def resume(
         self,
         *,
@@ -171,12 +169,11 @@ class Run(StoredRun):
         on_owner_exit
             As in `nbkit.launch`.
         trust
-            Also execute a run that was imported, or that others own or can write; what
-            it executes is printed first.
+            Also resume a run that was imported, or that other users own or can write;
+            its code is printed first.
         force
-            Also continue a run of which it is unknown whether it has ended, or whether
-            another process still resumes it. If its supervisor is alive after all, it
-            ends within a minute.
+            Also resume a run whose state is unknown, or that another process may be
+            resuming. A supervisor that is still alive exits within a minute.
 
         Raises
         ------
@@ -206,19 +203,18 @@ class Run(StoredRun):
         Parameters
         ----------
         trust
-            Also load those of a run that was imported, or that others own or can write;
-            what is loaded is printed first.
+            Also load results of a run that was imported, or that other users own or can
+            write; the files are printed first.
 
         Raises
         ------
         RunError
-            If the run is not a function, has not finished, or its result cannot be
-            read here: a module is missing, or another version of one; or if it
-            needs ``trust=True``.
+            If the run is not a function, has not finished, cannot be unpickled here
+            (missing or different module), or needs ``trust=True``.
 
         Notes
         -----
-        Tensors are on the CPU. What was pickled is a program, which loading executes.
+        Tensors are on the CPU. Unpickling executes code of the pickle.
         """
         if self.config.task != "function":
             message = (
@@ -227,10 +223,10 @@ class Run(StoredRun):
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:
-            remedy = "resume() it" if self.state.is_final else "wait() for it"
+            remedy = "resume()" if self.state.is_final else "wait()"
             message = (
                 f"run {self.run_id} is {self.state}: its function has not returned on "
-                f"every rank; {remedy}."
+                f"every rank. Call {remedy}."
             )
             raise RunError(message)
         ranks = range(self.config.world_size)
@@ -247,9 +243,9 @@ class Run(StoredRun):
             raise RunError(message) from error
 
     def diagnose(self) -> Diagnosis:
-        """Return what bounds the run, with evidence, and what to try first.
+        """Return the run's bottleneck with its evidence and a suggestion.
 
-        From its folder alone, in any state. See `nbkit.review.diagnosis`.
+        Reads only the run's folder, in any state. See `nbkit.review.diagnosis`.
 
         Raises
         ------
@@ -313,12 +309,12 @@ class Run(StoredRun):
 
 
 def attach(run_id: str) -> Run:
-    """Return the handle of a run that any process launched.
+    """Return a handle of an existing run.
 
     Parameters
     ----------
     run_id
-        A run's id, or the end of it if no other ends so.
+        Run id, or a unique ending of it.
 
     Raises
     ------
@@ -329,14 +325,14 @@ def attach(run_id: str) -> Run:
 
 
 class RunList(list[Run]):
-    """Runs, which a notebook shows as a table; a slice of them, too.
+    """List of runs, shown as a table in a notebook.
 
     Parameters
     ----------
     runs
         The runs, in their order.
     ask
-        Asks the question again to which they are the answer; None if there was none.
+        Repeats the query that gave these runs; None for a slice.
     """
 
     def __init__(
@@ -346,15 +342,15 @@ class RunList(list[Run]):
         self._ask = ask
 
     def again(self) -> RunList:
-        """Return the answer of now: runs of a slice stay the same."""
+        """Return the list as of now; a slice keeps its runs."""
         return self if self._ask is None else self._ask()
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return a row for each run, for other programs: plain values by name.
+        """Return one flat dict per run, for data frames.
 
-        Its id, state and times; what `Run.summary` says; its tags, such as
-        ``tags.study`` and ``tags.arm``; and every field of its configuration, as in
-        ``precision`` and ``loader_config.num_workers``. None is unknown.
+        Id, state and times; the fields of `Run.summary`; tags, such as ``tags.study``
+        and ``tags.arm``; and all fields of the configuration, such as ``precision`` and
+        ``loader_config.num_workers``. None is unknown.
 
         Examples
         --------
@@ -370,8 +366,8 @@ class RunList(list[Run]):
 
     def __getitem__(self, place: Any) -> Any:
         """Return a run, or a slice of them."""
-        found = super().__getitem__(place)
-        return RunList(found) if isinstance(place, slice) else found
+        item = super().__getitem__(place)
+        return RunList(item) if isinstance(place, slice) else item
 
 
 def runs(state: RunState | str | None = None, limit: int | None = None) -> RunList:
@@ -382,21 +378,21 @@ def runs(state: RunState | str | None = None, limit: int | None = None) -> RunLi
     Parameters
     ----------
     state
-        Only runs in this state, by its name.
+        Return only runs in this state.
     limit
-        At most so many.
+        Maximum number of runs.
     """
     if limit is not None and limit < 0:
-        message = f"limit={limit} is below 0; use None for all runs."
+        message = f"limit={limit} is below 0. Use None for all runs."
         raise ConfigError(message)
     if state is not None and state not in list(RunState):
         known = ", ".join(RunState)
-        message = f"state={state!r} is not one of {known}; use one of these."
+        message = f"state={state!r} is not a run state. Use one of {known}."
         raise ConfigError(message)
     if state is None:
         names = list_run_names()
     else:
         names = [row.run_id for row in list_runs() if row.state == state]
     store = str(runs_folder())
-    found = [Run(f"{store}/{name}") for name in names[:limit]]
-    return RunList(found, lambda: runs(state, limit))
+    handles = [Run(f"{store}/{name}") for name in names[:limit]]
+    return RunList(handles, lambda: runs(state, limit))

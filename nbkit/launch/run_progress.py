@@ -43,20 +43,24 @@ class RunPosition:
         self._reader = self._reader or JsonLinesReader(run.paths.metrics)
         for line in self._reader.read():
             self._finite.take(line)
-            told = ("step", "log", "allreduce", "inference")
-            if line["kind"] in told and not line.get("beside_steps"):
+            kinds = ("step", "log", "allreduce", "inference")
+            if line["kind"] in kinds and not line.get("beside_steps"):
                 self._latest = line
 
     def words(self, run: StoredRun) -> str:
         """Return where the run is as of the last `read`."""
-        words = _position(self._latest, run) or _state(run)
-        found = self._finite.found(read_json(run.paths.config) or {})
-        return words if found is None else f"{words}, {found}"
+        words = _position(self._latest, run)
+        if not words:
+            queue = run.queue
+            words = str(run.state) if queue is None else f"queued, {queue_words(queue)}"
+        divergence = self._finite.found(read_json(run.paths.config) or {})
+        return words if divergence is None else f"{words}, {divergence}"
 
 
 def shown() -> Callable[[StoredRun], None] | None:
     """Return what shows a run, to be called often; None without a standard error."""
-    line = line_in_place() or _line_of_terminal()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    line = line_in_place() or (_TerminalLine() if is_terminal else None)
     if line is None:
         return None if sys.stderr is None else _in_a_log()
     position = RunPosition()
@@ -135,11 +139,6 @@ class _TerminalLine:
         sys.stderr.flush()
 
 
-def _line_of_terminal() -> _TerminalLine | None:
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return _TerminalLine() if is_terminal else None
-
-
 def plain(text: str) -> dict[str, str]:
     """Return a text as a notebook's output."""
     return {"text/plain": visible(text)}
@@ -155,9 +154,9 @@ def result(run: StoredRun) -> str:
     if best is not None:
         return f"finished, up to {best / 1e9:.2f} GB/s bus bandwidth"
     summary = run.summary
-    rate, found = summary.images_per_second, summary.nonfinite
+    rate, divergence = summary.images_per_second, summary.nonfinite
     # First: what does not train has a speed that means nothing.
-    words = "finished" if found is None else f"finished, {found}"
+    words = "finished" if divergence is None else f"finished, {divergence}"
     if rate is not None:
         words += f", {rate:,.1f} images/s"
     return f"{words}; {summary.bursts}" if summary.bursts else words
@@ -180,9 +179,3 @@ def _position(line: dict[str, Any], run: StoredRun) -> str | None:
     of = f" of {steps:,}" if steps else ""
     warmup = ", warm-up" if line["warmup"] else ""
     return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"
-
-
-def _state(run: StoredRun) -> str:
-    """Return the state; of a run that waits for devices, its place and why."""
-    queue = run.queue
-    return str(run.state) if queue is None else f"queued, {queue_words(queue)}"

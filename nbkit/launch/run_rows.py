@@ -30,8 +30,8 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     times = _mapping(record.get("time"))
     started, ended = times.get("started"), times.get("ended")
     tags = _mapping(submission.get("tags"))
-    found = summary.nonfinite
-    told = {"nonfinite": None if found is None else str(found)}
+    divergence = summary.nonfinite
+    divergence_text = {"nonfinite": None if divergence is None else str(divergence)}
     row = {
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
@@ -39,12 +39,12 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "duration_seconds": _seconds(started, ended),
-        **dict(flat({**asdict(summary), **told})),
+        **dict(flat({**asdict(summary), **divergence_text})),
         **{f"tags.{name}": it for name, it in tags.items()},
     }
     fields = _object(paths.config)
-    known = {name for name, value in row.items() if value is not None}
-    row |= {name: it for name, it in flat(fields) if name not in known}
+    filled = {name for name, value in row.items() if value is not None}
+    row |= {name: it for name, it in flat(fields) if name not in filled}
     # An empty mapping is not a value of a column.
     return {name: it for name, it in row.items() if it != {}}
 

@@ -49,19 +49,19 @@ def launch(
     args, kwargs
         Arguments of the function; a script finds ``args`` as text in ``sys.argv[1:]``.
     environment
-        Variables that the ranks of a function or script get besides this process's;
-        they are kept in the run's folder, so secrets are refused.
+        Additional environment variables of the ranks of a function or script; they are
+        stored in the run's folder, so secrets are refused.
     on_owner_exit
         What happens when this process ends: ``keep`` lets the run continue, ``stop``
         stops it gracefully. None keeps it, but stops it in a notebook that papermill,
         nbclient or nbconvert executes.
     origins
-        Where parameters came from, for the record: ``{"gpus": "papermill"}``.
+        Sources of parameters, for the record: ``{"gpus": "papermill"}``.
     tags
-        Free labels for the record, such as the study's id.
+        Labels for the record, such as the study's id.
     trust
-        Also execute what a configuration of a run that was imported, or that others own
-        or can write, asks of Slurm: shell lines, containers, arguments.
+        Also execute the shell lines, containers and arguments for Slurm of a
+        configuration whose run was imported, or that other users own or can write.
     **fields
         Fields of `ExperimentConfig` that replace the configuration's;
         ``nbkit.ExperimentConfig?`` lists them with units and defaults.
@@ -81,8 +81,8 @@ def launch(
     RunError
         If the configuration needs ``trust=True``.
     DeviceError
-        If it could never start on the devices of this machine. If others hold
-        them, the run waits in the queue: see ``state`` and ``record["queue"]``.
+        If this machine's devices cannot run it. If they are in use, the run is queued:
+        see ``state`` and ``queue``.
     StoreError
         If the store cannot be written.
 
@@ -173,8 +173,8 @@ def entry_of(
         raise ConfigError(message)
     if args or kwargs or environment:
         message = (
-            "args, kwargs and environment belong to a function or a script; pass it "
-            "first: nbkit.launch(train, args=(0.1,), gpus=2)."
+            "args, kwargs and environment need a function or a script. Pass it first: "
+            "nbkit.launch(train, args=(0.1,), gpus=2)."
         )
         raise ConfigError(message)
     return None
@@ -184,20 +184,21 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         kind = type(args).__name__
         message = (
-            f"args={args!r:.80} is of type {kind}; pass a tuple or list of the "
-            "arguments, and named arguments of a function as kwargs."
+            f"args={args!r:.80} is of type {kind}. Pass a tuple or list, and keyword "
+            "arguments as kwargs."
         )
         raise ConfigError(message)
     if not isinstance(kwargs, Mapping | None):
         kind = type(kwargs).__name__
-        message = f"kwargs={kwargs!r:.80} is of type {kind}; pass a dict."
+        message = f"kwargs={kwargs!r:.80} is of type {kind}. Pass a dict."
         raise ConfigError(message)
 
 
 def fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a run of a function or script."""
     if fields.get("task", entry.task) != entry.task:
-        message = f"task={fields['task']!r}: this is a {entry.task}; leave task out."
+        task = fields["task"]
+        message = f"task={task!r} conflicts with a {entry.task}. Remove task."
         raise ConfigError(message)
     # How far apart two steps are only its author knows.
     usual = {"name": entry.name, "hang_timeout_seconds": None}
@@ -207,10 +208,10 @@ def fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
 def _check_labels(name: str, labels: Mapping[str, str]) -> None:
     if not isinstance(labels, Mapping):
         message = (
-            f"{name}={labels!r:.80} is of type {type(labels).__name__}; pass a dict."
+            f"{name}={labels!r:.80} is of type {type(labels).__name__}. Pass a dict."
         )
         raise ConfigError(message)
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            message = f"{name}[{key!r}]={value!r} is not text; use str() of it."
+            message = f"{name}[{key!r}]={value!r} is not a string. Use str()."
             raise ConfigError(message)

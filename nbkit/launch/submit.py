@@ -42,13 +42,13 @@ def refusals(
         lambda: existing_data(config.data),
         lambda: _engine(config).check(config),
     ]
-    found: list[NbkitError] = []
+    errors: list[NbkitError] = []
     for check in checks:
         try:
             check()
         except NbkitError as error:
-            found.append(error)
-    return found
+            errors.append(error)
+    return errors
 
 
 def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> str:
@@ -71,8 +71,8 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         shown = redacted(data)
         where = f" ({path})" if shown == data != str(path) else ""
         message = (
-            f"data={shown!r} {what}{where}; name a folder of images, the CSV file of "
-            f"a multi-label set, or one of {', '.join(named)}."
+            f"data={shown!r} {what}{where}. Use a folder of images, the CSV file of a "
+            f"multi-label set, or one of {', '.join(named)}."
         )
         raise ConfigError(message)
     return str(path)
@@ -92,13 +92,13 @@ def submit(
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
-        message = f"{permit.folder} was checked, not {paths.root}; check that."
+        message = f"The permit for {permit.folder} does not cover {paths.root}."
         raise RunError(message)
     cwd = current_folder() if cwd is None else cwd
     engine = _engine(config)
-    wanted = engine.check(config)
+    requirements = engine.check(config)
     try:
-        started = engine.submit(paths, attempt, wanted)
+        started = engine.submit(paths, attempt, requirements)
     except OSError as error:
         if why := start_problem(error):
             raise LaunchError(why) from error
@@ -122,7 +122,7 @@ def submit(
                 "cwd": str(cwd),
                 # Jupyter tells a kernel whose it is.
                 "notebook": os.environ.get("JPY_SESSION_NAME"),
-                **wanted,
+                **requirements,
             },
         )
         is_named = True
@@ -150,7 +150,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"nbkit cannot watch for this process's end ({error}); try again."
+        message = f"This process cannot be watched for its end ({error}). Try again."
         raise LaunchError(message) from error
 
 
@@ -173,7 +173,7 @@ def chosen_owner_exit(on_owner_exit: str | None) -> str:
     if on_owner_exit is None:
         return "stop" if _is_executed_by_a_program() else "keep"
     if on_owner_exit not in ("keep", "stop"):
-        message = f"on_owner_exit={on_owner_exit!r} is neither 'keep' nor 'stop'."
+        message = f"on_owner_exit={on_owner_exit!r} is unknown. Use 'keep' or 'stop'."
         raise ConfigError(message)
     return on_owner_exit
 
@@ -192,8 +192,8 @@ def _is_executed_by_a_program() -> bool:
 def _engine(config: ExperimentConfig) -> Engine:
     if platform.system() != "Linux":
         message = (
-            f"this machine runs {platform.system() or 'an unknown system'}; nbkit "
-            "launches on Linux only, since it needs /proc and pidfds. Use a Linux "
+            "nbkit launches runs on Linux only (it needs /proc and pidfds), and this "
+            f"machine runs {platform.system() or 'an unknown system'}. Use a Linux "
             "machine, or WSL 2 on Windows."
         )
         raise LaunchError(message)
@@ -207,5 +207,5 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        message = "the current folder was removed; os.chdir() to one that exists."
+        message = "The current folder was removed. Change to an existing one."
         raise LaunchError(message) from None

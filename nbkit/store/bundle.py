@@ -64,14 +64,14 @@ class BundledFile(_Part):
 
 
 class OmittedFile(_Part):
-    """What a run's folder holds and the bundle does not."""
+    """A file of a run's folder that the bundle lacks."""
 
     path: str
     why: str
 
 
 class BundleManifest(_Part):
-    """What a bundle says of itself."""
+    """Manifest of a bundle."""
 
     bundle_schema: Literal["nbkit.bundle/1"] = Field(
         default=BUNDLE_SCHEMA, alias="schema"
@@ -109,38 +109,37 @@ def export(
     Parameters
     ----------
     run_or_study
-        A run, a study, or the id of one, or the end of it. Every run must have ended.
+        Run, study, or a unique ending of an id. Every run must have ended.
     path
-        The file to write, such as ``"x.zip"``; one that is there is replaced when the
-        new one is whole.
+        Output file, such as ``"x.zip"``; an existing file is replaced atomically.
     checkpoints
-        Whether checkpoints go along; they may be larger than all the rest.
+        Include checkpoints.
     include_arguments
-        Whether functions with their arguments, arguments of scripts, and the
-        environment that runs were given go along. They may hold secrets, and without
-        them `nbkit.reproduce` cannot run functions and scripts again.
+        Include functions with their arguments, arguments of scripts, and the
+        environment given to runs. They may contain secrets; without them,
+        `nbkit.reproduce` cannot rerun functions and scripts.
 
     Returns
     -------
     pathlib.Path
-        The file, readable for its owner only: it may hold what only the owner of the
-        run may read, such as what a function has returned.
+        The file, readable only by its owner: it may contain private data, such as
+        return values of functions.
 
     Raises
     ------
     RunError
         If a run has not ended, or has no final record.
     RunNotFoundError
-        If there is no run or study with that id, or both a run and a study end so.
+        If no run or study has that id, or the ending is ambiguous.
     StoreError
-        If the file cannot be written, or only its owner may read one of the run's.
+        If the file cannot be written, or a file of the run cannot be read.
 
     Warns
     -----
     UserWarning
-        If sources, diffs or printed output may contain secrets: these are exported
-        unchanged. If a link, another irregular file, or one whose name has a
-        control character or is not UTF-8 was left out.
+        If sources, diffs or output may contain secrets (they are exported unchanged).
+        If a link, a special file, or a file whose name has a control character or is
+        not UTF-8 was omitted.
 
     Notes
     -----
@@ -182,37 +181,43 @@ def export(
         raise
     except OSError as error:
         message = (
-            f"{target} cannot be written ({error.strerror or error}); name a file in a "
-            "folder that is there, in which you may write, and on a disk with space."
+            f"{target} cannot be written ({error.strerror or error}). Use an existing "
+            "folder in which you may write, on a disk with free space."
         )
         raise StoreError(message) from error
     _warn_of_secrets(kept)
-    _warn_of_odd_files(left_out)
+    if odd := [file for file in left_out if file.why in ODD]:
+        message = (
+            f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
+            "all. To include them, make them regular files with plain names."
+        )
+        warnings.warn(message, stacklevel=2)
     return target
 
 
 def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, str]:
     """Return length and SHA-256 of what a file holds; copy it on the way."""
-    found, length = hashlib.sha256(), 0
+    sha256, length = hashlib.sha256(), 0
     while piece := file.read(_PIECE_BYTES):
-        found.update(piece)
+        sha256.update(piece)
         length += len(piece)
         if target is not None:
             target.write(piece)
-    return length, found.hexdigest()
+    return length, sha256.hexdigest()
 
 
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
-        found = study_folders(what) if what else []
-        runs = [name for name in list_run_names() if found and name.endswith(what)]
-        if runs and what not in (*runs, *(path.name for path in found)):
+        studies = study_folders(what) if what else []
+        runs = [name for name in list_run_names() if studies and name.endswith(what)]
+        if runs and what not in (*runs, *(path.name for path in studies)):
             message = (
-                f"{what!r} matches both run {runs[0]} and study {found[0].name}. "
+                f"{what!r} matches both run {runs[0]} and study {studies[0].name}. "
                 "Pass the whole id."
             )
             raise RunNotFoundError(message)
-        return StudyPaths(found[0]) if len(found) == 1 and what not in runs else None
+        is_study = len(studies) == 1 and what not in runs
+        return StudyPaths(studies[0]) if is_study else None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 
@@ -223,7 +228,7 @@ def _run(what: InStore | str) -> StoredRun:
     elif isinstance(what, StoredRun):
         run = what
     else:
-        message = f"{what!r} is not a run, a study, or the id of one."
+        message = f"{what!r} is neither a run, nor a study, nor the id of one."
         raise ConfigError(message)
     _check_ended(run, run.state)
     return run
@@ -232,12 +237,12 @@ def _run(what: InStore | str) -> StoredRun:
 def _check_ended(run: StoredRun, state: RunState) -> None:
     if _has_no_end(run, state):
         message = (
-            f"run {run.run_id} has no final record (lost, or ended by Slurm "
-            "before it started). resume() it, or launch it again."
+            f"run {run.run_id} has no final record (lost, or ended by Slurm before it "
+            "started). Call resume(), or launch it again."
         )
         raise RunError(message)
     if not state.is_final:
-        message = f"run {run.run_id} is {state}; wait() for it or stop() it first."
+        message = f"run {run.run_id} is {state}. Call wait() or stop() first."
         raise RunError(message)
 
 
@@ -262,16 +267,16 @@ def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]
         if not folder.is_dir():
             why = "its folder was removed"
         elif (state := run.state) is RunState.UNKNOWN:
-            why = "no final record, and no sign of life"
+            why = "no final record and no heartbeat"
         elif _has_no_end(run, state):
-            why = "no final record: lost, or ended by Slurm before it began"
+            why = "no final record: lost, or ended by Slurm before it started"
         else:
             _check_ended(run, state)
             folders.append(folder)
             continue
         left_out.append(OmittedFile(path=f"runs/{folder.name}", why=why))
     if not folders:
-        message = f"study {study.root.name} has no run that has ended; run() it first."
+        message = f"study {study.root.name} has no ended run. Call run() first."
         raise RunError(message)
     return folders
 
@@ -281,8 +286,8 @@ def _check_not_executed(study: StudyPaths, executor: ProcessIdentity) -> None:
     is_alive = executor.is_alive()
     if is_alive:
         message = (
-            f"study {study.root.name} is being executed by {where}; wait for it or "
-            "interrupt it first."
+            f"study {study.root.name} is being executed by {where}. Wait for it, or "
+            "interrupt it."
         )
         raise RunError(message)
     if is_alive is None:
@@ -310,15 +315,6 @@ def _warn_of_secrets(files: list[Path]) -> None:
         f"{'; '.join(named)}. Check these before you share it."
     )
     warnings.warn(message, stacklevel=3)
-
-
-def _warn_of_odd_files(left_out: list[OmittedFile]) -> None:
-    if odd := [one for one in left_out if one.why in ODD]:
-        message = (
-            f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
-            "all; if you need them, make them regular files with plain names."
-        )
-        warnings.warn(message, stacklevel=3)
 
 
 def _fill(
@@ -396,7 +392,7 @@ def _open_own(path: Path) -> BinaryIO:
         if error.errno != errno.EACCES:
             raise
         message = (
-            f"{path} may be read by its owner alone (uid {path.stat().st_uid}, and you "
-            f"are {os.geteuid()}); let its owner export the run."
+            f"{path} is readable only by its owner (uid {path.stat().st_uid}, and you "
+            f"are {os.geteuid()}). Ask the owner to export the run."
         )
         raise StoreError(message) from error

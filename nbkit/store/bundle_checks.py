@@ -51,19 +51,19 @@ def checked_manifest(
 
 
 def refused(
-    source: Path, what: str, remedy: str = "ask the sender for a new copy"
+    source: Path, what: str, remedy: str = "Ask the sender for a new copy"
 ) -> StoreError:
     """Return the error that says why a bundle is not imported, and what to do."""
-    return StoreError(f"{source} cannot be imported: {what}; {remedy}.")
+    return StoreError(f"{source} cannot be imported: {what}. {remedy}.")
 
 
 def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
     values = _json(archive, MANIFEST, source)
     if values is None:
-        raise refused(source, f"it has no {MANIFEST}, so it is not an nbkit bundle")
+        raise refused(source, f"no {MANIFEST}: not an nbkit bundle")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
-        what = f"its schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
-        raise refused(source, what, "import it with the version of nbkit that wrote it")
+        what = f"schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
+        raise refused(source, what, "Import it with the version of nbkit that wrote it")
     try:
         return BundleManifest.model_validate(values)
     except ValidationError as error:
@@ -90,7 +90,7 @@ def _check_names(
     for info in archive.infolist():
         name = info.filename
         if name not in missing or name != info.orig_filename:
-            what = f"{name!r:.200} is not in its manifest, or there twice"
+            what = f"{name!r:.200} is not in the manifest, or present twice"
             raise refused(source, what)
         missing.discard(name)
         if name == MANIFEST:
@@ -98,7 +98,7 @@ def _check_names(
         if (why := _why_refused(info, manifest.files[name])) is not None:
             raise refused(source, f"{name!r:.200} {why}")
     if missing:
-        raise refused(source, f"it lacks {min(missing)!r:.200}")
+        raise refused(source, f"{min(missing)!r:.200} is missing")
 
 
 def _why_no_name(name: str, manifest: BundleManifest) -> str | None:
@@ -119,11 +119,11 @@ def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
         return "is a link, or not a regular file"
-    known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    if info.flag_bits & 0x1 or not known:
-        return "is encrypted, or packed in another way"
+    is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if info.flag_bits & 0x1 or not is_supported:
+        return "is encrypted, or compressed with an unsupported method"
     if info.file_size != file.bytes:
-        return f"has {info.file_size:,} bytes, and {file.bytes:,} in its manifest"
+        return f"has {info.file_size:,} bytes, but {file.bytes:,} in the manifest"
     return None
 
 
@@ -137,10 +137,10 @@ def _check_room(
     unpacked = f"it unpacks to {needed:,} bytes, and"
     if needed > disk.free:
         what = f"{unpacked} {disk.free:,} are free"
-        raise refused(source, what, "free some space, or set NBKIT_HOME to another")
+        raise refused(source, what, ("Free some space, or set NBKIT_HOME to another"))
     if large:
         return
-    mean_it = "if you expect that size, use large=True (nbkit import --large)"
+    mean_it = "If you expect that size, use large=True (nbkit import --large)"
     packed = source.stat().st_size
     if needed > _MOST_BYTES:
         raise refused(source, f"{unpacked} the limit is {_MOST_BYTES:,}", mean_it)
@@ -173,7 +173,7 @@ def _check_contents(
     if manifest.study is not None:
         study = _json(archive, f"studies/{manifest.study}/{_STUDY.study.name}", source)
         if lacking := _OF_A_STUDY - (study or {}).keys():
-            raise refused(source, f"its study.json lacks {', '.join(sorted(lacking))}")
+            raise refused(source, f"study.json lacks {', '.join(sorted(lacking))}")
     for run_id in manifest.runs:
         record, submission, worker, *_ = (
             _json(archive, f"runs/{run_id}/{file.name}", source) or {}
@@ -203,6 +203,6 @@ def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] |
         return parse_json(archive.read(info), Path(name))
     except StoreError as error:
         # What to do is another thing here.
-        raise refused(source, str(error).partition("; ")[0]) from error
+        raise refused(source, str(error).partition(". Remove")[0]) from error
     except RuntimeError as error:
         raise refused(source, f"{name} cannot be read ({error})") from error

@@ -41,13 +41,13 @@ _WRITER = "process.json"
 
 @dataclass(frozen=True)
 class ImportedBundle:
-    """What became of a bundle."""
+    """Result of an import."""
 
     run_ids: tuple[str, ...]
-    """All runs of the bundle, whether they are new or not: `nbkit.attach` opens one."""
+    """All runs of the bundle, new or not; `nbkit.attach` opens one."""
     study_id: str | None
     already_there: tuple[str, ...]
-    """Runs that the store had already, equal in every file."""
+    """Runs that the store already had, with equal files."""
 
     def __str__(self) -> str:
         new = [run_id for run_id in self.run_ids if run_id not in self.already_there]
@@ -56,7 +56,7 @@ class ImportedBundle:
             parts.append(f"imported {_count(new)}: {', '.join(new)}")
         if self.already_there:
             there = ", ".join(self.already_there)
-            parts.append(f"nothing to do for {_count(self.already_there)}: {there}")
+            parts.append(f"already in the store: {_count(self.already_there)}: {there}")
         if self.study_id is not None:
             parts.append(f"study {self.study_id}")
         return "; ".join(parts)
@@ -68,20 +68,19 @@ class ImportedBundle:
 def import_bundle(
     path: str | os.PathLike[str], *, large: bool = False
 ) -> ImportedBundle:
-    """Take the runs of a bundle, and its study, into the store.
+    """Import the runs and the study of a bundle into the store.
 
     Parameters
     ----------
     path
-        A file that `nbkit.export` has written, as a rule on another machine.
+        File written by `nbkit.export`.
     large
-        Whether it may unpack to more than 20 GiB, or to more than 50 times its size if
-        that is over 1 GiB.
+        Allow more than 20 GiB unpacked, or more than 50 times its size if above 1 GiB.
 
     Returns
     -------
     ImportedBundle
-        ``run_ids``, ``study_id``, and which runs were there already.
+        ``run_ids``, ``study_id`` and ``already_there``.
 
     Raises
     ------
@@ -89,16 +88,16 @@ def import_bundle(
         If the file is not a bundle, is damaged, would write outside of its runs, does
         not fit on the disk, or is large; nothing was written then.
     RunError
-        If a run or study with that id is there already and is another.
+        If the store has a different run or study of that id.
 
     Notes
     -----
-    Runs keep their ids; a file ``imported.json`` in each says where it came from and
-    when. Names of hosts, folders and processes in them are the other machine's.
+    Runs keep their ids; ``imported.json`` in each records its origin. Names of hosts,
+    folders and processes in them are the other machine's.
 
-    Functions, their arguments and what they returned are pickles, and a pickle is a
-    program: an import copies them and never loads them. To resume or reproduce a
-    run, or to read what it returned, loads them, and needs ``trust=True``.
+    Functions, arguments and return values are pickles, which can execute code: they are
+    copied and never loaded. Resuming or reproducing a run, or reading its return
+    values, loads them and needs ``trust=True``.
 
     Examples
     --------
@@ -120,7 +119,7 @@ def unpack_bundle(
     except StoreError:
         raise
     except OSError as error:
-        message = f"{source} cannot be read ({error.strerror or error}); name a bundle."
+        message = f"{source} cannot be read ({error.strerror or error}). Pass a bundle."
         raise StoreError(message) from error
 
 
@@ -170,7 +169,7 @@ def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
     if "study.json" in files:
         there = {name: path for name, path in there.items() if name in files}
     optional = ("checkpoints/", "code/private.json", "code/entry.pkl")
-    left_out = [one for one in optional if not any(n.startswith(one) for n in files)]
+    left_out = [it for it in optional if not any(n.startswith(it) for n in files)]
     there = {n: path for n, path in there.items() if not n.startswith((*left_out,))}
     for name in sorted(files.keys() | there.keys()):
         if name not in files or name not in there:
@@ -243,9 +242,9 @@ def _unpack_file(
     # Less this user's umask.
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(fd, "wb") as written, archive.open(name) as content:
-        found = digest(content, written)
-    if found != (file.bytes, file.sha256):
-        message = f"{name} has changed during the import; import again."
+        unpacked = digest(content, written)
+    if unpacked != (file.bytes, file.sha256):
+        message = f"{name} has changed during the import. Import it again."
         raise StoreError(message)
     # What is newer than what tells a reader which to trust.
     os.utime(target, ns=(file.modified_ns, file.modified_ns))
@@ -253,7 +252,7 @@ def _unpack_file(
 
 def _mark(root: Path, place: str, manifest: BundleManifest, source: Path) -> None:
     left_out = [
-        one.model_dump() for one in manifest.left_out if one.path.startswith(place)
+        file.model_dump() for file in manifest.left_out if file.path.startswith(place)
     ]
     paths = RunPaths(root)
     write_json(

@@ -30,7 +30,7 @@ class FiniteReading:
         self.lost_step: int | None = None
         """First step whose loss is null: it was infinite or not a number."""
         self.attempt = 0
-        self._told: NonFinite | None = None
+        self._reported: NonFinite | None = None
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Self:
@@ -45,9 +45,13 @@ class FiniteReading:
         kind, step = line["kind"], line.get("step", 0)
         if line.get("attempt", 0) > self.attempt:
             self.attempt = line["attempt"]
-            self._forget(step if kind in ("step", "log") else step + 1)
+            first_step_again = step if kind in ("step", "log") else step + 1
+            if self._reported is not None and self._reported.step >= first_step_again:
+                self._reported = None
+            if self.lost_step is not None and self.lost_step >= first_step_again:
+                self.lost_step = None
         if kind == "nonfinite":
-            self._told = self._told or NonFinite.from_dict(line)
+            self._reported = self._reported or NonFinite.from_dict(line)
         elif kind == "step" and line["loss"] is None and self.lost_step is None:
             self.lost_step = step
 
@@ -55,26 +59,14 @@ class FiniteReading:
         """Return where the run stopped being finite; None if it did not."""
         if worker.get("task") == _WITHOUT_LOSS:
             return None
-        told = self._told or NonFinite.from_dict(worker.get("nonfinite"))
-        if told is not None and told.step <= (self.lost_step or told.step):
-            return told
+        reported = self._reported or NonFinite.from_dict(worker.get("nonfinite"))
+        if reported is not None and reported.step <= (self.lost_step or reported.step):
+            return reported
         return None if self.lost_step is None else NonFinite("loss", self.lost_step)
-
-    def _forget(self, first_step_again: int) -> None:
-        if self._told is not None and self._told.step >= first_step_again:
-            self._told = None
-        if self.lost_step is not None and self.lost_step >= first_step_again:
-            self.lost_step = None
 
 
 class FiniteFollower:
-    """The same of a file, which may grow: only lines that matter are parsed.
-
-    Parameters
-    ----------
-    metrics
-        The run's ``metrics.jsonl``, which need not be there yet.
-    """
+    """The same of a file, which may grow: only lines that matter are parsed."""
 
     def __init__(self, metrics: Path) -> None:
         self._path = metrics

@@ -31,7 +31,7 @@ def checks() -> Iterator[CheckResult]:
     try:
         store = store_folder()
     except StoreError as error:
-        what, _, remedy = str(error).removesuffix(".").partition("; ")
+        what, _, remedy = str(error).removesuffix(".").partition(". ")
         yield CheckResult("Store", "failure", what, remedy)
         return
     lowest = next(path for path in (store, *store.parents) if os.path.lexists(path))
@@ -94,8 +94,8 @@ def _place(store: Path, exists: bool) -> CheckResult:
     if not exists:
         found = f"{store} ({origin}); the first run creates it"
         return CheckResult("Store", "ok", found)
-    others = stat.S_IRWXG | stat.S_IRWXO
-    is_open = origin == "default" and bool(store.stat().st_mode & others)
+    other_users = stat.S_IRWXG | stat.S_IRWXO
+    is_open = origin == "default" and bool(store.stat().st_mode & other_users)
     found = f"{store} ({origin}), {plural(len(list_run_folders()), 'run')}"
     found += ", which other users can enter" if is_open else ""
     remedy = f"chmod 700 {shlex.quote(str(store))}, unless it is shared on purpose"

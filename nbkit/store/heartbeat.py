@@ -46,15 +46,7 @@ class Beat(NamedTuple):
 
 
 class HeartbeatBoard:
-    """One slot for every local rank.
-
-    Parameters
-    ----------
-    fd
-        Descriptor of the shared file; see `create`.
-    num_ranks
-        Local ranks.
-    """
+    """One slot for every local rank."""
 
     def __init__(self, fd: int, num_ranks: int) -> None:
         self.fd = fd
@@ -83,7 +75,7 @@ class HeartbeatBoard:
             _SLOT.unpack_from(self._map, index * _SLOT.size)
             for index in range(self._num_ranks)
         )
-        return [Beat(step, Phase(phase), *rest) for step, phase, *rest in slots]
+        return [Beat(step, Phase(phase), *counters) for step, phase, *counters in slots]
 
     def close(self) -> None:
         """Unmap and close."""

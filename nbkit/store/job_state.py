@@ -29,7 +29,7 @@ from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, of_newest_attempt, read_json
-from nbkit.store.signs import SILENT_SECONDS, is_silent, unseen
+from nbkit.store.signs import SILENT_SECONDS, is_stale, unknown_text
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
@@ -60,13 +60,14 @@ class Standing:
 
 def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     """Return where a run stands."""
-    known = of_newest_attempt(record, submission)
-    written = RunState(known["state"]) if known else None
+    attempt = of_newest_attempt(record, submission)
+    written = RunState(attempt["state"]) if attempt else None
     if written is not None and written.is_final:
-        ended = Standing(written, known.get("cause"))
-        return _again(paths, submission, known) or ended if may_go_on(known) else ended
-    if written is not None and _is_alive_here(known):
-        return Standing(written, queue=known.get("queue"))
+        ended = Standing(written, attempt.get("cause"))
+        again = _again(paths, submission, attempt) if may_go_on(attempt) else None
+        return again or ended
+    if written is not None and _is_alive_here(attempt):
+        return Standing(written, queue=attempt.get("queue"))
     job = _job(paths, submission, written)
     if job is not None and job.has_ended:
         return _ended(paths, submission, job)
@@ -80,10 +81,10 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
     else:
         waits = job.waits and not (has_begun and _is_older(job, paths.record))
     if waits:
-        return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
+        return Standing(RunState.QUEUED, queue=_queue(paths, submission, attempt, job))
     # Only now: a job that waits gives no signs.
-    if has_begun and _is_unheard(paths, submission, job) and is_silent(paths):
-        return Standing(RunState.UNKNOWN, _unheard(paths, submission, known))
+    if has_begun and _is_unheard(paths, submission, job) and is_stale(paths):
+        return Standing(RunState.UNKNOWN, _unheard(paths, submission, attempt))
     return Standing(written if has_begun and written else RunState.STARTING)
 
 
@@ -95,12 +96,12 @@ def _is_unheard(paths: RunPaths, submission: Line, job: Job | None) -> bool:
     return not _can_ask(paths) or bool(why_unknown(submission["job"].get("cluster")))
 
 
-def _unheard(paths: RunPaths, submission: Line, known: Line) -> Line:
+def _unheard(paths: RunPaths, submission: Line, attempt: Line) -> Line:
     """Return why it is unknown whether a run continues."""
     job = submission["job"]
     why = why_unknown(job.get("cluster")) if _can_ask(paths) else ""
     what = f"Slurm does not list job {job['id']}" + (f" ({why})" if why else "")
-    what += f"; {unseen(paths, known.get('supervisor') or {})}"
+    what += f"; {unknown_text(paths, attempt.get('supervisor') or {})}"
     log = str(paths.job_log(job["id"]))
     return {"kind": "unknown", "rank": None, "message": what, "log": log}
 
@@ -117,14 +118,14 @@ def may_go_on(record: Line) -> bool:
     return has_job and ended in _MAY_GO_ON
 
 
-def _again(paths: RunPaths, submission: Line, known: Line) -> Standing | None:
+def _again(paths: RunPaths, submission: Line, attempt: Line) -> Standing | None:
     """Return where a run stands that has ended and may continue; None otherwise."""
     # Where Slurm's last answer does not name it, it has ended: no need to ask for it.
     job = _job(paths, submission, None, is_urgent=False)
     if job is None or job.has_ended:
         return None
     if job.waits:
-        return Standing(RunState.QUEUED, queue=_queue(paths, submission, known, job))
+        return Standing(RunState.QUEUED, queue=_queue(paths, submission, attempt, job))
     is_ending = job.state == "COMPLETING" or _is_older(job, paths.record)
     return Standing(RunState.STOPPING if is_ending else RunState.STARTING)
 
@@ -191,7 +192,7 @@ def _is_older(job: Job, record: Path) -> bool:
         return False
 
 
-def _queue(paths: RunPaths, submission: Line, known: Line, job: Job | None) -> Line:
+def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) -> Line:
     """Return for what a run waits: the supervisor's word, then Slurm's."""
     if job is not None:
         slurm = waiting_words(job)
@@ -200,22 +201,22 @@ def _queue(paths: RunPaths, submission: Line, known: Line, job: Job | None) -> L
     else:
         why = why_unknown(submission["job"].get("cluster"))
         slurm = f"Slurm: unknown, {why}" if why else "Slurm: unknown yet"
-    queue = known.get("queue") or {}
+    queue = attempt.get("queue") or {}
     reason = "; ".join(filter(None, (queue.get("reason"), slurm)))
     return {
         "position": None,
         "length": None,
         "reason": reason,
-        "since": queue.get("since") or _since(paths, submission, known),
+        "since": queue.get("since") or _since(paths, submission, attempt),
     }
 
 
-def _since(paths: RunPaths, submission: Line, known: Line) -> str | None:
+def _since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
     """Return since when a run waits whose supervisor has not said so.
 
     One that has run already waits since its last word, and not since its launch.
     """
-    if known:
+    if attempt:
         with contextlib.suppress(OSError):
             written_at = paths.record.stat().st_mtime
             moment = datetime.datetime.fromtimestamp(written_at, datetime.UTC)
@@ -228,22 +229,22 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     see_anew(paths.root)
     # It may have ended properly between the two looks.
     record = read_json(paths.record) or {}
-    known = of_newest_attempt(record, submission)
-    if known and (written := RunState(known["state"])).is_final:
-        return Standing(written, known.get("cause"))
+    attempt = of_newest_attempt(record, submission)
+    if attempt and (written := RunState(attempt["state"])).is_final:
+        return Standing(written, attempt.get("cause"))
     stop = read_json(paths.stop)
     # Asked to stop before it could listen, it ends as Slurm's signal ends it.
-    if job.state == "CANCELLED" or (stop and (job.state == GONE or not known)):
+    if job.state == "CANCELLED" or (stop and (job.state == GONE or not attempt)):
         by = stop["by"] if stop else "Slurm (scancel)"
         when = "before its ranks were started"
-        if known:
+        if attempt:
             when = "and its supervisor wrote no final record"
         cause = _cause("stopped", f"stopped by {by}, {when}", paths, job)
         return Standing(RunState.STOPPED, cause | {"by": by})
     what = f"Slurm job {job.id}: {end_words(job)}"
     if job.state == GONE:
         what = f"Slurm job {job.id} ended; its exit state is no longer available"
-    if known:
+    if attempt:
         advice = "it has no checkpoint: launch it again"
         if paths.has_checkpoint:
             advice = "resume() continues from the newest checkpoint"
@@ -258,8 +259,8 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     see_anew(log.parent)
     if log.exists():
         last = _last_words(log)
-        said = f": {last}" if last else ""
-        return f"its supervisor had not started{said}; its output is in {log}"
+        last_line = f": {last}" if last else ""
+        return f"its supervisor had not started{last_line}; its output is in {log}"
     if not job.nodes:
         return f"its supervisor had not started, and there is no {log}"
     return (
@@ -274,9 +275,9 @@ def _last_words(log: Path) -> str:
         lines = read_end(log, _LAST_BYTES)[0].decode(errors="replace").splitlines()
     except OSError:
         return ""
-    said = [line.strip() for line in lines if line.strip()]
-    own = [line for line in said if line.startswith("nbkit: ")]
-    return (own or said or [""])[-1][:300]
+    printed = [line.strip() for line in lines if line.strip()]
+    own = [line for line in printed if line.startswith("nbkit: ")]
+    return (own or printed or [""])[-1][:300]
 
 
 def _cause(kind: str, message: str, paths: RunPaths, job: Job) -> Line:

@@ -132,31 +132,31 @@ class _Cluster:
         with self._lock:
             if job_id in self._gone:
                 return self._gone[job_id]
-            if self._is_missing(job_id, submitted_at):
+            # The last answer should have named the job, and did not.
+            if (
+                job_id not in self._found
+                and submitted_at is not None
+                and self._heard_time is not None
+                and _known_since(submitted_at) <= self._heard_time
+            ):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
                 question = self._begin(self._tell_ends, {job_id})
             else:
                 self._want({job_id: _known_since(submitted_at)})
                 question = self._begin_if_due(max_age_seconds)
-            left = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
-        if question is not None and left > 0:
-            question.join(left)
+            remaining_seconds = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
+        if question is not None and remaining_seconds > 0:
+            question.join(remaining_seconds)
         with self._lock:
-            found = self._gone.get(job_id) or self._found.get(job_id)
-            if found is None or self._heard_at is None:
+            job = self._gone.get(job_id) or self._found.get(job_id)
+            if job is None or self._heard_at is None:
                 return None
-            return replace(found, age_seconds=time.monotonic() - self._heard_at)
+            return replace(job, age_seconds=time.monotonic() - self._heard_at)
 
     def _want(self, since: Mapping[str, float]) -> None:
-        for job_id, one in since.items():
-            self._wanted[job_id] = min(one, self._wanted.get(job_id, one))
-
-    def _is_missing(self, job_id: str, submitted_at: float | None) -> bool:
-        """Return whether the last answer should have named a job, and did not."""
-        if job_id in self._found or submitted_at is None or self._heard_time is None:
-            return False
-        return _known_since(submitted_at) <= self._heard_time
+        for job_id, moment in since.items():
+            self._wanted[job_id] = min(moment, self._wanted.get(job_id, moment))
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""
@@ -164,10 +164,10 @@ class _Cluster:
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
-            wanted, self._wanted = self._wanted, {}
-            question = self._begin(self._ask, wanted, max_age_seconds)
+            job_times, self._wanted = self._wanted, {}
+            question = self._begin(self._ask, job_times, max_age_seconds)
             if question is None:
-                self._wanted = wanted
+                self._wanted = job_times
             return question
         return self._question
 
@@ -197,8 +197,13 @@ class _Cluster:
             with self._lock:
                 self._question = None
 
-    def _ask(self, wanted: dict[str, float], max_age_seconds: float) -> None:
-        question = self._question_for_squeue()
+    def _ask(self, job_times: dict[str, float], max_age_seconds: float) -> None:
+        # Of one user, the controller picks the jobs; or it would send all users'.
+        question = (
+            *self._options,
+            *("--noheader", "--states=all", f"--user={os.geteuid()}"),
+            f"--format={'|'.join(_FIELDS)}",
+        )
         place = f"{os.environ.get('SLURM_CONF')} {shutil.which('squeue')}"
         try:
             answer = ask_shared(
@@ -212,10 +217,10 @@ class _Cluster:
             with self._lock:
                 self.trouble = str(error)
                 self._rests_until = time.monotonic() + _REST_SECONDS
-                self._want(wanted)
+                self._want(job_times)
         else:
-            found = _jobs(answer.text)
-            lacking = {i: since for i, since in wanted.items() if i not in found}
+            jobs = _jobs(answer.text)
+            lacking = {i: since for i, since in job_times.items() if i not in jobs}
             with self._lock:
                 # Another process may have asked before a job can have been known.
                 missing = {
@@ -227,7 +232,7 @@ class _Cluster:
                 self.trouble = ""
                 # Until accounts tell of them, their last word stands.
                 last = {i: job for i, job in self._found.items() if i in missing}
-                self._found = last | found
+                self._found = last | jobs
                 self._heard_at = answer.asked_at
                 self._heard_time = answer.asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
@@ -237,14 +242,6 @@ class _Cluster:
         gone = self._look_up(missing)
         with self._lock:
             self._gone |= gone
-
-    def _question_for_squeue(self) -> tuple[str, ...]:
-        # Of one user, the controller picks the jobs; or it would send all users'.
-        return (
-            *self._options,
-            *("--noheader", "--states=all", f"--user={os.geteuid()}"),
-            f"--format={'|'.join(_FIELDS)}",
-        )
 
     def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
         """Return how jobs ended that squeue has forgotten."""
@@ -267,8 +264,8 @@ class _Cluster:
                 self._has_accounts = False
             return gone
         for line in text.splitlines():
-            job_id, _, rest = line.partition("|")
-            state, _, nodes = rest.partition("|")
+            job_id, _, fields = line.partition("|")
+            state, _, nodes = fields.partition("|")
             # Such as "CANCELLED by 1000".
             job = Job(job_id, state.partition(" ")[0], nodes=nodes)
             if job_id in gone and job.has_ended:
@@ -279,12 +276,8 @@ class _Cluster:
 _clusters: dict[str | None, _Cluster] = {}
 
 
-def _forget() -> None:
-    """Begin again: a forked process has no thread that asks, but has its locks."""
-    _clusters.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+# A forked process has no thread that asks, but has its locks.
+os.register_at_fork(after_in_child=lambda: _clusters.clear())
 
 
 def _cluster(name: str | None) -> _Cluster:

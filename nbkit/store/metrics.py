@@ -26,13 +26,7 @@ _MOST_ATTEMPTS = 5000
 
 
 class JsonLinesWriter:
-    """Appends objects to a file, one a line, each visible immediately.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be written: full disk, vanished folder, no permission.
-    """
+    """Appends objects to a file, one a line, each visible immediately."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +102,7 @@ class JsonLinesReader:
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new objects, oldest first; nothing if there is no file yet."""
-        found: list[dict[str, Any]] = []
+        objects: list[dict[str, Any]] = []
         try:
             with open_regular(self._path) as file:
                 file.seek(self.offset)
@@ -117,10 +111,10 @@ class JsonLinesReader:
                         break
                     self.offset += len(line)
                     if line.strip():
-                        found.append(parse_object(line))
+                        objects.append(parse_object(line))
         except FileNotFoundError:
             pass
-        return found
+        return objects
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -129,7 +123,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         return JsonLinesReader(path).read()
     except ValueError as error:
         message = (
-            f"{path} is damaged ({error}); remove its folder if you do not need it."
+            f"{path} is damaged ({error}). Remove its folder if you do not need it."
         )
         raise StoreError(message) from error
 
@@ -215,11 +209,11 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
 
 def _of_owner(path: Path, another: str, *, is_of_store: bool) -> str:
     with suppress(OSError, StopIteration):
-        folder = next(one for one in path.parents if os.access(one, os.F_OK))
+        folder = next(parent for parent in path.parents if os.access(parent, os.F_OK))
         owner, me = folder.stat().st_uid, os.geteuid()
         if owner != me:
             # Another store is of no use to a run or study that is there.
-            above = {one.parent.name for one in (folder, *folder.parents)}
+            above = {parent.parent.name for parent in (folder, *folder.parents)}
             is_there = not above.isdisjoint({"runs", "studies"})
             whose = f"{folder} belongs to uid {owner}, and this is uid {me}"
             go_on = "export and import it" if is_of_store and is_there else another

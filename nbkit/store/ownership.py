@@ -76,11 +76,11 @@ def imported_from(mark: Path, *, thorough: bool = False) -> str | None:
     marks = [mark]
     if thorough or mark.parent.is_symlink():
         marks += _marks_around(mark)
-    found = next(filter(os.path.lexists, marks), None)
-    if found is None:
+    existing = next(filter(os.path.lexists, marks), None)
+    if existing is None:
         return None
     try:
-        host = str((read_json(found) or {}).get("host") or "")
+        host = str((read_json(existing) or {}).get("host") or "")
     except StoreError:
         host = ""  # whatever is in it, it is there
     return "".join(filter(str.isprintable, host))[:_LONGEST_HOST] or "another machine"
@@ -100,8 +100,8 @@ def was_submitted_elsewhere(submission: Path, mark: Path) -> bool:
 
 def submitted(submission: Path) -> list[Any]:
     """Return number and time of a run's last attempt, from ``submission.json``."""
-    found = read_json(submission) or {}
-    return [found.get("attempt"), found.get("time")]
+    values = read_json(submission) or {}
+    return [values.get("attempt"), values.get("time")]
 
 
 def _marks_around(mark: Path) -> Iterator[Path]:

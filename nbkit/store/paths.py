@@ -73,7 +73,7 @@ def store_folder() -> Path:
         return Path(platformdirs.user_data_dir("nbkit", appauthor=False))
     except RuntimeError as error:
         message = (
-            "this user has no home folder; set NBKIT_HOME to a folder that you may "
+            "This user has no home folder. Set NBKIT_HOME to a folder that you may "
             "write."
         )
         raise StoreError(message) from error
@@ -151,8 +151,8 @@ class RunPaths:
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a complete checkpoint, by its own name, to continue from."""
-        found = self.checkpoints.glob("*step_*/complete.json")
-        names = (file.parent.name.removesuffix(".old").lstrip(".") for file in found)
+        files = self.checkpoints.glob("*step_*/complete.json")
+        names = (file.parent.name.removesuffix(".old").lstrip(".") for file in files)
         return any(name.removeprefix("step_").isdecimal() for name in names)
 
     tensorboard = _At("tensorboard")
@@ -276,10 +276,10 @@ def the_study_folder(study_id: str) -> Path:
     meant = study_folders(study_id)
     if study_id and len(meant) == 1:
         return meant[0]
-    found = f"{len(meant)} studies end with it" if meant else "no study has this id"
+    problem = f"{len(meant)} studies end with it" if meant else "no study has this id"
     newest = ", ".join(path.name for path in reversed(study_folders()[-3:]))
     there = f"the newest are {newest}" if newest else "it has no studies"
-    message = f"study_id={study_id!r}: {found} in {studies_folder()}; {there}."
+    message = f"study_id={study_id!r}: {problem} in {studies_folder()}; {there}."
     raise StoreError(message)
 
 

@@ -45,8 +45,8 @@ class Pickle:
 
         Where it is read, ``__main__`` is another module.
         """
-        found = {name for module, name in _names(self.data) if module in MAIN}
-        return sorted(found)
+        names = {name for module, name in _names(self.data) if module in MAIN}
+        return sorted(names)
 
 
 def dumps(value: Any) -> Pickle:
@@ -144,7 +144,7 @@ class _CodePickler(cloudpickle.Pickler):
         """
         now = vars(sys.modules["__main__"])
         return {
-            name: next((one for one in made if one is now.get(name)), made[-1])
+            name: next((cls for cls in made if cls is now.get(name)), made[-1])
             for name, made in self._of_main.items()
         }
 
@@ -158,10 +158,10 @@ class _CodePickler(cloudpickle.Pickler):
             return self._reduce_definition(obj)
         if _has_slots_of_main(type(obj)):
             # Where its class came from there are slots; here cloudpickle made a dict.
-            made, args, state, *rest = obj.__reduce_ex__(4)
+            made, args, state, *iterators = obj.__reduce_ex__(4)
             parts: Any = state if isinstance(state, tuple) else (state,)
-            slots = {name: one for part in parts if part for name, one in part.items()}
-            return made, args, (None, slots), *rest
+            slots = {name: it for part in parts if part for name, it in part.items()}
+            return made, args, (None, slots), *iterators
         if isinstance(obj, functools.cached_property):
             # Its lock is made anew.
             state = {name: part for name, part in vars(obj).items() if name != "lock"}

@@ -113,7 +113,9 @@ class ProcessIdentity:
 
     def _stands(self, *, zombies: bool) -> bool | None:
         if not self.is_here:
-            return self._is_earlier
+            # A process of an earlier boot of this host has ended.
+            is_earlier = self.host == hostname() and self.boot_id != boot_id()
+            return False if is_earlier else None
         try:
             status = _stat(self.pid)
         except PermissionError:
@@ -121,12 +123,6 @@ class ProcessIdentity:
         if status is None:
             return None if _is_hidden(self.pid) else False
         return status[1] == self.start_ticks and (zombies or status[0] != "Z")
-
-    @property
-    def _is_earlier(self) -> bool | None:
-        """False of a process of an earlier boot of this host, None of any other."""
-        is_earlier = self.host == hostname() and self.boot_id != boot_id()
-        return False if is_earlier else None
 
 
 def start_problem(error: BaseException) -> str | None:

@@ -38,12 +38,12 @@ def progress(metrics: Path) -> dict[str, Any]:
         rate = round(timing.images_per_second, 2)
         return {"step": None, "loss": None, "images_per_second": rate}
     find = _last_steps if newest["kind"] == "step" else _last_logs
-    found = {"step": newest["step"], **find(itertools.chain([newest], lines))}
-    for name, value in found.items():
+    values = {"step": newest["step"], **find(itertools.chain([newest], lines))}
+    for name, value in values.items():
         if value is not None and not isinstance(value, int | float):
             message = f"{name} is {value!r:.40}, not a number"
             raise ValueError(message)
-    return found
+    return values
 
 
 def end_words(state: str, cause: Mapping[str, Any]) -> str:
@@ -87,14 +87,14 @@ def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
     What follows a damaged line is unknown.
     """
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     with contextlib.suppress(json.JSONDecodeError):
         for line in lines:
             if line["kind"] == "log":
-                known = {**line["values"], **known}
-            if known.keys() >= _LOGGED:
+                values = {**line["values"], **values}
+            if values.keys() >= _LOGGED:
                 break
-    return {name: known.get(name) for name in _LOGGED}
+    return {name: values.get(name) for name in _LOGGED}
 
 
 def _last_telling(

@@ -113,8 +113,8 @@ def damage_told(root: Path) -> Iterator[None]:
         raise  # such as a configuration of another version
     except DAMAGE_ERRORS as error:
         message = (
-            f"{root} is damaged ({type(error).__name__}: {error}); remove the "
-            "folder if you do not need it."
+            f"{root} is damaged ({type(error).__name__}: {error}). Remove the folder "
+            "if you do not need it."
         )
         raise StoreError(message) from error
 
@@ -123,7 +123,7 @@ def damage_words(root: Path, error: Exception) -> str:
     """Return what is wrong with a run, in few words, as its row has it."""
     if not isinstance(error, StoreError):
         return f"damaged ({type(error).__name__}: {error})"[:_MOST_WORDS]
-    return str(error).replace(f"{root}/", "").partition("; ")[0][:_MOST_WORDS]
+    return str(error).replace(f"{root}/", "").partition(". Remove")[0][:_MOST_WORDS]
 
 
 class RunState(StrEnum):
@@ -217,7 +217,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StoreError:
-    text = f"{path} is damaged ({what}); remove its folder if you do not need it."
+    text = f"{path} is damaged ({what}). Remove its folder if you do not need it."
     return StoreError(text)
 
 

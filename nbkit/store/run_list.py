@@ -70,8 +70,8 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     stamps = _stamps(folder, names)
     rows: dict[str, RunRow | None] = {}
     for name, stamp in stamps.items():
-        known = ended.get(name)
-        rows[name] = known[1] if known is not None and known[0] == stamp else None
+        cached = ended.get(name)
+        rows[name] = cached[1] if cached is not None and cached[0] == stamp else None
     unknown = [folder / name for name, row in rows.items() if row is None]
     new = {}
     for name, row, is_over in _read(unknown) if unknown else ():
@@ -105,7 +105,7 @@ def _stamp(folder: str) -> str | None:
         return None
     if max(first.st_mtime, last.st_mtime) > time.time() - _SETTLED_SECONDS:
         return None
-    files = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in (first, last)]
+    files = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in (first, last)]
     return str(files)
 
 
@@ -151,8 +151,8 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
     with ThreadPoolExecutor(_READERS) as pool:
         ended = [
             (folder, _final_row(folder, last_word))
-            for part, found in zip(parts, pool.map(last_words, parts), strict=True)
-            for folder, last_word in zip(part, found, strict=True)
+            for part, words in zip(parts, pool.map(last_words, parts), strict=True)
+            for folder, last_word in zip(part, words, strict=True)
         ]
     for folder, row in ended:
         if row is None:
@@ -193,8 +193,8 @@ def _row_now(folder: Path) -> RunRow | None:
     run = StoredRun(folder)
     try:
         record, submission = run.record, run.submission
-        known = of_newest_attempt(record, submission)
-        row = {"name": submission.get("name"), **known}
+        attempt = of_newest_attempt(record, submission)
+        row = {"name": submission.get("name"), **attempt}
         return _row(folder, row, run.state_by(record))
     except DAMAGE_ERRORS as error:
         # One damaged run must not hide the others.

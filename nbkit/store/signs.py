@@ -35,12 +35,12 @@ def _is_own(paths: RunPaths) -> bool:
     return False
 
 
-def is_silent(paths: RunPaths) -> bool:
+def is_stale(paths: RunPaths) -> bool:
     """Return whether no process has written in a run's folder for long."""
     return _last_sign(paths) < time.time() - SILENT_SECONDS
 
 
-def unseen(paths: RunPaths, supervisor: dict[str, Any]) -> str:
+def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     """Return why it is unknown whether a run continues, and what to do."""
     since = datetime.datetime.fromtimestamp(_last_sign(paths), datetime.UTC)
     return (

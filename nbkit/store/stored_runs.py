@@ -36,7 +36,7 @@ from nbkit.store.record import (
     read_json,
 )
 from nbkit.store.redaction import refuse_secrets
-from nbkit.store.signs import is_silent, is_supervised, unseen
+from nbkit.store.signs import is_stale, is_supervised, unknown_text
 from nbkit.store.summary import RunSummary, summarise_run
 from nbkit.visible import visible
 
@@ -62,13 +62,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class StoredRun:
-    """A run as its files tell it; any process may open any run.
-
-    Parameters
-    ----------
-    root
-        The run's folder.
-    """
+    """A run, read from its files."""
 
     def __init__(self, root: Path | str) -> None:
         self._root = root
@@ -128,8 +122,8 @@ class StoredRun:
                 "went down); metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
-            known = of_newest_attempt(record, submission) or submission
-            why = unseen(self.paths, known.get("supervisor") or {})
+            attempt = of_newest_attempt(record, submission) or submission
+            why = unknown_text(self.paths, attempt.get("supervisor") or {})
         else:
             return of_newest_attempt(record, submission).get("cause")
         log = str(self.supervisor_log)
@@ -137,7 +131,7 @@ class StoredRun:
 
     @property
     def queue(self) -> Line | None:
-        """For what the run waits; None if it does not.
+        """What a queued run waits for; None if it is not queued.
 
         ``position`` and ``length`` of the queue (None: only Slurm knows), ``reason``
         in words, and ``since`` (UTC, ISO 8601).
@@ -162,8 +156,8 @@ class StoredRun:
     def attempt(self) -> int:
         """The newest attempt's number, counted from 0."""
         # A supervisor may have started the ranks again, on its own.
-        known = (self.submission, self.record)
-        return max(int(source.get("attempt", 0)) for source in known)
+        sources = (self.submission, self.record)
+        return max(int(source.get("attempt", 0)) for source in sources)
 
     @property
     def profile(self) -> Path | None:
@@ -185,13 +179,13 @@ class StoredRun:
 
     @property
     def events(self) -> list[Line]:
-        """What happened to the run, in order."""
+        """Events of the run, oldest first."""
         return read_json_lines(self.paths.events)
 
     def logs(
         self, rank: int = 0, stream: Stream = "stderr", attempt: int | None = None
     ) -> str:
-        """Return what a rank printed.
+        """Return the output of a rank.
 
         Parameters
         ----------
@@ -250,8 +244,8 @@ class StoredRun:
         except StoreError as error:
             state = damage_words(self.paths.root, error)
         with suppress(StoreError):  # a damaged file tells nothing
-            found = self.nonfinite
-            state = state if found is None else f"{state}, {found}"
+            divergence = self.nonfinite
+            state = state if divergence is None else f"{state}, {divergence}"
         if self.imported_from is not None:
             state += f", imported from {self.imported_from}"
         return visible(f"<{type(self).__name__} {self.run_id} {state}>")
@@ -259,9 +253,9 @@ class StoredRun:
     def state_by(self, record: Line) -> RunState:
         """Return where the run stands, given its `record` as just read."""
         with damage_told(self.paths.root):
-            return self._told_state(record, self.submission)
+            return self._recorded_state(record, self.submission)
 
-    def _told_state(self, record: Line, submission: Line) -> RunState:
+    def _recorded_state(self, record: Line, submission: Line) -> RunState:
         if not submission and "state" not in record:
             if not self.paths.root.is_dir():
                 message = f"{self.paths.root}: the run's folder was removed."
@@ -269,20 +263,20 @@ class StoredRun:
             return self._state_of_plain_torchrun()
         if submission.get("job"):
             return self._standing(submission, record).state
-        if known := of_newest_attempt(record, submission):
-            state, supervisor = RunState(known["state"]), known["supervisor"]
+        if attempt := of_newest_attempt(record, submission):
+            state, supervisor = RunState(attempt["state"]), attempt["supervisor"]
         else:
             state, supervisor = RunState.STARTING, submission["supervisor"]
         if state.is_final:
             return state
         alive = is_supervised(self.paths, supervisor)
-        if alive is None and is_silent(self.paths):
+        if alive is None and is_stale(self.paths):
             return RunState.UNKNOWN
         if alive is not False:
             return state
         # It may have ended properly between the two looks.
-        known = of_newest_attempt(self.record, submission)
-        state = RunState(known.get("state", RunState.LOST))
+        attempt = of_newest_attempt(self.record, submission)
+        state = RunState(attempt.get("state", RunState.LOST))
         return state if state.is_final else RunState.LOST
 
     def _standing(self, submission: Line, record: Line) -> Standing:
@@ -342,8 +336,8 @@ def find_run_folder(run_id: str) -> Path:
             return meant[0]
     else:
         meant = []
-    found = f"{len(meant)} runs end with it" if meant else "no run has this id"
-    message = f"run_id={run_id!r}: {found} in {folder}; `nbkit runs` lists them."
+    problem = f"{len(meant)} runs end with it" if meant else "no run has this id"
+    message = f"run_id={run_id!r}: {problem} in {folder}. See `nbkit runs`."
     raise RunNotFoundError(message)
 
 
@@ -372,5 +366,5 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
     else:
         listed = ", ".join(map(str, possible))
-    message = f"{name}={value!r} is not one of this run's: use {listed}."
+    message = f"{name}={value!r} is not one of this run's. Use {listed}."
     raise ConfigError(message)

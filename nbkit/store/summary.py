@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run in numbers; None where the run does not say.
+    """Measurements of one run; None is unknown.
 
     The window is every step after ``warmup_steps``; there are no partial steps. The
     rate of a step is global images / step time, data wait included.
@@ -25,8 +25,8 @@ class RunSummary:
     n_steps: int
     """Steps in the window."""
     images_per_second: float | None
-    """Images of the window / time of the window, all ranks together; or the last that a
-    function has logged; of an inference, that of the batch size that gave most."""
+    """Images / time of the window, over all ranks; for a function the last logged
+    value, for inference that of the best batch size."""
     images_per_second_median: float | None
     """Of the window's median step."""
     images_per_second_q25: float | None
@@ -58,31 +58,31 @@ class RunSummary:
     mean_loss: float | None
     """Mean loss over all steps, warm-up or not; None where one is not finite."""
     loss_not_finite_at_step: int | None
-    """First step whose loss was infinite or not a number; None if there was none."""
+    """First step whose loss was NaN or Inf; None if there was none."""
     updates_skipped: int | None
     """Steps whose update GradScaler skipped, because a gradient was not finite; None
     where the loss is not scaled."""
     loss_scale: float | None
     """Of the last step; None where the loss is not scaled."""
     weights_finite: bool | None
-    """Whether every weight was a finite number at the end; then every gradient by which
-    weights were updated was finite too. None where the run does not say."""
+    """Whether every weight was finite at the end (then every applied gradient was,
+    too); None if unknown."""
     top1_accuracy: float | None
     """Of the last evaluation, 0 to 1; None where an image has several labels."""
     mean_auroc: float | None
-    """Of the last evaluation, 0 to 1, where an image can have several labels:
-    the mean over the labels that some of its images have and others have not."""
+    """Of the last evaluation of multi-label data, 0 to 1: mean over the labels that
+    have positives and negatives."""
     device_type: str | None
     device_name: str | None
     world_size: int | None
     batch_size_per_gpu: int | None
     oversubscribed: bool
-    """Whether several ranks shared a device: never compare such a run with others."""
+    """Whether several ranks shared a device; do not compare such a run with others."""
     logged: Mapping[str, float | None] = field(default_factory=dict)
     """The last value of every name that `nbkit.log` has recorded."""
     nonfinite: NonFinite | None = None
-    """Where loss, gradients or weights were first not finite; None if they never were.
-    A training that says so shows no speed worth comparing."""
+    """Step at which loss, gradients or weights were first not finite; None if never.
+    The speed of such a run is not comparable."""
 
     @property
     def bursts(self) -> str | None:
@@ -101,7 +101,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     rates = statistics.step_images_per_second(window)
     seconds = [line["step_time_seconds"] for line in window]
     q25, q75 = statistics.quartiles(rates) if rates else (None, None)
-    told = _last_told(lines)
+    fallback = _stand_in_values(lines)
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     last = evaluations[-1] if evaluations else {}
     ranks: list[Line] = worker.get("ranks") or []
@@ -111,13 +111,13 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     scaled = [line["update_skipped"] for line in steps if "update_skipped" in line]
     devices: list[Line] = worker.get("devices") or []
     finite = FiniteReading.of(lines)
-    found = finite.found(worker)
+    divergence = finite.found(worker)
     return RunSummary(
         n_steps=len(window),
         images_per_second=(
             statistics.images_per_second(window)
             if window
-            else told.get("images_per_second")
+            else fallback.get("images_per_second")
         ),
         images_per_second_median=median(rates) if rates else None,
         images_per_second_q25=q25,
@@ -134,11 +134,11 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
-        loss=steps[-1]["loss"] if steps else told.get("loss"),
+        loss=steps[-1]["loss"] if steps else fallback.get("loss"),
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
         mean_loss=_mean_loss(steps),
-        loss_not_finite_at_step=None if found is None else finite.lost_step,
+        loss_not_finite_at_step=None if divergence is None else finite.lost_step,
         updates_skipped=sum(scaled) if scaled else None,
         loss_scale=steps[-1].get("loss_scale") if steps else None,
         weights_finite=worker.get("weights_finite"),
@@ -150,7 +150,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
         logged=_logged(lines),
-        nonfinite=found,
+        nonfinite=divergence,
     )
 
 
@@ -160,7 +160,7 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
     return fmean(losses) if losses and None not in losses else None
 
 
-def _last_told(lines: Sequence[Line]) -> Line:
+def _stand_in_values(lines: Sequence[Line]) -> Line:
     """Return the values that stand for a run without steps.
 
     Of a function the last that it has logged, of an inference the rate of its best
@@ -169,7 +169,8 @@ def _last_told(lines: Sequence[Line]) -> Line:
     served = [line for line in lines if line["kind"] == "inference"]
     if served:
         timings = statistics.latency_timings(served).values()
-        return {"images_per_second": max(one.images_per_second for one in timings)}
+        rates = (timing.images_per_second for timing in timings)
+        return {"images_per_second": max(rates)}
     return _logged(lines)
 
 

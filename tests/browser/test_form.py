@@ -279,7 +279,7 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
     # Every field is valid, and a launch would be refused here.
     notebook.enter("nnodes", "2")
     error = notebook.field("nnodes").locator(".nbkf-error")
-    expect(error).to_contain_text("engine='local' uses one machine")
+    expect(error).to_contain_text("engine='local' supports one node")
     expect(form.get_by_role("alert")).to_contain_text("Fix: nnodes")
     notebook.enter("nnodes", "1")
     expect(error).to_be_hidden()

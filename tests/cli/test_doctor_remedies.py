@@ -51,7 +51,7 @@ def by_name(findings):
     return {one.what: one for one in findings}
 
 
-def test_the_page_explains_lines_that_doctor_has():
+def test_doctor_page_lines():
     page = (ROOT / "nbkit/cli/README.md").read_text()
     text = section(page, "## Lines of `nbkit doctor`")
     rows = re.findall(r"^\| (`.+?) \| ", text, re.M)
@@ -64,9 +64,7 @@ def test_the_page_explains_lines_that_doctor_has():
     assert {name for name in unknown if not name.startswith("GPU ")} == set()
 
 
-def test_torch_compile_without_python_h_or_a_compiler_names_their_packages(
-    tmp_path, monkeypatch
-):
+def test_remedy_torch_compile(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("CXX", raising=False)
     assert "python3" in judge_compiler(tmp_path).remedy
@@ -83,7 +81,7 @@ def test_torch_compile_without_python_h_or_a_compiler_names_their_packages(
     assert finding.remedy.startswith("sudo apt-get install -y gcc g++")
 
 
-def test_a_machine_without_the_fast_decoder_is_told_that_pillow_decodes(monkeypatch):
+def test_remedy_nvimagecodec(monkeypatch):
     gpus = DriverGpus("13.0", ("9.0",), ("GPU-a",), version="580.65.06")
     packages = {"cykooz.resizer": "4.0"}
     monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
@@ -98,7 +96,7 @@ def test_a_machine_without_the_fast_decoder_is_told_that_pillow_decodes(monkeypa
     assert found["nvImageCodec"].remedy == found["DALI"].remedy == command
 
 
-def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
+def test_remedy_import_errors(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12 is missing')")
     dali = tmp_path / "nvidia" / "dali"
     dali.mkdir(parents=True)
@@ -123,9 +121,7 @@ def test_what_cannot_be_imported_is_installed_anew(tmp_path, monkeypatch):
         ("11.4", 12, "update the driver, or use another loader"),
     ],
 )
-def test_a_dali_that_the_driver_cannot_run_is_replaced(
-    monkeypatch, driver, cuda, remedy
-):
+def test_remedy_dali_of_driver(monkeypatch, driver, cuda, remedy):
     gpus = DriverGpus(driver, ("9.0",), ("GPU-a",))
     packages = {f"nvidia-dali-cuda{cuda}0": "2.2"}
     monkeypatch.setattr(worker_health, "_driver_gpus", lambda: gpus)
@@ -145,9 +141,7 @@ def test_a_dali_that_the_driver_cannot_run_is_replaced(
         (pynvml.NVML_ERROR_NO_PERMISSION, "failure"),
     ],
 )
-def test_a_container_for_cpus_on_a_host_with_gpus_is_no_failure(
-    drive, pci, code, state
-):
+def test_remedy_no_driver_in_container(drive, pci, code, state):
     drive(init_error=code)
 
     finding = by_name(telemetry_health.checks())["GPUs"]
@@ -156,7 +150,7 @@ def test_a_container_for_cpus_on_a_host_with_gpus_is_no_failure(
     assert finding.remedy.endswith("; runs compute on CPUs until then")
 
 
-def test_another_system_than_linux_is_told_what_it_is_good_for(monkeypatch):
+def test_remedy_other_system(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
     [finding] = telemetry_health.checks()
@@ -165,9 +159,7 @@ def test_another_system_than_linux_is_told_what_it_is_good_for(monkeypatch):
     assert "only read and compare" in finding.remedy
 
 
-def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
-    drive, monkeypatch
-):
+def test_control_group_limits(drive, monkeypatch):
     drive()
     granted = {"memory": 2**30, "pids": 100}
     for module in (telemetry_health, telemetry_machine):
@@ -181,9 +173,7 @@ def test_what_a_control_group_grants_is_told_and_too_few_processes_warned_of(
 
 
 @pytest.mark.parametrize("below", [".", "runs/of/mine"])
-def test_a_store_that_is_or_lies_below_a_file_is_a_failure(
-    tmp_path, monkeypatch, below
-):
+def test_remedy_store_below_file(tmp_path, monkeypatch, below):
     (tmp_path / "file").touch()
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "file" / below))
 
@@ -193,38 +183,36 @@ def test_a_store_that_is_or_lies_below_a_file_is_a_failure(
     assert finding.found == f"{tmp_path / 'file'} is not a folder"
 
 
-def test_a_user_without_a_home_is_told_what_to_set(no_home):
+def test_remedy_no_home(no_home):
     [store] = store_health.checks()
     images = by_name(datasets_health.checks())["Built-in images"]
 
     assert store.state == "failure"
-    assert "set NBKIT_HOME" in store.remedy
+    assert "Set NBKIT_HOME" in store.remedy
     assert "Store is on" not in by_name(readspeed_health.checks())
     assert images.state == "warning"
     assert "set XDG_CACHE_HOME" in images.remedy
 
 
-def test_a_cache_that_cannot_be_looked_at_ends_no_check(tmp_path, monkeypatch):
+def test_cache_path_too_long(tmp_path, monkeypatch):
     # pathlib raises for it as for a folder that may not be entered.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("a" * 300)))
 
     assert "created yet" in by_name(datasets_health.checks())["Built-in images"].found
 
 
-def test_a_pool_that_every_launch_refuses_is_a_failure(tmp_path, monkeypatch):
+def test_remedy_pool_on_network(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
     storage = {"file_system": "nfs4"}
     monkeypatch.setattr("nbkit.launch.local.describe_storage", lambda path: storage)
 
-    finding = by_name(launch_health.checks())["Pool of devices"]
+    finding = by_name(launch_health.checks())["Device pool"]
 
     assert finding.state == "failure"
     assert "is on nfs4" in finding.found
 
 
-def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
-    tmp_path, monkeypatch
-):
+def test_remedy_widgets(tmp_path, monkeypatch):
     pages = {MANAGER: {"version": "5.0"}}
     told = "jupyterlab_server.config"
     monkeypatch.setattr(f"{told}.get_federated_extensions", lambda paths: pages)
@@ -239,9 +227,7 @@ def test_widgets_that_are_disabled_are_enabled_and_those_missing_installed(
     ]
 
 
-def test_a_jupyter_that_tells_otherwise_is_a_warning_and_the_rest_is_looked_at(
-    monkeypatch,
-):
+def test_remedy_other_jupyter(monkeypatch):
     monkeypatch.delattr("jupyter_server.extension.config.ExtensionConfigManager")
     pages = {"nbkit": {"of": "another form"}}
     get_pages = "jupyterlab_server.config.get_federated_extensions"
@@ -256,9 +242,7 @@ def test_a_jupyter_that_tells_otherwise_is_a_warning_and_the_rest_is_looked_at(
     assert "`jupyter labextension list`" in found["Lab extension"].remedy
 
 
-def test_the_other_nbkit_in_the_same_environment_is_a_failure(
-    tmp_path, monkeypatch, drive, no_setting
-):
+def test_remedy_other_nbkit(tmp_path, monkeypatch, drive, no_setting):
     drive()
     assert by_name(telemetry_health.checks())["nbkit"].state == "ok"
     other = tmp_path / "nbkit-0.0.10.dist-info"

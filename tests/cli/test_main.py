@@ -37,7 +37,7 @@ def test_nbkit_alone_lists_its_commands(nbkit_command):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_has_an_example(name):
+def test_help_has_an_example(name):
     text = COMMANDS[name].format_help()
 
     assert f"example: nbkit {name}" in text
@@ -58,7 +58,7 @@ def test_help_loads_nothing_heavy():
     assert loaded & {*HEAVY, "numpy", "psutil", "pydantic", "pynvml"} == set()
 
 
-def test_a_refusal_is_a_sentence_and_not_a_traceback(nbkit_command):
+def test_main_refusal(nbkit_command):
     done = nbkit_command("show", "nosuchrun")
 
     assert done.returncode == 2
@@ -67,7 +67,7 @@ def test_a_refusal_is_a_sentence_and_not_a_traceback(nbkit_command):
     assert done.stderr.count("\n") == 1
 
 
-def test_an_error_of_the_system_is_a_sentence_and_not_a_traceback():
+def test_main_system_error():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(COMMAND, stdout=full, stderr=subprocess.PIPE, text=True)
 
@@ -75,7 +75,7 @@ def test_an_error_of_the_system_is_a_sentence_and_not_a_traceback():
     assert done.stderr == "nbkit: [Errno 28] No space left on device\n"
 
 
-def test_an_encoding_without_a_letter_gets_a_question_mark(nbkit_command, tmp_path):
+def test_main_encoding(nbkit_command, tmp_path):
     WrittenRun(tmp_path)
 
     done = nbkit_command("runs", NBKIT_HOME=tmp_path, PYTHONIOENCODING="latin-1")
@@ -84,7 +84,7 @@ def test_an_encoding_without_a_letter_gets_a_question_mark(nbkit_command, tmp_pa
     assert " ? " in done.stdout
 
 
-def test_a_reader_that_goes_away_ends_it_quietly():
+def test_main_broken_pipe():
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -97,7 +97,7 @@ def test_a_reader_that_goes_away_ends_it_quietly():
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_ctrl_c_ends_the_monitor_of_a_terminal_quietly():
+def test_main_ctrl_c():
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],

@@ -17,7 +17,7 @@ from tests.cli.conftest import COMMAND
 from tests.widgets.stored_run import WrittenRun
 
 
-def test_a_replay_is_labelled_and_names_who_holds_each_gpu(nbkit_command):
+def test_monitor_replay(nbkit_command):
     done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE="replay:eight-gpus")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -35,7 +35,7 @@ def test_a_replay_is_labelled_and_names_who_holds_each_gpu(nbkit_command):
     assert "–" not in lines[-1]
 
 
-def test_a_run_of_the_store_is_named_on_the_gpus_that_it_holds(nbkit_command, store):
+def test_monitor_run_of_store(nbkit_command, store):
     last = "GPU-5c810007-7e1a-4b0d-9c2f-6e6270690007"
     WrittenRun(store).record("running", launch={"devices": [last]})
 
@@ -47,7 +47,7 @@ def test_a_run_of_the_store_is_named_on_the_gpus_that_it_holds(nbkit_command, st
 
 
 @pytest.mark.parametrize(("age", "said"), [(1, "in despair"), (600, "no output")])
-def test_only_what_the_sampler_said_shortly_before_its_end_is_why_it_ended(age, said):
+def test_monitor_sampler_ended(age, said):
     process = subprocess.Popen(["true"], stdout=subprocess.PIPE)
     with process, tempfile.TemporaryFile() as errors:
         errors.write(b"in despair\n")
@@ -75,30 +75,18 @@ def test_what_is_unusual_is_said(nbkit_command, trace, said):
     assert said in done.stdout
 
 
-def test_a_command_line_of_others_moves_no_cursor_of_this_terminal():
-    holder = {"kind": "outside", "name": None, "path": None, "run_id": None}
-    holder |= {"user": "eve", "pid": 7, "idle_since": None, "mig_uuid": None}
-    holder["command"] = "python\x1b[2J a\nb\u202e.py"
-    gpu = {"holders": [holder], "mig_instances": None}
-    sample = {"t": 0.0, "mig": [None], "holders": [[1024]]}
-
-    [line] = gpu_table._held(gpu, sample, 0)
-
-    assert line.endswith("eve, pid 7: python [2J a b .py")
-
-
-def test_a_holder_stands_on_the_instance_whose_line_has_its_number():
+def test_gpu_table_mig_holder():
     holder = {"kind": "outside", "name": None, "path": None, "run_id": None}
     holder |= {"user": "eve", "pid": 7, "idle_since": None, "mig_uuid": "MIG-b"}
-    holder["command"] = "python"
+    holder["command"] = "python\x1b[2J a\nb\u202e.py"
     instances = [{"uuid": f"MIG-{name}", "memory_total_mib": 9} for name in "abc"]
     gpu = {"holders": [holder], "mig_instances": instances, "unavailable": {}}
     sample = {"t": 0.0, "mig": [[1, 2, 3]], "holders": [[1024]]}
 
-    lines = [line.strip() for line in gpu_table._held(gpu, sample, 0)]
+    *_, held = gpu_table._held(gpu, sample, 0)
 
-    [held] = [line for line in lines if "eve" in line]
     assert "MIG 1" in held
+    assert held.endswith("eve, pid 7: python [2J a b .py")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +96,7 @@ def test_a_holder_stands_on_the_instance_whose_line_has_its_number():
         (0.5, 2048, "64 CPUs (0.5 usable) 50%, load 1.5, memory 1.0 / 4.0 GiB (2.0 "),
     ],
 )
-def test_the_host_says_what_may_be_used_of_it(usable_cpus, limit, said):
+def test_gpu_table_host(usable_cpus, limit, said):
     inventory = {"cpus": 64, "usable_cpus": usable_cpus, "memory_total_mib": 4096}
     inventory |= {"memory_limit_mib": limit, "host_columns": HOST_COLUMNS}
     row = [50.0, 1.5, 1024, *[None] * (len(HOST_COLUMNS) - 3)]
@@ -116,7 +104,7 @@ def test_the_host_says_what_may_be_used_of_it(usable_cpus, limit, said):
     assert gpu_table._host(inventory, {"host_values": row}).startswith(said)
 
 
-def test_memory_that_a_gpu_shares_with_its_host_is_called_unified():
+def test_gpu_table_unified_memory():
     gpu = {"index": 0, "name": "NVIDIA GB10", "memory_total_mib": 122_880}
     gpu |= {"memory_unified": True, "power_limit_watts": None}
 
@@ -125,7 +113,7 @@ def test_memory_that_a_gpu_shares_with_its_host_is_called_unified():
     assert "– / 120.0 unified" in cells
 
 
-def test_table_follows_table_where_no_terminal_is(nbkit_command):
+def test_monitor_without_terminal(nbkit_command):
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],
         env={**os.environ, "NBKIT_GPU_SOURCE": "replay:one-gpu"},
@@ -142,7 +130,7 @@ def test_table_follows_table_where_no_terminal_is(nbkit_command):
     assert (process.returncode, said) == (141, "")
 
 
-def test_an_interval_is_refused_that_nvml_cannot_keep(nbkit_command):
+def test_monitor_interval_refused(nbkit_command):
     done = nbkit_command("monitor", "--interval", "0.1")
 
     assert done.returncode == 2

@@ -28,7 +28,7 @@ def written(store):
     return WrittenRun(store, model="resnet18", precision="bf16")
 
 
-def test_runs_are_listed_with_model_and_rate(study, nbkit_command):
+def test_runs_table(study, nbkit_command):
     done = nbkit_command("runs", NBKIT_HOME=study.home)
 
     heading, *lines = done.stdout.splitlines()
@@ -39,7 +39,7 @@ def test_runs_are_listed_with_model_and_rate(study, nbkit_command):
     assert all(" finished  tiny " in line for line in lines)
 
 
-def test_runs_for_programs_are_those_asked_for(written, nbkit_command):
+def test_runs_json(written, nbkit_command):
     written.record("finished")
     written.append(*(step(number) for number in (1, 2)))
 
@@ -51,10 +51,12 @@ def test_runs_for_programs_are_those_asked_for(written, nbkit_command):
     assert none == []
     refused = nbkit_command("runs", "--state", "broken")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("nbkit: state='broken' is not one of queued, ")
+    assert refused.stderr.startswith(
+        "nbkit: state='broken' is not a run state. Use one of "
+    )
 
 
-def test_a_long_list_is_cut_and_says_so(study, nbkit_command):
+def test_runs_limit(study, nbkit_command):
     done = nbkit_command("runs", "--limit", "1", NBKIT_HOME=study.home)
     every = nbkit_command("runs", "--limit", "all", NBKIT_HOME=study.home)
 
@@ -63,9 +65,7 @@ def test_a_long_list_is_cut_and_says_so(study, nbkit_command):
     assert len(every.stdout.splitlines()) == 3
 
 
-def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
-    written, nbkit_command
-):
+def test_show_failed_run(written, nbkit_command):
     written.append(*(step(number) for number in range(1, 4)))
     written.print("first\nsecond\nthird\n", rank=1)
     written.print("not this one\n", rank=0)
@@ -87,7 +87,7 @@ def test_a_failed_run_is_shown_with_its_cause_and_the_log_of_its_rank(
     assert lines[-3:] == ["Last lines of rank 1:", "  second", "  third"]
 
 
-def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys):
+def test_show_data(written, capsys):
     images = [
         {"name": f"a/{n}\x1b.jpg", "split": "train", "reason": f"reason {n}"}
         for n in range(100)
@@ -133,9 +133,7 @@ def test_a_run_is_shown_with_what_it_reads_and_what_it_does_not(written, capsys)
     "data",
     [None, {"unreadable": {"count": 1, "images": [{"name": "a", "reason": "b"}]}}],
 )
-def test_a_run_without_data_or_with_none_that_can_be_read_is_shown(
-    written, capsys, data
-):
+def test_show_unreadable_data(written, capsys, data):
     written.run.paths.worker.write_text(json.dumps({"data": data}))
 
     assert main(["show", "aaaa"]) == 0
@@ -146,7 +144,7 @@ def test_a_run_without_data_or_with_none_that_can_be_read_is_shown(
     assert ("Data:" in said) is bool(data)
 
 
-def test_a_traceback_is_shown_once_unless_lines_are_asked_for(written, nbkit_command):
+def test_show_traceback_once(written, nbkit_command):
     traceback = "Traceback (most recent call last):\nValueError: no such image\n"
     written.print(traceback, rank=1)
     cause = {"kind": "exception", "rank": 1, "message": "ValueError: no such image"}
@@ -183,9 +181,7 @@ nbkit.errors.ConfigError: data='a' is empty.
         (f"{REFUSED}A note.\n", True),
     ],
 )
-def test_a_refused_value_needs_no_traceback_unless_it_names_more_than_nbkit(
-    written, traceback, is_shown
-):
+def test_show_refused_value(written, traceback, is_shown):
     cause = {"kind": "config", "rank": 1, "message": "ConfigError: data='a' is empty."}
     written.record("failed", cause={**cause, "traceback": traceback, "log": "a.log"})
     live = LiveRun(written.run)
@@ -208,9 +204,7 @@ def test_show_for_programs_is_the_record(study, nbkit_command):
     assert told["machine"] == run.record["machine"]
 
 
-def test_show_for_programs_says_of_a_run_without_supervisor_that_it_is_lost(
-    written, capsys
-):
+def test_show_json_lost_run(written, capsys):
     submission = json.loads(written.run.paths.submission.read_text())
     gone = {**submission["supervisor"], "start_ticks": -1}
     written.run.paths.submission.write_text(
@@ -223,9 +217,7 @@ def test_show_for_programs_says_of_a_run_without_supervisor_that_it_is_lost(
     assert json.loads(capsys.readouterr().out)["state"] == "lost"
 
 
-def test_runs_of_a_store_whose_path_is_not_utf8_are_listed(
-    tmp_path, monkeypatch, capsys
-):
+def test_runs_store_not_utf8(tmp_path, monkeypatch, capsys):
     store = tmp_path / os.fsdecode(b"caf\xe9")
     monkeypatch.setenv("NBKIT_HOME", str(store))
     WrittenRun(store)
@@ -235,7 +227,7 @@ def test_runs_of_a_store_whose_path_is_not_utf8_are_listed(
     assert "20200101-000000-written-aaaa" in capsys.readouterr().out
 
 
-def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
+def test_stop_all(small, written, nbkit_command):
     written.record("finished")
     damaged = written.run.paths.root.with_name("20200102-000000-damaged-bbbb")
     shutil.copytree(written.run.paths.root, damaged)
@@ -255,9 +247,7 @@ def test_stop_ends_every_run_that_goes_on(small, written, nbkit_command):
     assert run.cause["message"].startswith("stopped by user")
 
 
-def test_a_run_that_cannot_be_stopped_does_not_keep_others_going(
-    written, store, nbkit_command
-):
+def test_stop_one_refused(written, store, nbkit_command):
     other = store / "runs" / "20200102-000000-other-bbbb"
     shutil.copytree(written.run.paths.root, other)
     record = json.loads(written.run.paths.record.read_text())
@@ -273,14 +263,14 @@ def test_a_run_that_cannot_be_stopped_does_not_keep_others_going(
     assert f"nbkit: {written.run.run_id} was not stopped: run " in done.stderr
 
 
-def test_stop_wants_to_be_told_which_runs(nbkit_command):
+def test_stop_without_runs(nbkit_command):
     for arguments in ([], ["--all", "k3f9"]):
         done = nbkit_command("stop", *arguments)
         assert done.returncode == 2
         assert "needs either runs or --all" in done.stderr
 
 
-def test_sweep_ends_what_a_dead_supervisor_left(written, nbkit_command):
+def test_sweep(written, nbkit_command):
     assert nbkit_command("sweep").stdout == "No leftover processes.\n"
     files = written.run.paths
     submission = json.loads(files.submission.read_text())
@@ -326,10 +316,10 @@ def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
     assert made.stdout.startswith(f"{file} (")
     assert taken.stdout.startswith("imported 2 runs: ")
     assert f"study {study.study_id}" in taken.stdout
-    assert again.stdout.startswith("nothing to do for 2 runs: ")
+    assert again.stdout.startswith("already in the store: 2 runs: ")
 
 
-def test_a_path_of_a_user_that_is_not_there_is_refused(capsys):
+def test_import_unknown_user(capsys):
     assert main(["import", "~nosuchuser/x.zip"]) == 2
 
     assert "~nosuchuser is not a user with a home folder" in capsys.readouterr().err
@@ -345,9 +335,7 @@ def test_a_study_is_reported(study, nbkit_command, tmp_path):
     assert (tmp_path / "here" / "report.html").is_file()
 
 
-def test_a_notebook_is_found_by_its_name_and_all_are_listed_with_their_questions(
-    nbkit_command,
-):
+def test_notebook(nbkit_command):
     assert Path(nbkit_command("notebook", "scaling").stdout.strip()).is_file()
     listed = nbkit_command("notebook").stdout
     assert all(f"{one.name} " in listed for one in notebooks_of_questions())

@@ -11,7 +11,7 @@ from nbkit.errors import StoreError
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_document_has_the_table_that_the_code_makes(name, monkeypatch):
+def test_tables_in_documents(name, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # argparse's, from Python 3.14 on
     file, make = TABLES[name]
     text = file.read_text()
@@ -20,7 +20,7 @@ def test_a_document_has_the_table_that_the_code_makes(name, monkeypatch):
     assert same, "write it again: python -m nbkit.cli.tables --write"
 
 
-def test_a_table_takes_the_place_of_the_one_before():
+def test_with_table():
     text = "a\n<!-- t -->\nold\n<!-- /t -->\nb\n"
 
     assert with_table(text, "t", "| new |") == (
@@ -30,7 +30,7 @@ def test_a_table_takes_the_place_of_the_one_before():
         with_table(text, "other", "| new |")
 
 
-def test_every_field_is_described_below_a_heading():
+def test_configuration_table():
     fields = described_fields()
 
     names = list(dict.fromkeys(field.path.partition(".")[0] for field in fields))
@@ -38,7 +38,7 @@ def test_every_field_is_described_below_a_heading():
     assert all(field.group and field.meaning.endswith(".") for field in fields)
 
 
-def test_changed_fields_are_those_that_are_not_at_their_defaults():
+def test_changed_fields():
     config = ExperimentConfig(
         model="vgg16", loader_config={"num_workers": 3}, step_epochs=(1, 2)
     )

@@ -14,20 +14,20 @@ from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.errors import ConfigError, LaunchError, NbkitError
 
 
-def test_every_field_has_a_text_for_the_form():
+def test_fields_have_descriptions():
     for model in (ExperimentConfig, LoaderConfig):
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
 
 
 @pytest.mark.parametrize("name", config.__all__)
-def test_help_says_the_default_of_every_field(name):
+def test_help_defaults(name):
     model = getattr(config, name)
 
     assert "PydanticUndefined" not in model.__doc__ + str(inspect.signature(model))
 
 
-def test_the_known_models_are_torchvisions_classification_models():
+def test_models_of_torchvision():
     ours = {
         entry.name
         for entry in registry._entries("models")
@@ -53,7 +53,7 @@ def test_replace_checks_the_new_value():
         ExperimentConfig().replace(batch_size_per_gpu=-5)
 
 
-def test_a_new_length_takes_the_place_of_the_old():
+def test_replace_length():
     by_steps = ExperimentConfig(steps=50)
 
     by_epochs = by_steps.replace(epochs=2)
@@ -62,7 +62,7 @@ def test_a_new_length_takes_the_place_of_the_old():
     assert by_epochs.replace(steps=30).epochs is None
 
 
-def test_a_config_without_a_length_is_short():
+def test_default_length():
     assert ExperimentConfig().steps == 100
     assert ExperimentConfig().model_fields_set == set()
     assert ExperimentConfig(epochs=3).steps is None
@@ -100,10 +100,7 @@ def test_a_config_without_a_length_is_short():
             r"use batch_size_per_gpu=2 or more, or image_size=61 or more",
         ),
         ({"emulated_step_seconds": 0.1}, r"task='train' computes itself; set task="),
-        (
-            {"task": "load", "batch_size_per_gpu": "max"},
-            r"'load' does not have; use a",
-        ),
+        ({"task": "load", "batch_size_per_gpu": "max"}, r"'load' does not have; use a"),
         ({"task": "load", "weights": "pretrained"}, r"use 'random'"),
         ({"weights": ""}, r"weights='': is empty"),
         ({"precision": "int8"}, r"is for task='inference'; use"),
@@ -138,7 +135,7 @@ def test_a_config_without_a_length_is_short():
         ({"allreduce": {"bytes_min": 64, "bytes_max": 32}}, r"below bytes_min=64"),
     ],
 )
-def test_a_bad_value_names_value_limit_and_remedy(fields, text):
+def test_config_refusals(fields, text):
     with pytest.raises(ConfigError, match=text):
         ExperimentConfig(**fields)
 
@@ -160,11 +157,11 @@ def test_a_bad_value_names_value_limit_and_remedy(fields, text):
         {"device": "cuda", "precision": "int8", "task": "inference", "compile": True},
     ],
 )
-def test_what_runs_on_its_device_is_accepted(fields):
+def test_config_accepted(fields):
     ExperimentConfig(**fields)
 
 
-def test_a_run_of_before_that_would_be_refused_today_is_still_read():
+def test_from_store_old_config():
     text = ExperimentConfig(model="vgg16", deterministic=True).to_json()
 
     read = ExperimentConfig.from_store(text.replace('"auto"', '"cuda"'))
@@ -176,24 +173,24 @@ def test_a_run_of_before_that_would_be_refused_today_is_still_read():
     assert ExperimentConfig.from_store(text).cuda_graphs
 
 
-def test_all_errors_are_told_at_once_one_line_each():
+def test_config_all_errors_at_once():
     with pytest.raises(ConfigError) as raised:
         ExperimentConfig(model="r", gpus=0, precision="fp8", epoch=2)  # pyright: ignore[reportCallIssue]
 
     assert len(str(raised.value).splitlines()) == 4
 
 
-def test_a_config_error_is_a_value_error_of_the_house():
+def test_config_error_classes():
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ConfigError, NbkitError)
 
 
-def test_a_config_cannot_be_changed_in_place():
+def test_config_is_frozen():
     with pytest.raises(ValueError, match="frozen"):
         ExperimentConfig().gpus = 8
 
 
-def test_modules_that_raise_when_asked_for_their_file_are_not_asked(tmp_path):
+def test_config_import_lazy_modules(tmp_path):
     (tmp_path / "late.py").write_text("import no_such_module\n")
     code = """
 import importlib.util, sys, types
@@ -212,7 +209,7 @@ assert all(field.description for field in fields.values())
     subprocess.run([sys.executable, "-c", code, tmp_path / "late.py"], check=True)
 
 
-def test_nbkit_without_its_entry_points_says_that_it_is_not_installed(monkeypatch):
+def test_config_without_entry_points(monkeypatch):
     monkeypatch.setattr("nbkit.config.checks.names", lambda _: [])
 
     with pytest.raises(LaunchError, match=r"is not installed, .*: pip install -e /"):

@@ -13,7 +13,7 @@ def test_a_name_stands_for_its_steps(name):
     assert LoaderConfig(pipeline=name).pipeline == name
 
 
-def test_the_old_pipeline_shares_out_what_is_decoded_and_the_new_one_files():
+def test_pipelines_old_and_new():
     old, new = (pipeline_steps(f"chexnet_{name}") for name in ("old", "new"))
 
     assert old.index("map") < old.index("shard")
@@ -34,7 +34,7 @@ def test_the_old_pipeline_shares_out_what_is_decoded_and_the_new_one_files():
         ("", "is not a pipeline"),
     ],
 )
-def test_a_row_that_does_not_lead_from_files_to_batches_is_refused(pipeline, said):
+def test_pipeline_steps_refusals(pipeline, said):
     with pytest.raises(ConfigError, match=said) as refused:
         ExperimentConfig(loader="tfrecord", loader_config={"pipeline": pipeline})
 
@@ -49,7 +49,7 @@ def test_a_row_that_does_not_lead_from_files_to_batches_is_refused(pipeline, sai
         ("list,interleave,shard,map_and_batch", 39),
     ],
 )
-def test_every_rank_has_as_many_images_as_the_one_with_the_fewest(pipeline, images):
+def test_images_of_every_rank(pipeline, images):
     files = [10, 9, 10, 10, 10, 9, 10, 10]
 
     steps = pipeline_steps(pipeline)
@@ -57,7 +57,7 @@ def test_every_rank_has_as_many_images_as_the_one_with_the_fewest(pipeline, imag
     assert images_of_every_rank(steps, files, 2, "a-set") == images
 
 
-def test_files_that_are_shuffled_before_they_are_shared_may_fall_unevenly():
+def test_images_of_every_rank_shuffled():
     steps = pipeline_steps("list,shuffle,shard,interleave,map_and_batch")
 
     assert images_of_every_rank(steps, [10] * 8, 4, "a-set") == 20

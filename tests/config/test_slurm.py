@@ -19,12 +19,12 @@ from nbkit.errors import ConfigError
         ("export-file", "follows from the environment of the launch"),
     ],
 )
-def test_options_that_would_break_a_run_are_refused(option, advice):
+def test_slurm_options_refused(option, advice):
     with pytest.raises(ConfigError, match=f"'{option}' .*{advice}"):
         SlurmConfig(slurm_additional_parameters={option: "1"})
 
 
-def test_a_run_that_was_launched_with_them_can_still_be_read():
+def test_slurm_options_of_old_run():
     text = ExperimentConfig().to_json()
     old = text.replace(
         '"slurm_additional_parameters": {}',
@@ -49,7 +49,7 @@ def test_a_run_that_was_launched_with_them_can_still_be_read():
         ({"timeout_min": 2}, "set timeout_min=4 or more, or stop_grace_seconds lower"),
     ],
 )
-def test_a_time_limit_without_time_to_train_or_to_end_is_refused(fields, advice):
+def test_slurm_time_limit_refused(fields, advice):
     with pytest.raises(ConfigError, match=advice):
         ExperimentConfig(engine="slurm", stop_grace_seconds=30, slurm=fields)
 
@@ -57,14 +57,14 @@ def test_a_time_limit_without_time_to_train_or_to_end_is_refused(fields, advice)
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{}, {"timeout_min": 4}, {"timeout_min": 4, "slurm_signal_delay_s": 60}],
+    ("grace_seconds", "fields"),
+    [
+        (30, {"timeout_min": 4}),
+        (30, {"timeout_min": 4, "slurm_signal_delay_s": 60}),
+        (86_400, {}),
+    ],
 )
-def test_a_time_limit_that_leaves_both_is_taken(fields):
-    config = ExperimentConfig(engine="slurm", stop_grace_seconds=30, slurm=fields)
+def test_slurm_time_limit_accepted(grace_seconds, fields):
+    fields = {"stop_grace_seconds": grace_seconds, "slurm": fields}
 
-    assert config.slurm == SlurmConfig(**fields)
-
-
-def test_the_longest_grace_needs_no_more_than_slurm_takes():
-    ExperimentConfig(engine="slurm", stop_grace_seconds=86_400)
+    assert ExperimentConfig(engine="slurm", **fields).engine == "slurm"

@@ -20,12 +20,7 @@ def note(text):
 _THROUGH = {"rank0": "through", "rank1": "through"}
 
 SEVERAL_RANKS = [
-    Case(
-        "none destroys the group",
-        _GROUP + "note('through')",
-        (0, 0),
-        _THROUGH,
-    ),
+    Case("none destroys the group", _GROUP + "note('through')", (0, 0), _THROUGH),
     Case(
         "rank 0 alone destroys the group",
         _GROUP + "if rank == 0: dist.destroy_process_group()\nnote('through')",

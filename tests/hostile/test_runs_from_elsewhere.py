@@ -82,7 +82,7 @@ def test_a_bundles_pickle_is_not_loaded(bring, trap, how):
     run = bring(run)
     before = sorted(run.paths.root.rglob("*"))
 
-    with pytest.raises(RunError, match=r"untrusted code: .*it was imported from host"):
+    with pytest.raises(RunError, match=r"untrusted code: .*imported from host"):
         execute(run)
 
     assert not executed.exists()
@@ -98,7 +98,7 @@ def test_who_trusts_a_bundle_is_told_before_anything_is_loaded(bring, capsys):
     run.load_returns(trust=True)
 
     told, _, after = capsys.readouterr().out.partition("now it is loaded")
-    assert f"run {run.run_id}: it was imported from host" in told
+    assert f"run {run.run_id}: imported from host" in told
     assert "returned.pkl'\n" in told
     assert after == "\n"
 
@@ -115,7 +115,7 @@ def test_a_bundles_study_starts_nothing(tmp_path, monkeypatch, how):
     imported(study, tmp_path, monkeypatch)
     study = nbkit.Study.open(study.study_id)
 
-    with pytest.raises(RunError, match=r"study .* it was imported from host"):
+    with pytest.raises(RunError, match=r"study .* imported from host"):
         getattr(study, how)(progress=False)
 
     assert [run.run_id for run in nbkit.runs()] == [done.run_id]
@@ -199,7 +199,7 @@ def test_what_a_bundle_would_execute_is_refused_and_told_to_who_trusts_it(
     fields, entry, told = WAYS[way]
     run = bring(write_run(entry=entry, **fields))
 
-    with pytest.raises(RunError, match="it was imported from host"):
+    with pytest.raises(RunError, match="imported from host"):
         run.resume()
     assert capsys.readouterr().out == ""
     permit_run(run.paths, trust=True)
@@ -226,11 +226,11 @@ def test_what_a_bundles_configuration_asks_of_slurm_is_not_launched(bring, capsy
     config = bring(write_run("finished", **fields)).config.replace(seed=1)
 
     for use in (nbkit.launch, lambda one: nbkit.Study.create("s", {"a": one})):
-        with pytest.raises(RunError, match="it was imported from host"):
+        with pytest.raises(RunError, match="imported from host"):
             use(config)
     # Nor in another configuration.
     for slurm in (config.slurm, config.slurm.replace(timeout_min=5)):
-        with pytest.raises(RunError, match="it was imported from host"):
+        with pytest.raises(RunError, match="imported from host"):
             nbkit.launch(ExperimentConfig(engine="slurm", slurm=slurm))
     assert capsys.readouterr().out == ""
     nbkit.Study.create("s", {"a": config}, trust=True)
@@ -240,7 +240,7 @@ def test_what_a_bundles_configuration_asks_of_slurm_is_not_launched(bring, capsy
         nbkit.Study.create("t", {"a": config}, trust=True).study_id
     )
     write_json(study.paths.imported, {"host": "node7"})
-    with pytest.raises(RunError, match="it was imported from host node7"):
+    with pytest.raises(RunError, match="imported from host node7"):
         nbkit.launch(nbkit.Study.open(study.study_id).arms["a"])
     # What it says besides names what is installed here.
     nbkit.Study.create("s", {"a": config.replace(engine="local")})
@@ -268,7 +268,7 @@ def test_the_working_folder_of_a_bundle_is_told_to_who_trusts_it(bring, capsys):
     write_json(run.paths.submission, {**told, "cwd": "/evil/folder"})
     run = bring(run)
 
-    with pytest.raises(RunError, match="it was imported from host"):
+    with pytest.raises(RunError, match="imported from host"):
         run.resume()
     permit_run(run.paths, trust=True)
 
@@ -344,7 +344,7 @@ def test_a_link_to_a_run_inside_an_imported_one_is_no_way_round_its_mark(bring, 
 
     assert "imported from" in repr(mine)
     for execute in (lambda: mine.returns, lambda: permit_run(mine.paths, trust=False)):
-        with pytest.raises(RunError, match="it was imported from host"):
+        with pytest.raises(RunError, match="imported from host"):
             execute()
     assert not executed.exists()
 

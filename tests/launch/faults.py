@@ -117,13 +117,7 @@ def _last_step_at(run: nbkit.Run) -> float:
 
 
 def outcome(run: nbkit.Run, began: float) -> Outcome:
-    """Return how a run ended, once it has left no process behind.
-
-    Parameters
-    ----------
-    began
-        Unix time from which the fault could be noticed.
-    """
+    """Return how a run ended, once no process is left; `began` is a Unix time."""
     seconds = time.time() - began
     wait_until(lambda: not processes_of_run(run.paths), "no process left")
     return Outcome(run.state, run.cause or {}, run.metrics(), seconds)

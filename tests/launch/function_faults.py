@@ -59,17 +59,7 @@ EXPECTED = {
 
 
 def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
-    """Launch a function of which one rank will fail.
-
-    Parameters
-    ----------
-    kernel
-        In which `CELL` was executed.
-    how
-        A key of `EXPECTED`.
-    bad
-        The rank.
-    """
+    """Launch a function of which the bad rank fails, where `CELL` was executed."""
     # The others beat too, or they would seem to be as far behind as the hung one.
     patience = hang_limit() if how == "hang" else patient(60)
     launch = (
@@ -80,17 +70,9 @@ def launch_fault(kernel: Kernel, how: str, bad: int) -> Run:
 
 
 def check_fault(run: Run, how: str, bad: int) -> float:
-    """Wait for a failure, and check that everything is said and nothing is left.
+    """Check the cause of a failed run, and that no process or lease is left.
 
-    Parameters
-    ----------
-    run, how, bad
-        Of `launch_fault`.
-
-    Returns
-    -------
-    float
-        Seconds from the last step until the run was over, patience not counted.
+    Returns the seconds from its last step to its end, without the hang timeout.
     """
     run.wait(patient(180), raise_on_failure=False)
     cause = run.cause or {}
@@ -98,30 +80,22 @@ def check_fault(run: Run, how: str, bad: int) -> float:
     assert cause["rank"] == bad, cause
     assert {key: cause[key] for key in EXPECTED[how]} == EXPECTED[how]
     if how in LINES:
-        told = cause["stacks"][str(bad)] if how == "hang" else cause["traceback"]
-        number = CELL.strip("\n").splitlines()
-        line = next(n for n, text in enumerate(number, 1) if LINES[how] in text)
-        assert f", line {line}" in told, told
-        assert "Cell In[" in told, told
+        stack = cause["stacks"][str(bad)] if how == "hang" else cause["traceback"]
+        lines = CELL.strip("\n").splitlines()
+        line = next(n for n, text in enumerate(lines, 1) if LINES[how] in text)
+        assert f", line {line}" in stack, stack
+        assert "Cell In[" in stack, stack
     if how != "hang":
-        _check_echoes(run, bad)
+        # gloo's own errors are known as such whatever their words are.
+        for rank in set(range(RANKS)) - {bad}:
+            error = read_json(run.paths.rank(0, rank).error)
+            if error is not None:
+                wordless = dataclasses.replace(RankError.from_dict(error), message="")
+                assert wordless.is_of_a_neighbour(None), error
     assert not processes_of_run(run.paths)
     assert all(run.run_id not in holders for holders in leases("cpu").values())
     patience = run.config.hang_timeout_seconds if how == "hang" else 0
-    return time.time() - _last_step_at(run) - patience
-
-
-def _check_echoes(run: Run, bad: int) -> None:
-    """Check that gloo's own errors are known as such whatever their words are."""
-    for rank in set(range(RANKS)) - {bad}:
-        told = read_json(run.paths.rank(0, rank).error)
-        if told is not None:
-            wordless = dataclasses.replace(RankError.from_dict(told), said="")
-            assert wordless.is_of_a_neighbour(None), told
-
-
-def _last_step_at(run: Run) -> float:
-    return run.metrics("log")[-1]["t"]
+    return time.time() - run.metrics("log")[-1]["t"] - patience
 
 
 STUBBORN_CELL = """
@@ -146,17 +120,9 @@ def train():
 
 
 def check_stop(kernel: Kernel) -> float:
-    """Stop a rank that refuses to end, as do its loading processes.
+    """Stop a rank that ignores signals with its loading processes (`STUBBORN_CELL`).
 
-    Parameters
-    ----------
-    kernel
-        In which `STUBBORN_CELL` was executed.
-
-    Returns
-    -------
-    float
-        Seconds from the request until nothing was left, the grace period not counted.
+    Returns the seconds from the request to the end, without the grace period.
     """
     launch = "run = nbkit.launch(train, device='cpu', oversubscribe=True)"
     run = nbkit.attach(kernel.execute(launch, "run.run_id"))

@@ -155,9 +155,7 @@ def test_attempt_whose_supervisor_was_suspended(attempt_of, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("state", [RunState.STARTING, RunState.RUNNING])
-def test_attempt_whose_file_server_is_silent_for_a_moment(
-    attempt_of, monkeypatch, state, number
-):
+def test_attempt_file_server_silent(attempt_of, monkeypatch, state, number):
     unread = StoreError("cannot be read")
     unread.errno = number
     answers = itertools.chain([unread], itertools.repeat({"attempt": 0}))

@@ -12,11 +12,7 @@ import torch
 import torch.distributed
 
 import nbkit.launch.supervision.cause
-from nbkit.launch.supervision.cause import (
-    failure_cause,
-    lost_node_cause,
-    stop_cause,
-)
+from nbkit.launch.supervision.cause import failure_cause, lost_node_cause, stop_cause
 from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.rank_error import OF_COMMUNICATION
 from nbkit.store.heartbeat import Beat, Phase
@@ -128,7 +124,7 @@ def test_failure_cause_communication_error_by_place(paths, phase, module):
         "ValueError: mine",
     ],
 )
-def test_failure_cause_own_error_in_a_collective(paths, words):
+def test_failure_cause_own_error_in_collective(paths, words):
     write_error(paths, 0, words, 1000.0)
     ranks = [ended_rank(0, 1, 1001, phase=Phase.COLLECTIVE), ended_rank(1, 1, 1007)]
 
@@ -162,14 +158,23 @@ def test_failure_cause_kind(paths, words, kind):
     assert cause["traceback"] == "trace"
 
 
-def test_failure_cause_out_of_memory_by_class(paths):
+def test_failure_cause_port_in_use(paths):
+    words = "DistNetworkError: failed to bind. port: 29500, code: -98, name: EADDRINUSE"
+    write_error(paths, 0, words, 1000.0)
+
+    message = failure_cause([ended_rank(0, 1, 1001)], paths, 0)["message"]
+
+    assert message.startswith(f"{words}; remove init_method and MASTER_PORT")
+
+
+def test_failure_cause_out_of_memory_class(paths):
     classes = ["OwnError", *(one.__name__ for one in torch.OutOfMemoryError.__mro__)]
     write_error(paths, 0, f"OwnError: {NEW_WORDS}", 1000, classes=classes)
 
     assert failure_cause([ended_rank(0, 1, 1001)], paths, 0)["kind"] == "out_of_memory"
 
 
-def test_failure_cause_killed_while_the_kernel_was_out_of_memory(paths):
+def test_failure_cause_killed_by_oom_killer(paths):
     ranks = [ended_rank(0, -9, 1000, kernel_ran_out_of_memory=True)]
 
     cause = failure_cause(ranks, paths, 0)
@@ -189,9 +194,7 @@ def test_failure_cause_killed_while_the_kernel_was_out_of_memory(paths):
         ("ValueError: mine", False),
     ],
 )
-def test_failure_cause_loading_process_killed_for_memory(
-    said, is_lost_process, out, paths
-):
+def test_failure_cause_loading_process_killed(said, is_lost_process, out, paths):
     write_error(paths, 0, said, 1000)
 
     ranks = [ended_rank(0, 1, 1001, kernel_ran_out_of_memory=out)]
@@ -210,7 +213,7 @@ def test_failure_cause_signal_without_a_name(paths):
     assert cause["message"] == "killed by signal 40 (not sent by nbkit)"
 
 
-def test_failure_cause_clock_of_a_file_server(paths, monkeypatch):
+def test_failure_cause_file_server_clock(paths, monkeypatch):
     now = time.time()
     write_error(paths, 1, "ValueError: mine", now)
     # This host's clock is a minute behind; rank 0 ended two seconds later by it.
@@ -264,17 +267,17 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "the last step that the GPU of rank 1 finished is 2",
+            "the last step finished by the GPU of rank 1 is 2",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (
             [(7, COMPUTE, 4), (6, COMPUTE, 3), (5, COMPUTE, 4)],
             True,
             None,
-            "the last step that any GPU finished is 4",
+            "the last step finished by any GPU is 4",
         ),
         # A first exchange that hangs.
-        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "any GPU finished is 0"),
+        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "finished by any GPU is 0"),
     ],
 )
 def test_hang_cause(places, on_gpus, rank, words, paths):

@@ -26,7 +26,7 @@ def cell(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [None, "named/by/a/variable"])
-def test_a_cell_is_known_whatever_its_file_is_called(cell, monkeypatch, name):
+def test_cells_by_any_file_name(cell, monkeypatch, name):
     if name is not None:
         monkeypatch.setenv("IPYKERNEL_CELL_NAME", name)
     file = cell()
@@ -35,7 +35,7 @@ def test_a_cell_is_known_whatever_its_file_is_called(cell, monkeypatch, name):
     assert entry._cells([file, __file__]) == {file: "Cell In[3]"}
 
 
-def test_a_cell_is_kept_where_ipython_has_no_word_for_it(cell, monkeypatch):
+def test_sources_cell_without_ipython_name(cell, monkeypatch):
     monkeypatch.delattr(CachingCompiler, "format_code_name")
     file = cell()
 

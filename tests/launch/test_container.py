@@ -13,13 +13,13 @@ ARGV = ["/venv/bin/python", "-P", "-m", "nbkit.worker", "/store/runs/r"]
 IMAGE = {"container": "/images/a b.sif", "container_args": ("--bind=/more:/data",)}
 
 
-def test_a_run_without_an_image_is_started_as_it_is(small):
+def test_in_container_without_image(small):
     argv = in_container(small(), ARGV, ["/store"], cwd="/here", device_type="cuda")
 
     assert argv == ARGV
 
 
-def test_a_rank_is_started_with_the_python_of_the_image(small):
+def test_in_container_command(small):
     argv = in_container(
         small(slurm=IMAGE),
         ARGV,
@@ -40,7 +40,7 @@ def test_a_rank_is_started_with_the_python_of_the_image(small):
     ]
 
 
-def test_the_other_program_does_the_same_and_cpus_need_no_driver(small):
+def test_in_container_singularity_on_cpus(small):
     argv = in_container(
         small(slurm=IMAGE),
         ARGV,
@@ -55,7 +55,7 @@ def test_the_other_program_does_the_same_and_cpus_need_no_driver(small):
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b", 'a"b', "a\\b", "a^b", "end "])
-def test_a_folder_of_any_name_is_bound(small, name):
+def test_in_container_bind_any_folder(small, name):
     argv = in_container(small(slurm=IMAGE), ARGV, [], cwd=f"/{name}", device_type="cpu")
 
     # As the program reads it: https://pkg.go.dev/encoding/csv
@@ -63,7 +63,7 @@ def test_a_folder_of_any_name_is_bound(small, name):
     assert fields == ["type=bind", f"source=/{name}", f"destination=/{name}"]
 
 
-def test_what_a_rank_needs_gets_through_whatever_the_image_sets():
+def test_container_environment():
     environment = {"RANK": "0", "HOME": "/me", "NBKIT_RUN_ID": "r", "ODD": "$(foo)"}
 
     got = container_environment(environment, ["RANK", "ODD", "NBKIT_LISTEN_FD"])

@@ -12,7 +12,7 @@ from nbkit.store.record import read_json
 from nbkit.telemetry.topology import read_cpus
 
 
-def test_a_run_bound_by_numa_node_says_to_which_and_why_not(small):
+def test_cpu_binding_numa(small):
     unbound = nbkit.launch(small(gpus=2, steps=4)).wait()
 
     run = nbkit.launch(small(gpus=2, steps=4, cpu_binding="numa")).wait()
@@ -39,7 +39,7 @@ def test_a_run_bound_by_numa_node_says_to_which_and_why_not(small):
     assert {one["asked"] for one in unbound.worker["bindings"]} == {"none"}
 
 
-def test_a_function_too_has_its_ranks_bound(small):
+def test_cpu_binding_of_function(small):
     def cpus():
         import os
 
@@ -56,7 +56,7 @@ def test_a_function_too_has_its_ranks_bound(small):
     assert (told["rank"], told["cpus"]) == (0, first)
 
 
-def test_ranks_of_one_place_are_told_together_and_reasons_with_them():
+def test_bound_to_words():
     def told(asked, *bindings):
         config = nbkit.ExperimentConfig(cpu_binding=asked)
         lines = [

@@ -48,7 +48,7 @@ def leave_processes(folder: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["finished", "failed", "stopped"])
-def test_detached_processes_outlive_a_finished_run_alone(how, tmp_path, lasting):
+def test_detached_processes_after_run(how, tmp_path, lasting):
     run = launch(leave_processes, args=(str(tmp_path), how))
     if how == "stopped":
         wait_until(lambda: run.metrics("log"), "a first line")
@@ -128,7 +128,7 @@ def running(lasting) -> Iterator[Callable[[dict[str, str]], ProcessIdentity]]:
         ("11", {}, True),  # such as a container that lets no other variable in
     ],
 )
-def test_processes_of_run_leave_out_other_jobs(running, own_job, variables, is_of_run):
+def test_processes_of_run_of_other_jobs(running, own_job, variables, is_of_run):
     run = write_run(state="running")
     markers = {**run_markers(run.paths), JOB_VARIABLE: own_job}
     process = running({**markers, **variables})

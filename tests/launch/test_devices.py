@@ -68,7 +68,7 @@ def test_request_devices(gpus, fields, names, request_on):
     [
         ((A, B), {"gpus": 3}, "gpus=3, but 2 GPUs are visible; use gpus=2"),
         ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
-        ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "names a GPU twice"),
+        ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),
             {"gpus": 2},
@@ -91,7 +91,7 @@ def test_request_devices_refusals(gpus, fields, words, request_on):
         request_on(*gpus, **fields)
 
 
-def test_request_devices_names_each_broken_gpu_with_its_remedy(request_on):
+def test_request_devices_broken_gpus(request_on):
     with pytest.raises(DeviceError) as error:
         request_on(A, LOST_B, EMPTY_MIG, FakeGpu("GPU-e-x", migs=(None,)), gpus=2)
 
@@ -114,12 +114,12 @@ def test_request_devices_names_each_broken_gpu_with_its_remedy(request_on):
         ("0,all", "all"),
     ],
 )
-def test_request_devices_setting_that_names_no_gpu(setting, entry, device, request_on):
+def test_request_devices_unknown_setting(setting, entry, device, request_on):
     with pytest.raises(DeviceError) as error:
         request_on(A, B, setting=setting, device=device)
 
     known = f"no GPU {entry}, only GPUs 0 to 1 (nvidia-smi -L)"
-    assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}; correct" in str(error.value)
+    assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}. Correct" in str(error.value)
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

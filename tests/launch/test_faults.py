@@ -39,7 +39,16 @@ def test_run_whose_rank_fails(fault, signal, steps, small):
         assert "_raise" in outcome.cause["traceback"]
 
 
-def test_a_hung_rank_is_told_from_those_that_wait_for_it(small):
+def test_run_whose_ranks_hang(small):
+    config = small(
+        data="photos",
+        loader="stuck_storage_torch",
+        loader_config={"num_workers": 2},
+        steps=1000,
+        # Its clock runs while the rank imports torch.
+        hang_timeout_seconds=hang_limit(),
+    )
+    stuck = nbkit.launch(config)  # both wait for their time limits at once
     outcome = faults.rank_hangs(small)
 
     assert outcome.state is RunState.FAILED
@@ -49,31 +58,16 @@ def test_a_hung_rank_is_told_from_those_that_wait_for_it(small):
     assert set(outcome.cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in outcome.cause["stacks"]["1"]
     assert "Current thread" in outcome.cause["stacks"]["0"]
-
-
-def test_the_stacks_of_loading_processes_are_told_where_images_do_not_come(small):
-    config = small(
-        data="photos",
-        loader="stuck_storage_torch",
-        loader_config={"num_workers": 2},
-        steps=1000,
-        # Its clock runs while the rank imports torch.
-        hang_timeout_seconds=hang_limit(),
-    )
-
-    run = nbkit.launch(config).wait(patient(120), raise_on_failure=False)
-
-    assert run.cause is not None
-    assert "waiting for data" in run.cause["message"]
-    rank, _, loading = run.cause["stacks"]["0"].partition("\n2 loading processes")
+    cause = stuck.wait(patient(120), raise_on_failure=False).cause
+    assert cause is not None
+    assert "waiting for data" in cause["message"]
+    rank, _, loading = cause["stacks"]["0"].partition("\n2 loading processes")
     assert "in _next_data" in rank
     assert "nbkit_test_loaders.py" in loading
     assert "in stuck" in loading
 
 
-def test_two_loading_processes_are_two_and_end_with_a_stop_whatever_python_would_start(
-    small,
-):
+def test_stop_loading_processes(small):
     config = small(
         model="slow",
         data="photos",
@@ -95,7 +89,7 @@ def test_two_loading_processes_are_two_and_end_with_a_stop_whatever_python_would
     wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
-def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):
+def test_run_whose_supervisor_is_killed(small):
     outcome = faults.supervisor_is_killed(small)
 
     assert outcome.state is RunState.LOST
@@ -103,7 +97,7 @@ def test_a_killed_supervisor_takes_its_ranks_along_and_the_run_is_lost(small):
     assert len(outcome.metrics) >= 3
 
 
-def test_a_second_request_to_stop_can_only_end_a_run_sooner(small):
+def test_stop_again(small):
     run = nbkit.launch(small(model="stubborn", steps=10_000))
     wait_until(run.metrics, "a first step", 120)
 
@@ -116,7 +110,7 @@ def test_a_second_request_to_stop_can_only_end_a_run_sooner(small):
     assert run.cause["forced"] is True
 
 
-def test_a_run_stops_with_its_owner_where_that_was_asked_for(small):
+def test_owner_exit_stops_a_run(small):
     outcome = faults.owner_group_is_killed(small)
 
     assert outcome.state is RunState.STOPPED
@@ -124,7 +118,7 @@ def test_a_run_stops_with_its_owner_where_that_was_asked_for(small):
     assert outcome.cause["forced"] is False
 
 
-def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
+def test_run_whose_rank_exits(small):
     run = nbkit.launch(small(model="exits", gpus=2, steps=1000))
 
     with pytest.raises(RunFailedError, match="exit code 3 without a Python exception"):
@@ -134,7 +128,7 @@ def test_a_rank_that_leaves_without_a_word_is_a_failure(small):
     assert run.cause["rank"] == 1
 
 
-def test_ranks_that_cannot_be_started_are_a_failure_with_its_cause(small):
+def test_run_whose_ranks_cannot_be_started(small):
     config = small(gpus=2)
     paths = create_run_folder(config)
     in_the_way = paths.logs / "0" / "1"
@@ -150,7 +144,7 @@ def test_ranks_that_cannot_be_started_are_a_failure_with_its_cause(small):
     assert "FileExistsError" in run.cause["message"]
 
 
-def test_a_vanished_store_ends_the_run_with_a_clear_error(small):
+def test_run_whose_store_vanishes(small):
     run = nbkit.launch(small(model="slow", steps=10_000))
     wait_until(run.metrics, "a first step", 120)
     supervisor = run.record["supervisor"]
@@ -166,9 +160,7 @@ def test_a_vanished_store_ends_the_run_with_a_clear_error(small):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_ends_the_run_with_a_clear_error_and_keeps_its_metrics(
-    small, store
-):
+def test_run_whose_disk_is_full(small, store):
     store.mkdir()
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(store)], check=True
@@ -177,7 +169,10 @@ def test_a_full_disk_ends_the_run_with_a_clear_error_and_keeps_its_metrics(
         run = nbkit.launch(small(model="slow", steps=10_000))
         wait_until(lambda: len(run.metrics()) >= 3, "three steps", 120)
 
-        _fill(store / "ballast")
+        ballast = (store / "ballast").open("wb", buffering=0)
+        with contextlib.suppress(OSError), ballast:
+            while True:
+                ballast.write(b"\0" * 4096)
         with pytest.raises(RunFailedError, match="the disk is full"):
             run.wait(patient(120))
 
@@ -190,10 +185,3 @@ def test_a_full_disk_ends_the_run_with_a_clear_error_and_keeps_its_metrics(
         assert len(steps) >= 3
     finally:
         subprocess.run(["umount", str(store)], check=True)
-
-
-def _fill(ballast):
-    """Write until the disk is full."""
-    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"\0" * 4096)

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 README = (Path(__file__).parents[2] / "nbkit/launch/README.md").read_text()
 
 
-def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
+def test_readme_function_stop_and_resume():
     (example,) = [part for part in README.split("```python\n") if "def train" in part]
     cell = "import nbkit, torch\n" + example.partition("\n\n\nrun =")[0]
     start = (
@@ -43,7 +43,7 @@ def test_the_readmes_function_stops_saves_and_goes_on_where_it_was():
     assert steps == list(range(len(steps)))
 
 
-def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypatch):
+def test_resume_log_lines_without_step(tmp_path, monkeypatch):
     def train():
         here = nbkit.context()
         state = here.load_checkpoint() or {"done": 0}
@@ -65,7 +65,7 @@ def test_lines_without_a_step_go_on_where_the_checkpoint_was(tmp_path, monkeypat
     assert run.returns == [tmp_path.name]
 
 
-def test_a_module_that_was_edited_after_the_launch_is_named(tmp_path, monkeypatch):
+def test_resume_after_module_was_edited(tmp_path, monkeypatch):
     module = tmp_path / "own_module.py"
     module.write_text("VALUE = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -91,18 +91,7 @@ def test_a_module_that_was_edited_after_the_launch_is_named(tmp_path, monkeypatc
     assert f"{module} was edited after the launch" in run.logs(0)
 
 
-def test_what_could_not_be_loaded_is_not_saved():
-    def train():
-        nbkit.context().save_checkpoint({"folder": Path("/a")}, 1)
-
-    run = launch(train).wait(raise_on_failure=False)
-
-    assert run.cause["kind"] == "config"
-    assert "PosixPath" in run.cause["message"]
-    assert not list(run.paths.checkpoints.glob("*/complete.json"))
-
-
-def test_a_rank_that_leaves_in_the_middle_is_named():
+def test_rank_that_exits_early():
     def train():
         if nbkit.context().rank == 1:
             os._exit(0)
@@ -114,25 +103,7 @@ def test_a_rank_that_leaves_in_the_middle_is_named():
     assert "exited early with exit code 0" in run.cause["message"]
 
 
-CLASS_CELL = """
-import nbkit, torch.distributed as dist
-class Pair:
-    def __init__(self, a): self.a = a
-def meet():
-    dist.init_process_group("gloo")
-    found = [None, None]
-    dist.all_gather_object(found, Pair(nbkit.context().rank))
-    return [pair.a for pair in found]
-run = nbkit.launch(meet, gpus=2, device="cpu", oversubscribe=True).wait()
-"""
-
-
-def test_ranks_send_each_other_what_a_cell_has_defined():
-    with running_kernel() as kernel:
-        assert kernel.execute(CLASS_CELL, "run.returns") == [[0, 1], [0, 1]]
-
-
-def test_a_function_with_a_handler_of_its_own_is_stopped_and_goes_on():
+def test_resume_function_with_sigterm_handler():
     def train():
         import signal
         import time
@@ -203,7 +174,7 @@ def draw_in_loading_processes(epochs, stops_after):
     return drawn
 
 
-def test_draws_in_loading_processes_go_on_bit_equal_after_a_failure():
+def test_restart_random_draws_bit_equal():
     whole = launch(draw_in_loading_processes, args=(3, None)).wait()
     run = launch(draw_in_loading_processes, args=(3, 1), max_restarts=1).wait()
 
@@ -220,7 +191,7 @@ def raises_on_rank_0():
         raise ValueError
 
 
-def test_failed_rank_ends_one_that_still_connects(tmp_path):
+def test_failed_rank_ends_connecting_rank(tmp_path):
     run = launch(raises_on_rank_0, gpus=2)
     rank_1 = run.paths.rank(0, 1).process
     late = wait_until(lambda: read_json(rank_1), "rank 1", 60)["pid"]

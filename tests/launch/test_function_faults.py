@@ -16,7 +16,7 @@ from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
 
-def test_the_failing_rank_is_named_with_the_line_of_its_cell():
+def test_function_faults_in_a_cell():
     with running_kernel() as kernel:
         kernel.execute(CELL)
         # Nobody waits for its patience: the others fail meanwhile.

@@ -44,6 +44,8 @@ def meet(base, *, box):
     total = torch.ones(1) * (here.rank + 1)
     dist.all_reduce(total)
     dist.destroy_process_group()
+    for step in range(4):
+        nbkit.log({"loss": 1 / (step + 1), "rank": here.rank}, step=step)
     return [base * FACTOR, box.value, total.item(), here.rank, str(here.device)]
 
 
@@ -51,7 +53,7 @@ def launch(what, **options):
     return nbkit.launch(what, **{"device": "cpu", "oversubscribe": True, **options})
 
 
-def test_every_rank_calls_the_function_and_what_it_returns_comes_back(whole_torch):
+def test_launch_function(whole_torch):
     run = launch(meet, args=(2,), kwargs={"box": Box(7)}, gpus=2).wait()
 
     assert run.returns == [[10, 7, 3.0, 0, "cpu"], [10, 7, 3.0, 1, "cpu"]]
@@ -60,6 +62,12 @@ def test_every_rank_calls_the_function_and_what_it_returns_comes_back(whole_torc
     kept = run.paths.source / "modules" / "tests" / "launch" / "test_functions.py"
     assert "def meet(base" in kept.read_text()
     assert run.paths.entry_pickle.stat().st_mode & 0o077 == 0
+    # Rank 0 alone writes metrics and TensorBoard events.
+    lines = run.metrics("log")
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["values"]["rank"] for line in lines] == [0, 0, 0, 0]
+    assert lines[3]["values"]["loss"] == 0.25
+    assert list(run.paths.tensorboard.iterdir())
 
 
 CELLS = [
@@ -73,9 +81,18 @@ CELLS = [
     "    return inner",
     "run = nbkit.launch(outer(1), args=(2,), device='cpu', oversubscribe=True)",
 ]
+GATHER = """
+import torch.distributed as dist
+def gather():
+    dist.init_process_group("gloo")
+    pairs = [None, None]
+    dist.all_gather_object(pairs, Pair(nbkit.context().rank))
+    return [pair.a for pair in pairs]
+other = nbkit.launch(gather, gpus=2, device="cpu", oversubscribe=True).wait()
+"""
 
 
-def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
+def test_launch_function_of_a_cell(tmp_path):
     module = "import threading\nlock = threading.Lock()\nSIZE = 2\n"
     module += "def double(x):\n    return SIZE * x\n"
     (tmp_path / "beside.py").write_text(module)
@@ -86,6 +103,7 @@ def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
             kernel.execute(cell)
         run = nbkit.attach(kernel.execute("run.wait()", "run.run_id"))
         returned = kernel.execute("pass", "run.returns")
+        assert kernel.execute(GATHER, "other.returns") == [[0, 1], [0, 1]]
 
     assert returned == [(15, CELLS[2].removeprefix("import beside\n") + "\n")]
     assert (run.paths.source / "modules" / "beside.py").read_text() == module
@@ -96,11 +114,11 @@ def test_a_function_of_a_cell_takes_along_what_it_refers_to(tmp_path):
     }
 
 
-def test_a_failure_is_raised_where_the_run_is_waited_for():
+def test_launch_function_fails_in_every_attempt():
     def train():
         return 1 / (nbkit.context().rank - 1)
 
-    run = launch(train, gpus=2)
+    run = launch(train, gpus=2, max_restarts=1)
 
     with pytest.raises(RunFailedError, match=r"(?s)on rank 1: ZeroDivision.*in train"):
         run.wait()
@@ -108,37 +126,48 @@ def test_a_failure_is_raised_where_the_run_is_waited_for():
         _ = run.returns
     with pytest.raises(RunError, match="no complete checkpoint"):
         run.resume()
+    assert (run.cause["kind"], run.cause["rank"], run.attempt) == ("exception", 1, 1)
+    attempts = run.record["attempts"]
+    assert [attempt["state"] for attempt in attempts] == ["failed", "failed"]
 
 
-def count(until):
-    here = nbkit.context()
-    for step in range(until):
-        nbkit.log({"loss": 1 / (step + 1), "rank": here.rank}, step=step)
-
-
-def test_what_rank_0_logs_is_in_the_metrics_and_in_tensorboard():
-    run = launch(count, args=(4,), gpus=2).wait()
-
-    lines = run.metrics("log")
-    assert [line["step"] for line in lines] == [0, 1, 2, 3]
-    assert [line["values"]["rank"] for line in lines] == [0, 0, 0, 0]
-    assert lines[3]["values"]["loss"] == 0.25
-    assert list(run.paths.tensorboard.iterdir())
-
-
-def log_what_cannot_be_logged():
+def logs_text():
     for step in (-1, 0.5):
         with pytest.raises(ConfigError, match=rf"step={step} is not an integer"):
             nbkit.log({"loss": 1.0}, step=step)
     nbkit.log({"loss": "low"})
 
 
-def test_what_cannot_be_logged_ends_the_run_and_says_why():
-    run = launch(log_what_cannot_be_logged).wait(raise_on_failure=False)
+def returns_lock():
+    import threading
+
+    return threading.Lock()
+
+
+def saves_path():
+    nbkit.context().save_checkpoint({"folder": Path("/a")}, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        (logs_text, "config", "loss='low' is not a number"),
+        (
+            returns_lock,
+            "exception",
+            "returns_lock() returned a lock, which cannot be p",
+        ),
+        (saves_path, "config", "PosixPath"),
+    ],
+)
+def test_launch_function_with_a_wrong_value(function, kind, words):
+    run = launch(function).wait(raise_on_failure=False)
 
     assert run.state is RunState.FAILED
-    assert "loss='low' is not a number" in run.cause["message"]
+    assert run.cause["kind"] == kind
+    assert words in run.cause["message"]
     assert run.metrics("log") == []
+    assert not list(run.paths.checkpoints.glob("*/complete.json"))
 
 
 SCRIPT = """
@@ -166,7 +195,7 @@ def script(tmp_path):
     return path
 
 
-def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
+def test_launch_script(script, whole_torch):
     run = launch(script, args=["--rate", 0.5], gpus=2)
     script.write_text("raise SystemExit(7)\n")
     run.wait()
@@ -190,9 +219,9 @@ def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("train.ipynb", "{}", r"is a notebook; run it with `papermill /\S+ out.ipynb`"),
-        ("a b.IPYNB", "{}", "run it with `papermill '/.*/a b.IPYNB' out.ipynb`"),
-        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script; pass the Python"),
+        ("train.ipynb", "{}", r"is a notebook. Run it with `papermill /\S+ out.ipynb`"),
+        ("a b.IPYNB", "{}", "Run it with `papermill '/.*/a b.IPYNB' out.ipynb`"),
+        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script. Pass the Python"),
         ("conf.json", '{"a": [1, -2.5]}', "is not a Python script"),
         ("train.sh", "python train.py --lr 0.1\n", "is not a Python script"),
         ("bad.py", "def train(:\n", "is not valid Python"),
@@ -200,11 +229,11 @@ def test_launch_script_as_it_was_at_the_launch(script, whole_torch):
             "only.py",
             "import torch\nLR = 0.1\ndef train(x=1): print(x)\n"
             "class Net(torch.nn.Module):\n    @property\n    def a(self): return f()\n",
-            "only defines train, Net and calls nothing; call one, or pass a function",
+            "only defines train, Net and calls nothing. Call it in the script, or pass",
         ),
     ],
 )
-def test_script_entry_file_that_cannot_be_run(tmp_path, name, text, words):
+def test_script_entry_refused_file(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ConfigError, match=words):
@@ -226,7 +255,7 @@ def test_script_entry_without_suffix(tmp_path, text):
     assert entry.script_entry(tmp_path / "train", []).task == "script"
 
 
-def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
+def test_function_entry_large_warning(monkeypatch):
     monkeypatch.setattr(entry, "LARGE_BYTES", 5_000)
     table, little = bytes(10_000), bytes(10)
 
@@ -238,9 +267,7 @@ def test_a_function_that_carries_much_is_launched_with_a_warning(monkeypatch):
     assert run.wait().returns == [10_010]
 
 
-def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
-    tmp_path, monkeypatch
-):
+def test_function_entry_changed_module_variable(tmp_path, monkeypatch):
     text = "LR = 0.1\nNAME = 'a'\nPAIR = 1, 2\nready = False\nAPI_TOKEN = 'x'\n_n = 0\n"
     text += "rates = [1]\ndef start():\n    global ready\n    ready = True\n"
     text += "SIZE = 1\nif LR:\n    SIZE = 2\n"
@@ -267,7 +294,7 @@ def test_a_modules_variable_that_the_ranks_will_not_have_is_named(
 
 
 @pytest.mark.parametrize("used", ["the module", "its function", "neither"])
-def test_function_entry_module_off_the_import_path(used, tmp_path):
+def test_function_entry_module_off_path(used, tmp_path):
     file = tmp_path / "loaded_by_path.py"
     file.write_text("def double(x):\n    return 2 * x\n")
     spec = importlib.util.spec_from_file_location("loaded_by_path", file)
@@ -310,18 +337,6 @@ def test_what_cannot_be_sent_is_named():
     assert nbkit.runs() == []
 
 
-def test_what_cannot_be_sent_back_is_named():
-    def work():
-        import threading
-
-        return threading.Lock()
-
-    run = launch(work).wait(raise_on_failure=False)
-
-    assert run.state is RunState.FAILED
-    assert "work() returned a lock, which cannot be pickled" in run.cause["message"]
-
-
 def boom():
     os.abort()
 
@@ -341,27 +356,27 @@ def steps():
         (7, {}, "is of type int"),
         (boom, {"nproc_per_node": 2}, "is not a field. Did you mean 'gpus'"),
         (boom, {"env": {"A": "x"}}, "is not a field. Did you mean 'environment'"),
-        (boom, {"task": "train"}, "leave task out"),
-        (None, {"args": (1,)}, "belong to a function or a script"),
+        (boom, {"task": "train"}, "conflicts with a function. Remove task"),
+        (None, {"args": (1,)}, "need a function or a script"),
         (None, {"task": "function"}, "pass the function itself"),
-        (boom, {"environment": {"A": 1}}, "is not text"),
+        (boom, {"environment": {"A": 1}}, "is not a string"),
         (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),
         (boom, {"environment": {"A=B": "x"}}, "is not a valid variable"),
-        (boom, {"environment": ["A=B"]}, "is of type list; pass a dict"),
+        (boom, {"environment": ["A=B"]}, "is of type list. Pass a dict"),
         (boom, {"environment": {"A": "x\0"}}, "is not a valid variable"),
         (wait, {}, r"wait\(\) is a coroutine function"),
         (steps, {}, r"steps\(\) is a generator function"),
-        (boom, {"args": 5}, "args=5 is of type int; pass a tuple or list"),
-        (boom, {"args": {1: 2}}, "is of type dict; pass a tuple .* as kwargs"),
-        (boom, {"args": "ab"}, "is of type str; pass a tuple or list"),
+        (boom, {"args": 5}, "args=5 is of type int. Pass a tuple or list"),
+        (boom, {"args": {1: 2}}, "is of type dict. Pass a tuple .* as kwargs"),
+        (boom, {"args": "ab"}, "is of type str. Pass a tuple or list"),
         (boom, {"args": (5,)}, r"boom\(\) does not take args=\(5,\)"),
         (boom, {"kwargs": {"a": 1}}, "unexpected keyword argument 'a'"),
-        (boom, {"kwargs": 5}, "kwargs=5 is of type int; pass a dict"),
-        (__file__, {"args": "--lr 0.1"}, "is of type str; pass a tuple or list"),
+        (boom, {"kwargs": 5}, "kwargs=5 is of type int. Pass a dict"),
+        (__file__, {"args": "--lr 0.1"}, "is of type str. Pass a tuple or list"),
     ],
 )
-def test_what_is_no_function_script_or_configuration_is_refused(what, options, words):
+def test_launch_refuses_arguments(what, options, words):
     with pytest.raises(ConfigError, match=words):
         launch(what, **options)
 
@@ -369,7 +384,7 @@ def test_what_is_no_function_script_or_configuration_is_refused(what, options, w
 @pytest.mark.parametrize(
     "options", [["-X", "dev", "-O"], ["-E", "-Werror::UserWarning"], []]
 )
-def test_ranks_get_the_options_of_the_interpreter_that_launched(tmp_path, options):
+def test_worker_argv_python_options(tmp_path, options):
     code = """
 import sys
 from pathlib import Path
@@ -386,7 +401,7 @@ print(*worker_argv(Path(sys.argv[1]))[1:-4])
     assert set(printed) - {"-B"} == set(options) - {"-E"}
 
 
-def test_a_partial_function_has_the_name_of_its_function():
+def test_function_entry_name_of_partial():
     once = functools.partial(meet, 2)
 
     assert entry.function_entry(functools.partial(once, box=1)).name == "meet"
@@ -402,9 +417,7 @@ def test_a_partial_function_has_the_name_of_its_function():
         (["sweep.py", "--lr", "0.5"], True, ["sweep.py", "--lr", "0.5"]),
     ],
 )
-def test_a_function_finds_the_argv_of_who_launched_it(
-    monkeypatch, argv, is_kernel, kept
-):
+def test_function_entry_argv(monkeypatch, argv, is_kernel, kept):
     began = argv if argv[0] == "kernel.py" else ["kernel.py", "-f", "k.json"]
     shell = types.SimpleNamespace(**({"kernel": None} if is_kernel else {}))
     ipython = types.SimpleNamespace(get_ipython=lambda: shell)
@@ -418,7 +431,7 @@ def test_a_function_finds_the_argv_of_who_launched_it(
     assert "argv" not in described.description
 
 
-def test_a_decorator_may_give_a_function_arguments_of_its_own():
+def test_function_entry_decorated():
     def with_device(function):
         @functools.wraps(function)
         def wrapper(*args, **kwargs):
@@ -433,11 +446,10 @@ def test_a_decorator_may_give_a_function_arguments_of_its_own():
     assert entry.function_entry(train, (0.1,)).pickled is not None
 
 
-def test_outside_of_a_run_there_is_no_context():
-    with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
-        nbkit.context()
-    with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
-        nbkit.log({"loss": 1.0})
+def test_context_outside_of_run():
+    for call in (nbkit.context, lambda: nbkit.log({"loss": 1.0})):
+        with pytest.raises(RunError, match=r"nbkit.launch\(\) runs"):
+            call()
 
 
 def variables_once_recorded(names):
@@ -447,7 +459,7 @@ def variables_once_recorded(names):
     return [os.environ[name] for name in names]
 
 
-def test_ranks_get_the_environment_that_was_asked_for_and_rings_where_it_is_silent():
+def test_launch_function_environment():
     """Deterministic ones get rings; what the user has set stays."""
     names = "COLOUR", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "CUBLAS_WORKSPACE_CONFIG"
     given = {"COLOUR": "blue", "NCCL_ALGO": "Tree"}

@@ -125,7 +125,7 @@ def test_failure_cause_xid(words, xids, kind, said, may_pass, cause, sampled):
     assert found.get("may_pass") is may_pass
 
 
-def test_failure_cause_lost_gpu_without_an_xid(cause, sampled):
+def test_failure_cause_lost_gpu(cause, sampled):
     lost = pynvml.NVML_ERROR_GPU_IS_LOST
     sampled(FakeGpu("GPU-a", errors={"nvmlDeviceGetUtilizationRates": lost}))
 
@@ -135,7 +135,7 @@ def test_failure_cause_lost_gpu_without_an_xid(cause, sampled):
     assert "GPU 0 (GPU-a): it cannot be read any more (gpu lost)" in found["message"]
 
 
-def test_verdict_of_a_hang_on_a_lost_gpu(small, sampled):
+def test_verdict_hang_on_lost_gpu(small, sampled):
     run = StoredRun(create_run_folder(small()).root)
     sampled(FakeGpu("GPU-a"), xids=[("GPU-a", 119)], paths=run.paths)
     journal = SimpleNamespace(attempt=0, error=None)

@@ -56,7 +56,7 @@ def all_reduce(tmp_path, monkeypatch):
     return run
 
 
-def test_an_all_reduce_that_works_leaves_nothing(all_reduce, tmp_path):
+def test_check_all_reduce_ok(all_reduce, tmp_path):
     result = all_reduce()
 
     assert (result["what"], result["state"]) == ("All-reduce", "ok")
@@ -67,15 +67,13 @@ def test_an_all_reduce_that_works_leaves_nothing(all_reduce, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "condition", "remedy"),
     [
-        ("os._exit(7)", WITH_P2P, "it works without peer-to-peer: export NCCL_P2P"),
-        ("os._exit(7)", "True", "it fails without peer-to-peer too: see "),
+        ("os._exit(7)", WITH_P2P, "works without peer-to-peer access: export NCCL_P2P"),
+        ("os._exit(7)", "True", "also fails with NCCL_P2P_DISABLE=1: see "),
         ("os.kill(os.getpid(), signal.SIGBUS)", WITH_P2P, "docker run --shm-size="),
     ],
     ids=["with peer-to-peer", "in any case", "without shared memory"],
 )
-def test_a_rank_that_fails_is_told_with_what_is_at_fault(
-    all_reduce, fault, condition, remedy
-):
+def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
     result = all_reduce(fault, condition)
 
     assert result["state"] == "failure"
@@ -83,21 +81,21 @@ def test_a_rank_that_fails_is_told_with_what_is_at_fault(
     assert remedy in result["remedy"]
 
 
-def test_ranks_that_hang_are_ended_each_time(all_reduce):
+def test_check_all_reduce_hang(all_reduce):
     result = all_reduce("signal.pause()", "True", hang_timeout_seconds=1.0)
 
     assert "no rank made progress for 1 s" in result["found"]
-    assert "it fails without peer-to-peer too" in result["remedy"]
+    assert "also fails with NCCL_P2P_DISABLE=1" in result["remedy"]
 
 
-def test_ranks_that_have_not_begun_in_time_are_no_failure(all_reduce):
+def test_check_all_reduce_too_slow(all_reduce):
     result = all_reduce(seconds=0)
 
     assert result["state"] == "warning"
     assert "--limit 300" in result["remedy"]
 
 
-def test_gpus_that_others_use_are_left_alone(drive, tmp_path, monkeypatch):
+def test_checks_skip_used_gpus(drive, tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
     used = FakeGpu("GPU-2", pids=(1,), used_bytes=GIBIBYTE, memory_bytes=2 * GIBIBYTE)
     drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"), used)
@@ -110,22 +108,25 @@ def test_gpus_that_others_use_are_left_alone(drive, tmp_path, monkeypatch):
     shared, first, second, none = checks(math.inf)
 
     assert shared.what == "Shared memory"
-    assert (first.what, first.found) == ("GPU 1", "not checked: a-run uses it")
+    assert (first.what, first.found) == ("GPU 1", "not checked: in use by a-run")
     assert second.what == "GPU 2"
     assert "process 1" in second.found
-    assert none.found == "1 of 3 GPUs free: no pair to check"
+    assert none.found == "1 of 3 GPUs free, all-reduce needs 2"
     lease.release()
     claim.close()
 
 
-def test_a_machine_without_two_gpus_is_told_that_there_is_no_pair(drive, monkeypatch):
+def test_checks_without_two_gpus(drive, monkeypatch):
     drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
 
     [one] = checks(math.inf)
 
-    assert "CUDA_VISIBLE_DEVICES='1' leaves: no pair" in one.found
+    assert one.found.endswith("all-reduce needs 2 (CUDA_VISIBLE_DEVICES='1')")
     drive()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     [none] = checks(math.inf)
-    assert (none.state, none.found) == ("info", "no whole GPU: no pair to check")
+    assert (none.state, none.found) == (
+        "info",
+        "0 GPUs visible (MIG instances excluded), all-reduce needs 2",
+    )

@@ -17,6 +17,14 @@ from nbkit.launch.devices.pool_folder import allocating, pool_folder
 from nbkit.store.processes import ProcessIdentity
 
 TWO = [("GPU-a", "GPU 0"), ("GPU-b", "GPU 1")]
+ENTER = f"""
+import os
+from nbkit.launch.devices.pool import QueueTicket
+request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=%s)
+claim = QueueTicket.enter('killed', request)
+claim.take_over()
+print(claim.attempt(), flush=True)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +63,7 @@ def granted(claim, look=None):
     return lease
 
 
-def test_claims_are_served_in_the_order_in_which_they_came(join):
+def test_claim_order(join):
     first, second, third = join("one", 2), join("two", 2), join("three", 1)
 
     # Whoever asks first: it is not their turn.
@@ -73,7 +81,7 @@ def test_claims_are_served_in_the_order_in_which_they_came(join):
     assert granted(second).devices == ("GPU-a", "GPU-b")
 
 
-def test_who_waits_is_told_names_and_ids_only_where_there_is_no_name(join):
+def test_claim_reason_names(join):
     first, second, third = join("id-1", 2), join("id-2", 2), join("id-3", 2)
     first.call("resnet50 in bf16")
     second.call("a\n" + 100 * "b\x1b[31m")
@@ -88,7 +96,7 @@ def test_who_waits_is_told_names_and_ids_only_where_there_is_no_name(join):
     assert len(said) < 100
 
 
-def test_devices_of_another_kind_are_another_queue(join):
+def test_claim_other_kind(join):
     granted(join("one", 2))
     assert isinstance(join("two", 2).attempt(), Waiting)
 
@@ -98,14 +106,14 @@ def test_devices_of_another_kind_are_another_queue(join):
     assert granted(join("four", 2, kind="replay")).devices == ("GPU-a", "GPU-b")
 
 
-def test_whoever_wants_other_devices_does_not_wait(join):
+def test_claim_other_devices(join):
     granted(join("one", 1, candidates=TWO[:1]))
     assert isinstance(join("two", 1, candidates=TWO[:1]).attempt(), Waiting)
 
     assert granted(join("three", 1, candidates=TWO[1:])).devices == ("GPU-b",)
 
 
-def test_who_is_behind_takes_only_what_nobody_ahead_would_take(join):
+def test_claim_behind_takes_unwanted(join):
     three = [*TWO, ("GPU-c", "GPU 2")]
     granted(join("one", 1, candidates=TWO[:1]))
     assert isinstance(join("two", 1, candidates=TWO[:1]).attempt(), Waiting)
@@ -118,7 +126,7 @@ def test_who_is_behind_takes_only_what_nobody_ahead_would_take(join):
     assert behind.attempt(lambda _: {}) == behind.attempt()
 
 
-def test_who_shares_waits_for_nobody_and_takes_free_devices_first(join):
+def test_claim_oversubscribe(join):
     granted(join("one", 1))
 
     lease = granted(join("two", 2, oversubscribe=True))
@@ -130,7 +138,7 @@ def test_who_shares_waits_for_nobody_and_takes_free_devices_first(join):
     assert "0 of 2 free" in join("three", 1).attempt().reason
 
 
-def test_a_device_is_held_until_the_last_heir_ends(join):
+def test_lease_held_until_last_heir_ends(join):
     claim = join("one", 1, candidates=TWO[:1])
     lease = granted(claim)
     heir = subprocess.Popen(
@@ -163,18 +171,9 @@ def test_claim_enter_closed_standard_files(closed, pool, tmp_path):
     assert int((tmp_path / "descriptor").read_text()) > 2
 
 
-def test_the_place_of_a_killed_process_is_free(join):
-    code = (
-        "from nbkit.launch.devices.pool import QueueTicket\n"
-        f"request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=False)\n"
-        "claim = QueueTicket.enter('killed', request)\n"
-        "claim.take_over()\n"
-        "print(claim.attempt(), flush=True)\n"
-        "input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+def test_claim_of_killed_process(join):
+    argv = [sys.executable, "-c", ENTER % False + "input()"]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1) as holder:
         assert holder.stdout.readline().startswith(b"Lease")
         second = join("two", 1)
         assert "killed of" in second.attempt().reason
@@ -184,7 +183,7 @@ def test_the_place_of_a_killed_process_is_free(join):
     assert not list(pool_folder().glob("claims/*killed*"))
 
 
-def test_nobody_waits_long_for_the_pool_itself(join):
+def test_claim_while_pool_is_locked(join):
     claim = join("one", 1)
 
     with allocating(pool_folder()):
@@ -194,7 +193,7 @@ def test_nobody_waits_long_for_the_pool_itself(join):
     granted(claim)
 
 
-def test_what_strangers_use_is_not_given_away(join):
+def test_claim_used_by_strangers(join):
     claim = join("one", 1)
 
     def look(names):
@@ -205,7 +204,7 @@ def test_what_strangers_use_is_not_given_away(join):
     assert "process 7 (python of ann) holds GPU 0" in busy.attempt(look).reason
 
 
-def test_claim_reason_while_a_device_is_held(join):
+def test_claim_reason_device_held(join):
     granted(join("one", 1, candidates=TWO[:1]))
     # A run's file that somebody has removed does not make its device free.
     (pool_folder() / "devices" / "GPU-a").unlink()
@@ -229,7 +228,7 @@ def test_claim_reason_while_a_device_is_held(join):
         "{claim}",
     ],
 )
-def test_what_others_wrote_into_the_pool_is_not_trusted(planted, join, tmp_path):
+def test_claim_planted_file(planted, join, tmp_path):
     claim = join("one", 1)
     (real,) = pool_folder().glob("claims/*")
     evil = json.loads(real.read_text()) | {"granted": [str(tmp_path / "planted")]}
@@ -242,25 +241,17 @@ def test_what_others_wrote_into_the_pool_is_not_trusted(planted, join, tmp_path)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_what_is_no_file_in_the_pool_stops_nobody(make, join):
+def test_claim_planted_folder(make, join):
     claim = join("one", 1)
     make(pool_folder() / "claims" / "x.json")
 
     assert granted(claim).devices == ("GPU-a",)
 
 
-def test_a_left_over_of_one_device_blocks_no_other(join, tmp_path):
-    code = (
-        "import os, sys\n"
-        "from nbkit.launch.devices.pool import QueueTicket\n"
-        f"request = dict(kind='cuda', candidates={TWO}, count=2, oversubscribe=True)\n"
-        "claim = QueueTicket.enter('killed', request)\n"
-        "claim.take_over()\n"
-        "print(claim.attempt(), flush=True)\n"
-        "os.kill(os.getpid(), 9)"
-    )
+def test_claim_beside_leftover(join, tmp_path):
+    argv = [sys.executable, "-c", ENTER % True + "os.kill(os.getpid(), 9)"]
     shares = granted(join("shares", 1, candidates=TWO[:1]))
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    done = subprocess.run(argv, stdout=subprocess.PIPE)
     assert done.stdout.startswith(b"Lease")
 
     assert granted(join("next", 1)).devices == ("GPU-b",)
@@ -268,7 +259,7 @@ def test_a_left_over_of_one_device_blocks_no_other(join, tmp_path):
     shares.release()
 
 
-def test_a_claim_lives_with_its_supervisor_once_that_has_begun(join):
+def test_claim_lives_with_supervisor(join):
     first = join("one", 1, candidates=TWO[:1])
     behind = join("two", 1, candidates=TWO[:1])
     assert behind.attempt().position == 2
@@ -279,12 +270,12 @@ def test_a_claim_lives_with_its_supervisor_once_that_has_begun(join):
     assert granted(behind).devices == ("GPU-a",)
 
 
-def test_what_can_never_be_served_is_refused(join):
+def test_claim_too_many_devices(join):
     with pytest.raises(nbkit.NbkitError, match=r"3 devices requested, .* has 2"):
         join("one", 3)
 
 
-def test_a_pool_that_is_a_link_is_refused(tmp_path, monkeypatch):
+def test_pool_folder_link(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "link"))

@@ -8,7 +8,7 @@ from tests.datasets.images import picture
 from tests.training import train_here
 
 
-def test_rare_labels_weigh_the_same_on_one_device_and_on_two(small, tmp_path):
+def test_label_weighting_on_one_and_two_devices(small, tmp_path):
     lines = ["file,split,rare,often"]
     for number in range(20):
         picture(number).save(tmp_path / f"{number:02}.png")

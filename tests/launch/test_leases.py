@@ -41,16 +41,13 @@ def names_held_by_workers(start_method):
             return names_held()
 
     loader = torch.utils.data.DataLoader(
-        Held(),
-        batch_size=None,
-        num_workers=1,
-        multiprocessing_context=start_method,
+        Held(), batch_size=None, num_workers=1, multiprocessing_context=start_method
     )
     return names_held(), next(iter(loader))
 
 
 @pytest.mark.parametrize("task", ["train", "function", "script"])
-def test_every_rank_holds_the_devices_of_its_run(task, small, tmp_path):
+def test_ranks_hold_leases(task, small, tmp_path):
     fields = {"gpus": 2, "device": "cpu", "oversubscribe": True}
     if task == "train":
         run = nbkit.launch(small(model="slow", gpus=2, steps=10_000))
@@ -85,7 +82,7 @@ def wait_for_ever():
     time.sleep(3600)
 
 
-def test_a_forked_loading_process_holds_what_its_rank_holds():
+def test_loading_process_holds_lease():
     run = nbkit.launch(
         names_held_by_workers, args=("fork",), device="cpu", oversubscribe=True
     ).wait(patient(120))

@@ -22,9 +22,7 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
-def test_two_ranks_read_every_epoch_and_wait_as_long_as_they_would_compute(
-    small, images, whole_torch
-):
+def test_load_two_ranks(small, images, whole_torch):
     config = small(
         task="load",
         gpus=2,
@@ -63,7 +61,7 @@ def test_two_ranks_read_every_epoch_and_wait_as_long_as_they_would_compute(
     assert list(run.paths.tensorboard.iterdir())
 
 
-def test_a_load_stops_at_a_step_and_is_not_resumed(small):
+def test_load_stop(small):
     config = small(task="load", steps=100_000, emulated_step_seconds=0.01)
     run = nbkit.launch(config)
     wait_until(run.metrics, "a step", 120)

@@ -33,7 +33,7 @@ def worker(run):
     return json.loads(run.paths.worker.read_text())
 
 
-def test_code_that_does_without_torch_waits_for_none():
+def test_lone_rank_without_torch():
     run = nbkit.launch(does_without, device="cpu").wait()
 
     assert run.returns == [[]]
@@ -41,7 +41,7 @@ def test_code_that_does_without_torch_waits_for_none():
     assert worker(run)["devices"][0]["name"]
 
 
-def test_a_variable_of_torch_has_an_effect_and_a_process_group_is_made_twice():
+def test_lone_rank_process_group_twice():
     run = nbkit.launch(meets_itself, device="cpu").wait()
 
     assert run.returns == [(False, 1, [2.0, 5.0], "cpu")]

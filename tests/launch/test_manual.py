@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -29,9 +30,7 @@ __all__ = ["by_hand", "terminals"]
 HOSTILE = 'a store\'s $$HOME `x`; "y" & z'
 
 
-def test_a_run_is_started_by_one_line_pasted_on_every_host(
-    by_hand, terminals, tmp_path, monkeypatch, capsys
-):
+def test_manual_run_on_two_hosts(by_hand, terminals, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / HOSTILE))
     run = nbkit.launch(by_hand(gpus=2, steps=20))
     line = run.torchrun_line
@@ -68,9 +67,7 @@ def test_a_run_is_started_by_one_line_pasted_on_every_host(
     assert [shell.returncode for shell in terminals.opened] == [0, 0, 1]
 
 
-def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from(
-    by_hand, terminals, capsys
-):
+def test_manual_ctrl_c_and_resume(by_hand, terminals, capsys):
     run = nbkit.launch(by_hand(model="slow", steps=10_000))
     begin(run, terminals)
     terminals.paste(run.torchrun_line)
@@ -104,7 +101,7 @@ def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from
 
 
 @pytest.mark.parametrize("how", ["exception", "SIGKILL"])
-def test_a_rank_that_fails_on_another_host_is_named_with_it(by_hand, terminals, how):
+def test_manual_failing_rank(by_hand, terminals, how):
     run = launch_fault(by_hand, how, 1)
     terminals.paste(run.torchrun_line, 2)
     run.wait(600, raise_on_failure=False)
@@ -125,9 +122,7 @@ def test_a_rank_that_fails_on_another_host_is_named_with_it(by_hand, terminals, 
     assert not processes_of_run(run.paths)
 
 
-def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
-    by_hand, terminals
-):
+def test_manual_killed_torchrun(by_hand, terminals):
     run = nbkit.launch(by_hand(model="slow", steps=10_000))
     begin(run, terminals)
     terminals.opened[0].kill()
@@ -140,7 +135,7 @@ def test_a_host_whose_torchrun_is_killed_is_named_and_its_ranks_end_too(
     assert not processes_of_run(run.paths)
 
 
-def test_stopping_a_run_that_waits_ends_the_torchrun_that_has_come(by_hand, terminals):
+def test_manual_stop_while_waiting(by_hand, terminals):
     run = nbkit.launch(by_hand())
     terminals.paste(run.torchrun_line)
     wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 600)
@@ -151,7 +146,7 @@ def test_stopping_a_run_that_waits_ends_the_torchrun_that_has_come(by_hand, term
     assert f"run {run.run_id} has ended." in terminals.screen(0)
 
 
-def test_a_shell_finds_in_the_line_what_was_put_into_it(by_hand, tmp_path):
+def test_manual_line_in_a_shell(by_hand, tmp_path):
     root = tmp_path / HOSTILE / "runs" / "20250101-000000-it"
     shown = tmp_path / "py thon"
     shown.write_text(
@@ -199,12 +194,22 @@ def test_a_shell_finds_in_the_line_what_was_put_into_it(by_hand, tmp_path):
         ),
     ],
 )
-def test_what_only_other_engines_do_is_refused(by_hand, fields, message):
+def test_manual_engine_refusals(by_hand, fields, message):
     with pytest.raises(ConfigError, match=message):
         ManualEngine().check(by_hand(**fields))
 
 
-def test_threads_and_port_of_another_host_are_left_to_torchrun(by_hand):
+def test_manual_engine_port_in_use(by_hand):
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        config = by_hand(manual={"rendezvous_port": port})
+        with pytest.raises(ConfigError, match=f"rendezvous_port={port} is in use"):
+            ManualEngine().check(config)
+
+    assert ManualEngine().check(config)["request"] == {"kind": "cpu"}
+
+
+def test_manual_engine_other_host(by_hand):
     there = {"rendezvous_host": "far.example"}
     wanted = ManualEngine().check(by_hand(manual=there))
 
@@ -222,9 +227,7 @@ def test_threads_and_port_of_another_host_are_left_to_torchrun(by_hand):
         ("0", {"gpus": 2}, 32),
     ],
 )
-def test_a_rank_has_its_share_of_the_cpus_or_the_threads_that_the_user_set(
-    told, fields, threads, by_hand, monkeypatch
-):
+def test_manual_engine_threads(told, fields, threads, by_hand, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", told)
     monkeypatch.setattr("nbkit.launch.devices.choice.usable_cpus", lambda: 64.0)
 
@@ -232,27 +235,27 @@ def test_a_rank_has_its_share_of_the_cpus_or_the_threads_that_the_user_set(
 
 
 @pytest.mark.parametrize("host", ["node-1:29400", "two hosts", "a;b", "$(id)"])
-def test_a_rendezvous_host_is_a_name_or_an_address(by_hand, host):
+def test_manual_rendezvous_host(by_hand, host):
     with pytest.raises(ConfigError, match="its own field"):
         by_hand(manual={"rendezvous_host": host})
 
 
-def test_a_host_elsewhere_is_lost_once_it_is_silent_for_long():
+def test_torchrun_node_silent():
     process = {**ProcessIdentity.of().to_dict(), "host": "elsewhere"}
     told = {"process": process, "name": "elsewhere", "is_over": False, "looks": 1}
     node = TorchrunNode(told)
-    node.hear(told, 40)
+    node.update(told, 40)
     assert node.loss is None
-    node.hear({**told, "looks": 2}, 40)
-    node.hear({**told, "looks": 2}, 40)
+    node.update({**told, "looks": 2}, 40)
+    node.update({**told, "looks": 2}, 40)
     assert node.loss is None
-    node.hear({**told, "looks": 2}, 40)
+    node.update({**told, "looks": 2}, 40)
     assert node.loss == "no message from its torchrun for 60 s"
-    node.hear({**told, "looks": 3, "is_over": True}, 90)
+    node.update({**told, "looks": 3, "is_over": True}, 90)
     assert node.loss is None
 
 
-def test_a_torchrun_that_is_interrupted_while_it_waits_is_no_longer_counted(by_hand):
+def test_torchrun_nodes_interrupted(by_hand):
     paths = create_run_folder(by_hand())
     folder = paths.torchrun(0)
     folder.mkdir(parents=True)
@@ -278,7 +281,7 @@ def test_a_torchrun_that_is_interrupted_while_it_waits_is_no_longer_counted(by_h
     assert [node.name for node in nodes.started] == ["c"]
 
 
-def test_a_file_server_that_is_away_for_a_moment_does_not_end_the_waiting(by_hand):
+def test_wait_for_torchrun_file_server_away(by_hand):
     paths = create_run_folder(by_hand())
     paths.torchrun(0).mkdir(parents=True)
     (paths.torchrun(0) / "host-1.json").write_text("{")

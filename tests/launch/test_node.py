@@ -39,7 +39,7 @@ def make(small, tmp_path, monkeypatch):
     return making
 
 
-def test_a_node_becomes_its_torchrun_with_the_threads_of_its_ranks(make):
+def test_node_command(make):
     argv, environment = node_command(make(), 3, "4000")
 
     expected = {"--nnodes=2", "--nproc-per-node=2", "--node-rank=1"}
@@ -49,7 +49,7 @@ def test_a_node_becomes_its_torchrun_with_the_threads_of_its_ranks(make):
     assert environment["OMP_NUM_THREADS"] == "1"
 
 
-def test_a_node_of_a_run_with_an_image_is_in_it(make, monkeypatch, tmp_path):
+def test_node_command_in_container(make, monkeypatch, tmp_path):
     program = tmp_path / "bin" / "apptainer"
     program.parent.mkdir()
     program.write_text(
@@ -73,17 +73,17 @@ def test_a_node_of_a_run_with_an_image_is_in_it(make, monkeypatch, tmp_path):
     assert int(told) == signal.SIGTERM
 
 
-def test_a_node_that_cannot_take_part_says_why(make, monkeypatch, tmp_path):
+def test_node_command_refusals(make, monkeypatch, tmp_path):
     with pytest.raises(DeviceError, match="store must be on a shared file system"):
         node_command(RunPaths(tmp_path / "runs" / "absent"), 0, "1")
-    with pytest.raises(LaunchError, match=r"^it has nbkit .*, not 0\.0\.1; use"):
+    with pytest.raises(LaunchError, match=r"^it has nbkit .*, not 0\.0\.1\. Use"):
         node_command(make({"nbkit": "0.0.1"}), 3, "4000")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LaunchError, match="neither apptainer nor singularity"):
         node_command(make(container="/image.sif"), 3, "4000")
 
 
-def test_a_container_gets_the_cache_of_a_built_in_data_set(tmp_path, monkeypatch):
+def test_data_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "scratch"))
     (tmp_path / "own").mkdir()
 

@@ -39,7 +39,7 @@ def _checkpoints(run):
     return {one["step"]: one["finite"] for one in complete}
 
 
-def test_a_run_that_diverges_finishes_and_names_its_step(diverges):
+def test_diverged_run(diverges):
     run = train_here(diverges)
 
     losses = {line["step"]: line["loss"] for line in run.metrics()}
@@ -53,9 +53,7 @@ def test_a_run_that_diverges_finishes_and_names_its_step(diverges):
     assert [step for step, finite in kept.items() if finite] == [min(kept)]
 
 
-def test_a_run_that_has_to_be_finite_ends_at_once_with_its_last_finite_checkpoint(
-    diverges,
-):
+def test_stop_on_nonfinite(diverges):
     run = nbkit.launch(diverges.replace(stop_on_nonfinite=True, max_restarts=3))
     with pytest.raises(RunFailedError, match="not finite at step"):
         run.wait()
@@ -72,9 +70,7 @@ def test_a_run_that_has_to_be_finite_ends_at_once_with_its_last_finite_checkpoin
 
 
 @pytest.mark.parametrize("must_be_finite", [False, True])
-def test_what_one_rank_has_lost_is_known_to_all_and_they_leave_together(
-    small, must_be_finite
-):
+def test_nonfinite_on_one_rank(small, must_be_finite):
     config = small(model="loses_a_rank", gpus=2, stop_on_nonfinite=must_be_finite)
     run = nbkit.launch(config)
     run.wait(raise_on_failure=False)
@@ -88,7 +84,7 @@ def test_what_one_rank_has_lost_is_known_to_all_and_they_leave_together(
     assert len({rank["steps"] for rank in record["worker"]["ranks"]}) == 1
 
 
-def test_a_weight_that_no_loss_shows_is_found_between_two_looks(small):
+def test_nonfinite_weight(small):
     run = train_here(small(model="hides_a_weight", steps=30))
 
     assert all(line["loss"] is not None for line in run.metrics())

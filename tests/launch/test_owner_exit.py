@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
 import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.launch.owner import watch
 from nbkit.launch.submit import chosen_owner_exit
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
+from nbkit.store.stored_runs import create_run_folder
 from tests.notebooks.kernel import running_kernel
+from tests.waiting import patient
 
 ASK = "from nbkit.launch.submit import chosen_owner_exit\nchosen_owner_exit(None)"
 
 
-def test_owner_exit_in_a_notebook_that_a_program_executes():
+def test_owner_exit_in_executed_notebook():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(ASK)])
 
     NotebookClient(notebook, timeout=120).execute()
@@ -21,7 +30,7 @@ def test_owner_exit_in_a_notebook_that_a_program_executes():
     assert notebook.cells[0].outputs[0].data["text/plain"] == "'stop'"
 
 
-def test_owner_exit_in_a_page_and_in_a_script():
+def test_owner_exit_in_page_and_script():
     with running_kernel() as kernel:
         kernel.execute(ASK.splitlines()[0])
         assert kernel.execute("", "chosen_owner_exit(None)") == "keep"
@@ -31,5 +40,20 @@ def test_owner_exit_in_a_page_and_in_a_script():
 @pytest.mark.parametrize("choice", ["keep", "stop"])
 def test_owner_exit_as_chosen(choice):
     assert chosen_owner_exit(choice) == choice
-    with pytest.raises(nbkit.errors.ConfigError, match="neither 'keep' nor 'stop'"):
+    with pytest.raises(ConfigError, match="Use 'keep' or 'stop'"):
         chosen_owner_exit(choice.upper())
+
+
+def test_owner_watch_of_a_restarted_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    run = nbkit.Run(create_run_folder(ExperimentConfig()).root)
+    job = {"id": "7", "cluster": None}
+    owner = ProcessIdentity.of().to_dict()
+    write_json(run.paths.submission, {"attempt": 0, "job": job, "owner": owner})
+    write_json(run.paths.record, {"attempt": 1, "state": "finished"})
+
+    watching = threading.Thread(target=watch, args=(run,), daemon=True)
+    watching.start()
+    watching.join(patient(10))
+
+    assert not watching.is_alive()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from nbkit.errors import LaunchError
@@ -16,7 +18,7 @@ def slurm(tmp_path, monkeypatch):
     return SlurmPrograms(tmp_path, monkeypatch)
 
 
-def test_a_cluster_of_two_nodes_is_one_partition(slurm):
+def test_partitions_of_two_nodes(slurm):
     # As Slurm 22.05 printed it.
     slurm.tell(
         "sinfo",
@@ -31,7 +33,7 @@ def test_a_cluster_of_two_nodes_is_one_partition(slurm):
     assert one.gpus == {"gpu": GpuCount(free=2, total=4)}
 
 
-def test_gpus_count_by_type_and_only_those_of_nodes_that_take_jobs_are_free(slurm):
+def test_partitions_gpus_by_type(slurm):
     a100, both = "gpu:a100:8(S:0-1)", "gpu:1080:4,gpu:a100:2,mps:400"
     slurm.tell(
         "sinfo",
@@ -67,47 +69,30 @@ def test_why_slurm_says_nothing_is_said(slurm, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("nnodes", "wanted", "words"),
+    ("nnodes", "names", "variable", "words"),
     [
-        (3, "day", "nnodes=3, but partition day has only 2 nodes"),
-        (3, "day,cpus", "partition day or cpus has only 2 nodes"),
-        (4, "", "partition day or cpus or long has only 3 nodes"),
+        (3, "day", "", "nnodes=3, but partition day has only 2 nodes"),
+        (3, "day,cpus", "", "partition day or cpus has only 2 nodes"),
+        (4, "", "", "partition day or cpus or long has only 3 nodes"),
+        (3, "", "day", "partition day has only 2 nodes"),
+        (3, "long", "day", None),
+        *((3, names, "", None) for names in ("", "long", "day,long", "moon,day")),
     ],
 )
-def test_more_nodes_than_there_are_is_refused(slurm, nnodes, wanted, words):
-    tell_partitions(slurm)
-
-    with pytest.raises(LaunchError, match=words):
-        refuse_too_many_nodes(nnodes, wanted)
-
-
-def test_a_partition_chosen_by_a_variable_counts(slurm, monkeypatch):
-    tell_partitions(slurm)
-    monkeypatch.setenv("SBATCH_PARTITION", "day")
-
-    with pytest.raises(LaunchError, match="partition day has only 2 nodes"):
-        refuse_too_many_nodes(3, "")
-    refuse_too_many_nodes(3, "long")
-
-
-@pytest.mark.parametrize("wanted", ["", "long", "day,long", "moon", "moon,day"])
-def test_what_may_begin_some_day_is_not_refused(slurm, wanted):
-    tell_partitions(slurm)
-
-    refuse_too_many_nodes(3, wanted)
-
-
-def test_where_slurm_does_not_tell_nothing_is_refused(slurm):
-    slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
-
-    refuse_too_many_nodes(3, "")
-
-
-def tell_partitions(slurm):
-    """Tell of two nodes by day, one of them down, of three for long, and of one."""
+def test_refuse_too_many_nodes(slurm, monkeypatch, nnodes, names, variable, words):
     slurm.tell(
         "sinfo",
         *("day*|up|12:00:00|b1|idle|||", "day*|up|12:00:00|b2|down*|||"),
         *(f"long|up|infinite|a{node}|mix|||" for node in range(3)),
         "cpus|up|30:00|c1|idle|||",
     )
+    monkeypatch.setenv("SBATCH_PARTITION", variable)
+
+    with pytest.raises(LaunchError, match=words) if words else nullcontext():
+        refuse_too_many_nodes(nnodes, names)
+
+
+def test_refuse_too_many_nodes_no_answer(slurm):
+    slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
+
+    refuse_too_many_nodes(3, "")

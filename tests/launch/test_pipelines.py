@@ -8,9 +8,13 @@ from nbkit.datasets import pack
 from nbkit.store.record import RunState
 
 
-def test_two_ranks_train_on_files_that_they_share(small, tmp_path):
+def test_pipeline_shared_by_two_ranks(small, tmp_path):
     data = pack(
-        "photos", tmp_path / "data", "tfrecord", shard_megabytes=4, on_progress=_silent
+        "photos",
+        tmp_path / "data",
+        "tfrecord",
+        shard_megabytes=4,
+        on_progress=lambda done, total: None,
     )
 
     run = nbkit.launch(
@@ -36,7 +40,3 @@ def test_two_ranks_train_on_files_that_they_share(small, tmp_path):
     assert [line["epoch"] for line in lines] == [0] * steps + [1] * steps
     [evaluated] = run.metrics("evaluation")
     assert 0 <= evaluated["top1_accuracy"] <= 1
-
-
-def _silent(done: int, total: int) -> None:
-    """Say nothing."""

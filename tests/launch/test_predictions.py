@@ -21,7 +21,7 @@ def named(manifest):
     return [images.name(number) for number in range(len(images))]
 
 
-def test_one_class_an_image_by_two_ranks_with_an_output_too_many(small, tmp_path):
+def test_predictions_of_classes(small, tmp_path):
     for split, count in (("train", 8), ("val", 5)):
         for name in ("one", "two, or three"):
             folder = tmp_path / "data" / split / name
@@ -53,7 +53,7 @@ def test_one_class_an_image_by_two_ranks_with_an_output_too_many(small, tmp_path
     ]
 
 
-def test_labels_areas_and_loss_are_the_same_by_one_rank_and_by_three(small, tmp_path):
+def test_predictions_of_labels(small, tmp_path):
     drawn = random.Random(1)
     rows = [["file", "split", "odd", "even"]]
     for number in range(31):

@@ -30,7 +30,7 @@ def top(tmp_path: Path) -> Path:
     return top
 
 
-def test_untracked_files_of_the_whole_checkout_are_counted(top, paths):
+def test_describe_code_untracked_files(top, paths):
     (top / "new.py").touch()
     (top / "notebooks" / "new.py").touch()
     (top / "__pycache__").mkdir()
@@ -42,9 +42,7 @@ def test_untracked_files_of_the_whole_checkout_are_counted(top, paths):
     assert (code["folder"], describe_code(top, paths)["folder"]) == ("notebooks", "")
 
 
-def test_a_git_without_options_of_newer_ones_tells_the_changes(
-    top, paths, tmp_path, monkeypatch
-):
+def test_describe_code_older_git(top, paths, tmp_path, monkeypatch):
     older = tmp_path / "bin" / "git"
     older.parent.mkdir()
     older.write_text(
@@ -60,7 +58,7 @@ def test_a_git_without_options_of_newer_ones_tells_the_changes(
     assert (code["diff"], code["dirty"]) == ("code/diff.patch", True)
 
 
-def test_an_attempt_without_changes_keeps_no_diff_of_an_earlier_one(top, paths):
+def test_describe_code_stale_diff(top, paths):
     (top / "mine.py").write_text("x = 2\n")
     assert describe_code(top, paths)["diff"] == "code/diff.patch"
     commit_all(top)
@@ -71,7 +69,7 @@ def test_an_attempt_without_changes_keeps_no_diff_of_an_earlier_one(top, paths):
     assert not (paths.code / "diff.patch").exists()
 
 
-def test_the_version_that_is_imported_is_recorded(tmp_path, paths, monkeypatch):
+def test_describe_environment_shadowed_version(tmp_path, paths, monkeypatch):
     for version in ("1.0", "2.0"):  # the last one comes first
         info = tmp_path / version / f"shadowed-{version}.dist-info"
         info.mkdir(parents=True)

@@ -50,7 +50,7 @@ def wait(tmp_path, claim, owner, looks):
 
 
 @pytest.mark.parametrize("is_host", [False, True])
-def test_a_kernel_in_a_container_does_not_wait_for_its_own_tensors(
+def test_queue_kernel_in_container(
     is_host, tmp_path, join, drive_child, kernel, monkeypatch
 ):
     monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: is_host)
@@ -75,9 +75,7 @@ def test_a_kernel_in_a_container_does_not_wait_for_its_own_tensors(
     assert journal.events[-1][0] == "devices_in_doubt"
 
 
-def test_a_device_that_nobody_uses_is_taken_before_one_in_doubt(
-    tmp_path, join, drive_child, kernel, monkeypatch
-):
+def test_queue_certain_device_first(tmp_path, join, drive_child, kernel, monkeypatch):
     monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: False)
     drive_child(
         {"uuid": "GPU-a", "pids": [STRANGER], "memory_bytes": 10 * GIBIBYTE},
@@ -93,7 +91,7 @@ def test_a_device_that_nobody_uses_is_taken_before_one_in_doubt(
     assert "in_doubt" not in journal.record["launch"]
 
 
-def test_a_run_can_be_stopped_while_the_driver_initialises_its_gpus(
+def test_queue_stop_while_driver_starts(
     tmp_path, join, drive_child, kernel, monkeypatch
 ):
     cold = tmp_path / "cold"
@@ -110,4 +108,4 @@ def test_a_run_can_be_stopped_while_the_driver_initialises_its_gpus(
     got, journal = wait(tmp_path, claim, ProcessIdentity.of(kernel), looks=2)
 
     assert got == {"by": "user"}
-    assert "a driver that has not answered yet" in journal.record["queue"]["reason"]
+    assert "a driver that does not respond yet" in journal.record["queue"]["reason"]

@@ -76,9 +76,7 @@ def journal(paths, submission):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT])
-def test_a_request_is_seen_once_the_file_server_answers_again(
-    number, paths, requests, fail
-):
+def test_look_file_server_silent(number, paths, requests, fail):
     write_json(paths.stop, STOP)
 
     fail(number)
@@ -87,7 +85,7 @@ def test_a_request_is_seen_once_the_file_server_answers_again(
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_look_at_a_request_that_cannot_be_read(paths, requests, fail, is_damaged):
+def test_look_unreadable_request(paths, requests, fail, is_damaged):
     write_json(paths.stop, STOP)
     if is_damaged:
         paths.stop.write_text("{")
@@ -98,7 +96,7 @@ def test_look_at_a_request_that_cannot_be_read(paths, requests, fail, is_damaged
         requests.look()
 
 
-def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, journal, fail):
+def test_give_sign_file_server_silent(paths, journal, fail):
     os.utime(paths.record, (1, 1))
 
     fail(errno.EIO)
@@ -110,9 +108,7 @@ def test_a_sign_is_given_while_the_file_server_does_not_answer(paths, journal, f
     ("number", "times", "is_written"),
     [(errno.EIO, 1, True), (errno.EIO, 99, False), (errno.EACCES, 1, False)],
 )
-def test_what_could_not_be_written_for_a_moment_is_written(
-    paths, journal, fail, number, times, is_written
-):
+def test_event_file_server_silent(paths, journal, fail, number, times, is_written):
     fail(number, "write", times)
     journal.event("one")
 
@@ -121,9 +117,7 @@ def test_what_could_not_be_written_for_a_moment_is_written(
 
 
 @pytest.mark.parametrize("times", range(1, 5))
-def test_a_run_begins_though_its_file_server_fails_again_and_again_at_first(
-    paths, submission, fail, times
-):
+def test_supervise_file_server_fails(paths, submission, fail, times):
     write_json(paths.submission, submission)
     begun = []
 
@@ -139,9 +133,7 @@ def test_a_run_begins_though_its_file_server_fails_again_and_again_at_first(
     assert json.loads(paths.record.read_text())["state"] == "starting"
 
 
-def test_a_run_that_has_failed_with_its_file_server_is_not_kept_waiting(
-    journal, fail, monkeypatch
-):
+def test_event_after_file_server_failed(journal, fail, monkeypatch):
     pauses = []
     monkeypatch.setattr("nbkit.reading.time.sleep", pauses.append)
 
@@ -152,7 +144,7 @@ def test_a_run_that_has_failed_with_its_file_server_is_not_kept_waiting(
     assert len(pauses) == 4
 
 
-def test_a_folder_is_gone_only_if_the_file_server_says_so(tmp_path, fail):
+def test_is_gone(tmp_path, fail):
     assert not is_gone(tmp_path)
     assert is_gone(tmp_path / "none")
     fail(errno.EIO, "stat")
@@ -164,8 +156,8 @@ def test_stop_grace_time_out_of_range(store, capsys):
     run = WrittenRun(store, engine="local").run
 
     for grace_seconds in (math.inf, math.nan, 1e12, -1):
-        with pytest.raises(ConfigError, match="is not between 0 and 86,400"):
+        with pytest.raises(ConfigError, match="Use 0 to 86,400"):
             run.stop(grace_seconds, wait=False)
     assert main(["stop", "aaaa", "--grace", "inf"]) == 2
-    assert capsys.readouterr().err.startswith("nbkit: grace_seconds=inf is not between")
+    assert capsys.readouterr().err.startswith("nbkit: grace_seconds=inf is out of")
     assert not run.paths.stop.exists()

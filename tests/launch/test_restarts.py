@@ -10,10 +10,9 @@ from nbkit.launch.devices.claims import leases
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.live.run import LiveRun
 from nbkit.store.record import RunState
-from tests.launch.test_functions import launch
 
 
-def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(small):
+def test_restart_from_checkpoint(small):
     run = nbkit.launch(
         small(
             model="dies_once",
@@ -40,26 +39,7 @@ def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(small):
     assert leases("cpu") == {}
 
 
-def fails_on_rank_1():
-    if nbkit.context().rank == 1:
-        message = "as ever"
-        raise ValueError(message)
-
-
-def test_a_run_that_fails_in_every_attempt_fails_and_says_why():
-    run = launch(fails_on_rank_1, gpus=2, max_restarts=1)
-
-    run.wait(raise_on_failure=False)
-
-    assert run.state is RunState.FAILED
-    assert (run.cause["kind"], run.cause["rank"]) == ("exception", 1)
-    assert [one["state"] for one in run.record["attempts"]] == ["failed", "failed"]
-    assert run.attempt == 1
-
-
-def test_a_folder_without_classes_fails_in_one_line_and_is_not_tried_again(
-    small, tmp_path
-):
+def test_restart_not_after_config_error(small, tmp_path):
     (tmp_path / "empty").mkdir()
 
     run = nbkit.launch(small(data=str(tmp_path / "empty"), max_restarts=5))

@@ -37,7 +37,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_wait_for_a_run_that_has_ended_shows_nothing(written, monkeypatch):
+def test_shown_ended_run(written, monkeypatch):
     lines = []
 
     def new_line():
@@ -60,7 +60,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_wait_in_a_terminal_overwrites_a_line_of_its_width(written, monkeypatch):
+def test_shown_in_terminal(written, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("COLUMNS", "50")
@@ -80,9 +80,7 @@ def test_a_wait_in_a_terminal_overwrites_a_line_of_its_width(written, monkeypatc
     assert terminal.getvalue().count("\n") == 1
 
 
-def test_a_log_has_a_line_for_each_state_and_minute_and_none_of_a_short_wait(
-    written, monkeypatch, clock
-):
+def test_shown_in_log(written, monkeypatch, clock):
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
     show, short = run_progress.shown(), run_progress.shown()
@@ -113,9 +111,7 @@ class Unread(io.StringIO):
 
 
 @pytest.mark.parametrize("log", [Unread(), io.StringIO()])
-def test_shown_in_a_log_that_nobody_reads_or_of_damaged_numbers(
-    written, monkeypatch, clock, log
-):
+def test_shown_in_unread_log(written, monkeypatch, clock, log):
     monkeypatch.setattr("sys.stderr", log)
     with written.run.paths.metrics.open("ab") as file:
         file.write(b"\0\0\n")
@@ -129,9 +125,7 @@ def test_shown_in_a_log_that_nobody_reads_or_of_damaged_numbers(
     assert log.getvalue() == ("" if isinstance(log, Unread) else line)
 
 
-def test_a_wait_for_a_run_that_goes_on_shows_where_it_is_and_how_it_ended(
-    written, monkeypatch
-):
+def test_shown_in_notebook(written, monkeypatch):
     line = Line()
     monkeypatch.setattr(run_progress, "line_in_place", lambda: line)
     update = line.update

@@ -27,7 +27,7 @@ def trained(finished, store):
     return nbkit.Run(copy)
 
 
-def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(trained):
+def test_run_rows_data_frame(trained):
     logged = nbkit.launch(
         lambda: nbkit.log({"loss": 0.5, "spread": 2.0}),
         device="cpu",
@@ -49,7 +49,7 @@ def test_runs_become_a_data_frame_without_nbkit_knowing_pandas(trained):
     assert row["logged.spread"] is None
 
 
-def test_a_run_that_another_version_launched_is_a_row_too(trained):
+def test_run_rows_of_another_version(trained):
     run = trained
     text = run.paths.config.read_text()
     run.paths.config.write_text(text.replace("{", '{"field_of_tomorrow": 1,', 1))
@@ -61,7 +61,7 @@ def test_a_run_that_another_version_launched_is_a_row_too(trained):
     assert row["loader_config.dali.roi_decode"] is True
 
 
-def test_a_damaged_run_keeps_what_it_has_and_hides_no_other(trained):
+def test_run_rows_damaged_run(trained):
     whole = trained.paths
     there = whole.root.with_name("20200101-000000000-damaged-aaaa")
     shutil.copytree(whole.root, there)

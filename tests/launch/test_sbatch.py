@@ -13,11 +13,7 @@ import pytest
 
 import nbkit.launch
 from nbkit.config import SlurmConfig
-from nbkit.launch.slurm.script import (
-    sbatch_script,
-    srun_argv,
-    submission_environment,
-)
+from nbkit.launch.slurm.script import sbatch_script, srun_argv, submission_environment
 from nbkit.store.paths import RunPaths
 
 PATHS = RunPaths(Path("/store/runs/20260101-120000-resnet50-abc"))
@@ -129,7 +125,7 @@ def stub(tmp_path: Path) -> Path:
     return program
 
 
-def test_a_job_asks_only_for_what_is_given(small):
+def test_sbatch_script_small(small):
     config = small(model="resnet50", gpus=2, nnodes=2)
 
     text = sbatch_script(config, PATHS, python="/venv/bin/python", gpus_per_node=0)
@@ -137,7 +133,7 @@ def test_a_job_asks_only_for_what_is_given(small):
     assert text == SMALL
 
 
-def test_a_job_asks_for_everything_that_is_given(small):
+def test_sbatch_script_large(small):
     config = small(name="a  name", gpus=8, nnodes=4, slurm=EVERYTHING)
 
     assert sbatch_script(config, PATHS, python="python", gpus_per_node=8) == LARGE
@@ -175,7 +171,7 @@ def _texts(config) -> tuple[str, list[str]]:
         ({"slurm": {"slurm_signal_delay_s": 5}}, 5),
     ],
 )
-def test_the_time_limit_is_announced_early_enough_to_save(small, fields, seconds):
+def test_sbatch_script_signal(small, fields, seconds):
     text = sbatch_script(small(**fields), PATHS, python="python", gpus_per_node=0)
 
     assert f"#SBATCH --signal=B:USR1@{seconds}\n" in text
@@ -191,9 +187,7 @@ def test_the_time_limit_is_announced_early_enough_to_save(small, fields, seconds
         (0, {"slurm_exclusive": True}, None),
     ],
 )
-def test_each_rank_has_a_cpu_where_a_job_asks_for_nothing_else(
-    small, gpus_per_node, slurm, cpus
-):
+def test_sbatch_script_cpus_per_task(small, gpus_per_node, slurm, cpus):
     given = {"python": "python", "gpus_per_node": gpus_per_node}
     text = sbatch_script(small(gpus=2, slurm=slurm), PATHS, **given)
 
@@ -202,7 +196,7 @@ def test_each_rank_has_a_cpu_where_a_job_asks_for_nothing_else(
 
 
 @pytest.mark.parametrize("setup", [(), ("true",)])
-def test_a_job_that_does_not_listen_yet_outlives_the_wake_up(small, tmp_path, setup):
+def test_sbatch_script_outlives_wake_up(small, tmp_path, setup):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nkill -USR2 $$ && echo lives\n")
     python.chmod(0o755)
@@ -215,7 +209,7 @@ def test_a_job_that_does_not_listen_yet_outlives_the_wake_up(small, tmp_path, se
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
+def test_sbatch_script_hostile_names(small, stub, tmp_path, name):
     root = tmp_path / name
     config = small(name=name, slurm={"setup": (f"true {shlex.quote(name)}",)})
     script = tmp_path / "job.sbatch"
@@ -234,7 +228,7 @@ def test_a_shell_hands_on_any_name_as_it_is(small, stub, tmp_path, name):
     assert {path.name for path in tmp_path.iterdir()} == {stub.name, script.name}
 
 
-def test_setup_changes_the_environment_and_nothing_else(small, stub, tmp_path):
+def test_srun_argv_setup(small, stub, tmp_path):
     lines = ("echo loaded cuda; export LOADED=yes", "cat # what else?")
     config = small(slurm={"setup": lines})
 
@@ -255,7 +249,7 @@ def test_setup_changes_the_environment_and_nothing_else(small, stub, tmp_path):
         ("echo 'open", 2),
     ],
 )
-def test_a_setup_line_that_fails_is_named(small, stub, tmp_path, line, status):
+def test_srun_argv_failing_setup_line(small, stub, tmp_path, line, status):
     config = small(slurm={"setup": ("true", line, "echo too late")})
 
     ran = _run(_step(config, tmp_path, stub), tmp_path)
@@ -268,14 +262,14 @@ def test_a_setup_line_that_fails_is_named(small, stub, tmp_path, line, status):
     assert "too late" not in ran.stderr
 
 
-def test_a_step_has_one_torchrun_on_each_node(small):
+def test_srun_argv_nodes(small):
     argv = srun_argv(small(), Path("/a b"), 0, python="/py", nnodes=3, port=1)
 
     assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1"} < set(argv)
 
 
 @pytest.mark.parametrize("setup", [(), ("true",)])
-def test_no_shell_stays_between_srun_and_torchrun(small, tmp_path, setup):
+def test_srun_argv_no_shell_stays(small, tmp_path, setup):
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho $$\n")
     program.chmod(0o755)
@@ -287,7 +281,7 @@ def test_no_shell_stays_between_srun_and_torchrun(small, tmp_path, setup):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_node_without_python_or_nbkit_says_so(small, tmp_path, is_there):
+def test_srun_argv_without_python(small, tmp_path, is_there):
     python = tmp_path / "py thon"
     if is_there:
         python.symlink_to(sys.executable)  # without the folder of its packages
@@ -300,7 +294,7 @@ def test_a_node_without_python_or_nbkit_says_so(small, tmp_path, is_there):
     assert ("No module named 'nbkit'" in last) is is_there
 
 
-def test_arguments_of_srun_come_last_and_so_win(small):
+def test_srun_argv_arguments_come_last(small):
     config = small(slurm={"slurm_srun_args": ("--mpi=pmix",)})
 
     argv = srun_argv(config, Path("/a"), 0, python="/py", nnodes=1, port=1)
@@ -308,7 +302,7 @@ def test_arguments_of_srun_come_last_and_so_win(small):
     assert argv.index("--mpi=none") < argv.index("--mpi=pmix") < argv.index("/bin/bash")
 
 
-def test_what_is_around_does_not_change_a_job(small):
+def test_submission_environment(small):
     config = small(slurm={"slurm_partition": "gpu"})
     script = sbatch_script(config, PATHS, python="python", gpus_per_node=0)
     around = {

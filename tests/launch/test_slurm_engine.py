@@ -42,7 +42,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def test_a_job_is_ended_or_woken_up(run, slurm):
+def test_nudge_and_reap(run, slurm):
     # The store may have another path on this host.
     slurm.tell("squeue", f"RUNNING|/mnt/runs/{run.run_id}/job.sbatch")
 
@@ -59,9 +59,7 @@ def test_a_job_is_ended_or_woken_up(run, slurm):
 @pytest.mark.parametrize(
     "whose", ["another run's", "forgotten", "of another cluster", "ended"]
 )
-def test_a_job_of_that_number_that_is_not_the_runs_is_left_alone(
-    run, slurm, act, whose
-):
+def test_nudge_job_of_another(run, slurm, act, whose):
     slurm.tell("squeue", "RUNNING|/store/runs/20260101-120000-resnet50-abc/job.sbatch")
     if whose == "forgotten":
         words = "slurm_load_jobs error: Invalid job id specified"
@@ -77,7 +75,7 @@ def test_a_job_of_that_number_that_is_not_the_runs_is_left_alone(
     assert slurm.calls("scancel") == []
 
 
-def test_the_job_of_a_resume_is_this_clusters_though_the_run_was_imported(run, slurm):
+def test_nudge_resumed_import(run, slurm):
     slurm.tell("squeue", f"PENDING|{run.paths.job_script}")
     write_json(run.paths.imported, {"submitted": [0, "2020-01-01T00:00:00.000Z"]})
 
@@ -88,7 +86,7 @@ def test_the_job_of_a_resume_is_this_clusters_though_the_run_was_imported(run, s
     assert run.state is RunState.STOPPED
 
 
-def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, slurm):
+def test_nudge_without_slurm(run, slurm):
     slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
     with pytest.raises(LaunchError, match=r"Unable to contact.*Try again on a login"):
         SlurmEngine().nudge(run.paths)
@@ -105,7 +103,7 @@ def test_where_slurm_is_silent_a_run_that_has_begun_is_still_asked_to_stop(run, 
     # A first attempt without a watcher has no folder soon, and ends by itself.
     [(1, 1, True), (1, 0, False), (0, 1, False)],
 )
-def test_a_resumed_job_that_nobody_watches_and_slurm_does_not_end_is_told(
+def test_submit_job_without_owner_watch(
     run, slurm, monkeypatch, attempt, status, is_told
 ):
     def detach(*_):
@@ -115,7 +113,7 @@ def test_a_resumed_job_that_nobody_watches_and_slurm_does_not_end_is_told(
     slurm.tell("sbatch", "8")
     slurm.tell("scancel", status=status, words="Unable to contact" if status else "")
 
-    with pytest.raises(LaunchError, match="cannot watch") as raised:
+    with pytest.raises(LaunchError, match="cannot be watched") as raised:
         submit(
             CPU,
             run.paths,
@@ -133,7 +131,7 @@ def test_a_resumed_job_that_nobody_watches_and_slurm_does_not_end_is_told(
     assert slurm.calls("scancel") == ["-- 8"]
 
 
-def test_settings_of_the_user_do_not_reach_the_questions(run, slurm, monkeypatch):
+def test_reap_ignores_user_settings(run, slurm, monkeypatch):
     said = f"RUNNING|{run.paths.job_script}"
     slurm.tell("squeue", said, also='[ -z "$SQUEUE_FORMAT" ] || exit 1')
     slurm.tell("scancel", also='[ -z "$SCANCEL_STATE" ] || exit 1')
@@ -153,17 +151,11 @@ def test_settings_of_the_user_do_not_reach_the_questions(run, slurm, monkeypatch
         (("Welcome.", "7", "Be kind."), {"id": "7", "cluster": None}),
     ],
 )
-def test_the_number_of_the_job_is_found_in_what_sbatch_says(run, slurm, lines, job):
+def test_submit_job_id(run, slurm, lines, job):
     slurm.tell("sbatch", *lines)
 
-    submitted = SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
-
-    assert submitted["job"] == job
-
-
-def test_an_sbatch_that_gives_no_number_is_an_error(run, slurm):
+    assert SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})["job"] == job
     slurm.tell("sbatch", words="sbatch: Job 3 to start at noon")
-
     with pytest.raises(LaunchError, match=r"no job id, but: .*at noon"):
         SlurmEngine().submit(run.paths, 0, {"gpus_per_node": 0})
 
@@ -181,7 +173,7 @@ ROWS = ("debug*|(null)", "gpu|gpu:a100:8(S:0-1)", "gpu2|gpu:2")
         (ROWS[1:2], "", "gpu", "cuda"),
     ],
 )
-def test_the_device_is_that_of_the_partition_where_the_job_will_run(
+def test_check_device_of_partition(
     slurm, tmp_path, monkeypatch, rows, partition, default, device
 ):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
@@ -195,7 +187,7 @@ def test_the_device_is_that_of_the_partition_where_the_job_will_run(
     assert ("--partition=gpu" in asked) is bool(partition or default)
 
 
-def test_where_sinfo_does_not_answer_the_device_has_to_be_named(slurm):
+def test_check_device_without_sinfo(slurm):
     slurm.tell("sinfo", status=1, words="slurm_load_partitions: no contact")
 
     with pytest.raises(LaunchError, match=r"no contact.*Set device='cuda' or 'cpu'"):
@@ -210,7 +202,7 @@ def test_without_sinfo_nothing_is_launched(slurm, tmp_path):
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_what_sbatch_says_in_another_encoding_loses_no_job(run, slurm, status):
+def test_submit_other_encoding(run, slurm, status):
     slurm.tell("sbatch", "8", also="printf 'f\\374r' >&2", status=status)
 
     if status:

@@ -20,7 +20,7 @@ from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, write_json
-from nbkit.store.signs import is_silent
+from nbkit.store.signs import is_stale
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
@@ -76,9 +76,7 @@ def save_checkpoint(paths):
         (True, False, None),
     ],
 )
-def test_a_run_at_its_time_limit_waits_again_if_that_gets_it_further(
-    paths, forced, saved, words
-):
+def test_why_again_at_time_limit(paths, forced, saved, words):
     if saved:
         save_checkpoint(paths)
 
@@ -87,7 +85,7 @@ def test_a_run_at_its_time_limit_waits_again_if_that_gets_it_further(
     assert why is None if words is None else why is not None and words in why
 
 
-def test_a_run_that_lost_its_node_early_starts_from_the_beginning(paths):
+def test_why_again_lost_node(paths):
     cause = {"kind": "node", "message": "node n2 is gone"}
 
     why = _why_again((RunState.FAILED, cause), paths)
@@ -96,14 +94,14 @@ def test_a_run_that_lost_its_node_early_starts_from_the_beginning(paths):
 
 
 @pytest.mark.parametrize(("count", "is_queued"), [("0", False), ("1", True)])
-def test_a_job_that_somebody_has_cancelled_is_not_put_back(slurm, count, is_queued):
+def test_requeue_cancelled_job(slurm, count, is_queued):
     slurm.tell("squeue", count)
 
     assert JOB.requeue() is is_queued
     assert slurm.calls("scontrol") == ["requeue Incomplete 7"]
 
 
-def test_a_requeue_is_not_ended_by_the_signal_that_answers_it(slurm):
+def test_requeue_ignores_sigterm(slurm):
     slurm.tell("squeue", "1")
     slurm.tell("scontrol", also="kill -TERM $$")
 
@@ -121,7 +119,7 @@ def test_a_refused_requeue_is_none(slurm):
 @pytest.mark.parametrize(
     ("word", "makes_way"), [("1795371329", True), ("N/A", False), (None, False)]
 )
-def test_slurm_says_whether_a_job_makes_way(slurm, word, makes_way):
+def test_makes_way(slurm, word, makes_way):
     if word is None:
         slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
     else:
@@ -139,9 +137,7 @@ def test_slurm_says_whether_a_job_makes_way(slurm, word, makes_way):
         (CONFIG, "1795371329", 30.0),
     ],
 )
-def test_ranks_get_no_more_time_than_slurm_gives_the_supervisor(
-    paths, slurm, config, preempted, grace_seconds
-):
+def test_job_requests_grace(paths, slurm, config, preempted, grace_seconds):
     slurm.tell("scontrol", *config)
     slurm.tell("squeue", preempted)
     write_json(paths.stop, {"by": "ann", "grace_seconds": 60})
@@ -161,7 +157,7 @@ def test_ranks_get_no_more_time_than_slurm_gives_the_supervisor(
     assert len(slurm.calls("squeue")) == 1
 
 
-def test_a_wake_up_is_no_error_where_the_run_was_removed(paths, slurm):
+def test_job_requests_wake_up_removed_run(paths, slurm):
     requests = JobRequests(paths, SUBMISSION, 30.0, JOB)
     paths.root.rmdir()
 
@@ -187,7 +183,7 @@ class SlowFileServer:
             write_json(self._paths.submission, {"job": {"id": "7"}})
 
 
-def test_a_submission_may_take_a_minute_to_arrive_on_another_host(paths, monkeypatch):
+def test_await_submission_late(paths, monkeypatch):
     slow = SlowFileServer(paths, 100)
     monkeypatch.setattr(supervisor, "time", slow)
 
@@ -214,7 +210,7 @@ def journal(run):
     journal.close()
 
 
-def test_a_run_at_its_time_limit_is_put_back_and_counted(run, journal, slurm):
+def test_waits_again_at_time_limit(run, journal, slurm):
     counted = 'case "$*" in *RestartCnt*) echo 1; exit;; esac'
     slurm.tell("squeue", "N/A", also=counted)
 
@@ -225,9 +221,7 @@ def test_a_run_at_its_time_limit_is_put_back_and_counted(run, journal, slurm):
     assert "starts from the beginning (1 more times)" in written["queue"]["reason"]
 
 
-def test_a_run_that_makes_way_is_put_back_by_whichever_signal_it_heard(
-    run, journal, slurm
-):
+def test_waits_again_when_preempted(run, journal, slurm):
     slurm.tell("squeue", "1795371329")
 
     assert _waits_again(run, journal, JOB, 3, stopped("time limit"))
@@ -236,30 +230,30 @@ def test_a_run_that_makes_way_is_put_back_by_whichever_signal_it_heard(
     assert written["launch"]["job"]["timeouts"] == 1
 
 
-def test_a_run_that_somebody_has_stopped_is_not_put_back(run, journal, slurm):
+def test_waits_again_not_stopped(run, journal, slurm):
     write_json(run.paths.stop, {"by": "ann", "grace_seconds": 5})
 
     assert not _waits_again(run, journal, JOB, 0, stopped("time limit"))
     assert slurm.calls("scontrol") == slurm.calls("squeue") == []
 
 
-def test_a_run_that_was_put_back_often_enough_has_ended(run, journal, slurm):
+def test_waits_again_not_too_often(run, journal, slurm):
     assert not _waits_again(run, journal, JOB, 3, stopped("time limit"))
     assert slurm.calls("scontrol") == []
 
 
-def test_a_supervisor_gives_signs_while_it_waits_for_nodes(run, journal, slurm):
+def test_ranks_start_gives_signs(run, journal, slurm):
     slurm.tell("srun")
     requests = JobRequests(run.paths, SUBMISSION, 5.0, JOB)
     known = {"software": {}}
     devices = JobDevices(JOB, known, requests, 0, journal.give_sign)
     journal.write_record()
     os.utime(run.paths.record, (1, 1))
-    assert is_silent(run.paths)
+    assert is_stale(run.paths)
 
     ranks = devices.ranks(run, 0)
     with pytest.raises(LaunchError, match="Slurm ended the job step of the ranks"):
         ranks.start()
     ranks.close()
 
-    assert not is_silent(run.paths)
+    assert not is_stale(run.paths)

@@ -108,7 +108,7 @@ def ends(ranks, count):
     return ended
 
 
-def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(play):
+def test_slurm_ranks_from_start_to_end(play):
     moved = tell(1, beat=[5, int(Phase.COMPUTE), 12, 4])
     ranks, _ = play(
         ("say", "Loading cuda/12.4"),
@@ -155,7 +155,7 @@ def test_ranks_of_two_nodes_start_move_and_end_whatever_else_is_printed(play):
     ],
     ids=["refused", "failed", "killed", "no step"],
 )
-def test_a_node_that_cannot_run_ranks_is_named_before_they_start(play, said, text):
+def test_slurm_ranks_failing_node(play, said, text):
     ranks, _ = play(tell(0, ranks=False), *(("say", line) for line in said))
 
     with pytest.raises(LaunchError, match=text):
@@ -164,14 +164,14 @@ def test_a_node_that_cannot_run_ranks_is_named_before_they_start(play, said, tex
     assert not any(rank.pid for rank in ranks.ranks)
 
 
-def test_nobody_waits_for_nodes_of_a_run_that_was_stopped(play):
+def test_slurm_ranks_stopped_before_start(play):
     ranks, _ = play(tell(0), KILLED, requests=[{"by": "ann"}])
 
     with pytest.raises(LaunchError, match="stopped before its nodes were ready"):
         ranks.start()
 
 
-def test_nodes_that_do_not_come_are_named(play):
+def test_slurm_ranks_missing_nodes(play):
     ranks, _ = play(tell(0), KILLED)
     ranks.ready_seconds = 0.5
 
@@ -179,7 +179,7 @@ def test_nodes_that_do_not_come_are_named(play):
         ranks.start()
 
 
-def test_a_node_tells_that_slurm_wants_the_job_to_end(play):
+def test_slurm_ranks_sigterm_on_node(play):
     ranks, asked = play(
         *RANKS_RUN, ("hear", "terminate"), tell(1, signal="SIGTERM"), KILLED
     )
@@ -195,7 +195,7 @@ def test_a_node_tells_that_slurm_wants_the_job_to_end(play):
     wait_until(heard, "the word of the node")
 
 
-def test_nodes_without_a_last_word_are_lost_when_the_step_ends(play):
+def test_slurm_ranks_lost_nodes(play):
     ranks, _ = play(*RANKS_RUN, over(0), ("say", "srun: error: n2: task 1: Killed"))
     ranks.start()
 
@@ -208,7 +208,7 @@ def test_nodes_without_a_last_word_are_lost_when_the_step_ends(play):
     assert ranks.lost.startswith("node n2 was lost: srun: error: n2: task 1: Killed;")
 
 
-def test_ranks_that_could_not_be_ended_are_told_and_their_step_is_ended(play):
+def test_slurm_ranks_stuck(play):
     ranks, _ = play(*RANKS_RUN, ("hang",))
     ranks.end_seconds = ranks.step_seconds = 0.1
     ranks.start()

@@ -22,9 +22,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("name", ["synthetic", "photos", "cifar10", "imagenette"])
-def test_a_name_stays_a_name_even_beside_a_folder_of_that_name(
-    tmp_path, monkeypatch, name
-):
+def test_existing_data_name(tmp_path, monkeypatch, name):
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
 
@@ -43,9 +41,7 @@ def test_a_path_becomes_absolute(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nowhere", "notes.txt", "nowhere.csv"])
-def test_what_is_no_data_set_is_refused_with_what_could_be_one(
-    tmp_path, monkeypatch, name
-):
+def test_existing_data_refused(tmp_path, monkeypatch, name):
     (tmp_path / "notes.txt").write_text("no data")
     monkeypatch.chdir(tmp_path)
 
@@ -53,7 +49,7 @@ def test_what_is_no_data_set_is_refused_with_what_could_be_one(
         existing_data(name)
 
 
-def test_without_pidfds_a_launch_is_refused_and_doctor_says_so(tmp_path, monkeypatch):
+def test_launch_without_pidfd(tmp_path, monkeypatch):
     def refused(pid: int, flags: int = 0) -> int:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
@@ -66,9 +62,7 @@ def test_without_pidfds_a_launch_is_refused_and_doctor_says_so(tmp_path, monkeyp
     assert next(checks()).state == "failure"
 
 
-def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(
-    tmp_path, monkeypatch
-):
+def test_detach_early_exit(tmp_path, monkeypatch):
     def looked_for_late(pid: int) -> ProcessIdentity:
         with suppress(ProcessLookupError):
             supervisor = ProcessIdentity.of(pid)
@@ -91,9 +85,7 @@ def test_the_output_of_a_supervisor_that_ends_immediately_is_in_the_error(
         ("sys", SimpleNamespace(executable="x" * 200_000), "list too long.: unset the"),
     ],
 )
-def test_a_process_that_cannot_be_started_is_no_fault_of_the_store(
-    tmp_path, monkeypatch, part, value, words
-):
+def test_launch_start_problem(tmp_path, monkeypatch, part, value, words):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     monkeypatch.setattr(local if part == "_DETACH" else command, part, value)
 
@@ -102,7 +94,7 @@ def test_a_process_that_cannot_be_started_is_no_fault_of_the_store(
     assert nbkit.runs() == []
 
 
-def test_a_supervisor_says_what_it_cannot_start():
+def test_start_problem_words():
     thread = RuntimeError("can't start new thread")
     fork = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -111,11 +103,11 @@ def test_a_supervisor_says_what_it_cannot_start():
     assert start_problem(RuntimeError("x")) is start_problem(OSError(9, "x")) is None
 
 
-def test_other_systems_are_refused_and_leave_no_folder(tmp_path, monkeypatch):
+def test_launch_on_another_system(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
-    with pytest.raises(LaunchError, match=r"runs Darwin; .* Linux machine, or WSL 2"):
+    with pytest.raises(LaunchError, match=r"runs Darwin\. .* Linux machine, or WSL 2"):
         nbkit.launch(device="cpu")
     (refusal,) = refusals(nbkit.ExperimentConfig(device="cpu"))
     assert "Darwin" in str(refusal)

@@ -36,7 +36,7 @@ def shut_down(kernel, run):
     kernel.start()
 
 
-def test_a_kept_run_outlives_what_happens_to_its_kernel_which_sees_every_step(small):
+def test_kept_run_outlives_kernel(small):
     config = small(model="slow", steps=100_000)
     with running_kernel() as kernel:
         run = nbkit.attach(
@@ -68,7 +68,7 @@ def test_a_kept_run_outlives_what_happens_to_its_kernel_which_sees_every_step(sm
     wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
-def test_a_run_stops_with_a_kernel_whose_whole_group_is_killed(small):
+def test_run_stops_with_killed_kernel(small):
     outcome = kernel_group_is_killed(small)
 
     assert outcome.state is RunState.STOPPED

@@ -37,7 +37,7 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
-def test_an_accumulated_step_is_the_mean_of_its_parts(small):
+def test_accumulated_step_is_the_mean(small):
     # So slow that the weights stay: the pool's two batches, one a step or both in one.
     fields = {"learning_rate": 1e-12, "batch_size_per_gpu": 8}
 
@@ -50,9 +50,7 @@ def test_an_accumulated_step_is_the_mean_of_its_parts(small):
     assert {line["images"] for line in both} == {16}
 
 
-def test_image_folders_are_learned_and_every_validation_image_counts_once(
-    small, images
-):
+def test_train_image_folders(small, images):
     config = small(
         data=str(images),
         epochs=6,
@@ -73,7 +71,7 @@ def test_image_folders_are_learned_and_every_validation_image_counts_once(
     assert run.worker["data"]["fingerprint"]["files"] == 68
 
 
-def test_several_labels_are_learned_and_judged_one_by_one(small, tmp_path):
+def test_train_several_labels(small, tmp_path):
     drawn = random.Random(0)
     lines = ["file,split,red,blue,never"]
     for number in range(60):
@@ -110,7 +108,7 @@ def test_several_labels_are_learned_and_judged_one_by_one(small, tmp_path):
     assert written.value == pytest.approx(mean)
 
 
-def test_a_run_that_is_still_looking_at_its_images_can_be_stopped(small, images):
+def test_stop_while_checking_images(small, images):
     # One large photograph by many names: each is decoded, which takes minutes.
     large = images / "val" / "dark" / "zz.jpg"
     Image.effect_noise((3000, 3000), 50).convert("RGB").save(large)
@@ -126,9 +124,7 @@ def test_a_run_that_is_still_looking_at_its_images_can_be_stopped(small, images)
     assert "before its ranks were ready" in run.cause["message"]
 
 
-def test_an_unreadable_image_is_left_out_or_stops_the_run_and_the_record_names_it(
-    small, images
-):
+def test_unreadable_images(small, images):
     (images / "train" / "dark" / "3.jpg").write_bytes(b"no image")
 
     config = small(data=str(images), evaluation_period_epochs=1)
@@ -148,9 +144,7 @@ def test_an_unreadable_image_is_left_out_or_stops_the_run_and_the_record_names_i
     assert data["evaluation_images"] == 20
 
 
-def test_an_image_that_is_damaged_while_a_run_uses_it_ends_the_run_by_name(
-    small, images
-):
+def test_damaged_image_during_training(small, images):
     run = nbkit.launch(small(data=str(images), model="slow", steps=None, epochs=50))
     wait_until(lambda: len(run.metrics()) >= 2, "two steps", 120)
     (images / "train" / "bright" / "7.jpg").write_bytes(b"no image")
@@ -232,7 +226,7 @@ def test_every_other_optimizer_lowers_the_loss(small, optimizer, rate):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_sixteen_bit_precision_gives_nearly_the_same_loss(small):
+def test_sixteen_bit_precision_loss(small):
     config = small(model="resnet18", steps=3, warmup_steps=1)
 
     full, half = (

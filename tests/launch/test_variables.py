@@ -14,7 +14,7 @@ def test_is_recorded():
     assert all(map(is_recorded, ("SLURM_JOB_ID", "NCCL_DEBUG", "OMP_NUM_THREADS")))
 
 
-def test_ranks_inherit_all_but_what_belongs_to_a_run_around_them(monkeypatch):
+def test_passed_on(monkeypatch):
     own = {"RANKING_DATA": "a", "WORLD_SIZE_LIMIT": "b", "CUDA_VISIBLE_DEVICES": "c"}
     of_a_run = ("RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
     for name, value in {**own, **dict.fromkeys(of_a_run, "1")}.items():

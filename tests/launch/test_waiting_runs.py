@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 __all__ = ["join", "own_pool"]
 
 
-def test_a_gpu_that_a_stranger_uses_is_waited_for(small, monkeypatch):
+def test_waiting_run_gpu_of_stranger(small, monkeypatch):
     # Five processes of 1 GiB each on 80 GiB: more than bare contexts.
     pids = (os.getppid(), *(2**22 + n for n in range(4)))
     FakeDriver([FakeGpu("GPU-a", pids=pids)]).install(pynvml, monkeypatch.setattr)
@@ -62,7 +62,7 @@ def all_cpus_are_held(join, small):
     lease.release()
 
 
-def test_a_waiting_run_ends_with_its_owner(all_cpus_are_held):
+def test_waiting_run_owner_exit(all_cpus_are_held):
     code = (
         "import nbkit, sys\n"
         "config = nbkit.ExperimentConfig.from_json(sys.argv[1])\n"
@@ -80,9 +80,7 @@ def test_a_waiting_run_ends_with_its_owner(all_cpus_are_held):
     assert run.cause["by"] == "owner exit"
 
 
-def test_a_waiting_run_whose_supervisor_is_killed_is_lost_and_out_of_the_queue(
-    all_cpus_are_held, join
-):
+def test_waiting_run_killed_supervisor(all_cpus_are_held, join):
     run = nbkit.launch(all_cpus_are_held)
     wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
     behind = join("behind", 1, candidates=[("cpu-0", "CPU 0")], kind="cpu")
@@ -95,7 +93,7 @@ def test_a_waiting_run_whose_supervisor_is_killed_is_lost_and_out_of_the_queue(
     assert behind.attempt().position == 1
 
 
-def test_a_waiting_run_whose_folder_is_removed_leaves_the_queue(all_cpus_are_held):
+def test_waiting_run_removed_folder(all_cpus_are_held):
     run = nbkit.launch(all_cpus_are_held)
     wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
     supervisor = ProcessIdentity.from_dict(run.submission["supervisor"])
@@ -105,7 +103,7 @@ def test_a_waiting_run_whose_folder_is_removed_leaves_the_queue(all_cpus_are_hel
     wait_until(lambda: not supervisor.is_alive(), "its supervisor to end")
 
 
-def test_a_launch_that_fails_leaves_no_place_in_the_queue(small, monkeypatch):
+def test_launch_interrupted_leaves_queue(small, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -116,7 +114,7 @@ def test_a_launch_that_fails_leaves_no_place_in_the_queue(small, monkeypatch):
     assert not list(pool_folder().glob("claims/*"))
 
 
-def test_a_resumed_run_that_is_stopped_in_the_queue_keeps_what_it_knew(small, join):
+def test_waiting_run_resumed_and_stopped(small, join):
     config = small(
         model="slow", gpus=1, steps=10_000, oversubscribe=False, warmup_steps=1
     )
@@ -148,7 +146,7 @@ def launch_another():
     nbkit.launch(nbkit.context, gpus=2, device="cpu", oversubscribe=False)
 
 
-def test_a_run_that_would_wait_for_itself_is_refused():
+def test_launch_that_waits_for_itself():
     run = nbkit.launch(launch_another, device="cpu").wait(raise_on_failure=False)
 
     assert "(deadlock)" in run.cause["message"]
@@ -161,7 +159,7 @@ LAUNCH = (
 )
 
 
-def test_two_kernels_that_want_the_same_gpus_run_one_after_the_other(monkeypatch):
+def test_waiting_run_of_two_kernels(monkeypatch):
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
     with running_kernel() as one, running_kernel() as other:
         first = nbkit.attach(one.execute(LAUNCH, "run.run_id"))

@@ -1,4 +1,4 @@
-"""Bundles: what goes into one, and which are refused before a file is written."""
+"""Bundles: their files, and which are refused before a file is written."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def _names(root):
     return {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()}
 
 
-def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
-    tmp_path, elsewhere, monkeypatch
-):
+def test_import_run(tmp_path, elsewhere, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = _run()
     (run.paths.root / "out").symlink_to("/etc/passwd")
@@ -95,9 +93,7 @@ def test_a_run_comes_back_whole_and_its_pickle_is_not_loaded(
     assert not (tmp_path / "loaded").exists()
 
 
-def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
-    tmp_path, elsewhere
-):
+def test_import_existing_run(tmp_path, elsewhere):
     run = _run()
     bundle = nbkit.export(run.run_id, tmp_path / "x.zip", checkpoints=True)
     assert nbkit.import_bundle(bundle).already_there == (run.run_id,)
@@ -105,7 +101,7 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
     elsewhere()
     nbkit.import_bundle(bundle)
     again = nbkit.import_bundle(nbkit.export(run.run_id, tmp_path / "y.zip"))
-    assert "nothing to do for 1 run" in str(again)
+    assert "already in the store: 1 run" in str(again)
     new = StoredRun(runs_folder() / run.run_id)
     assert (new.paths.checkpoints / "step_00000005" / "complete.json").is_file()
     new.paths.config.write_text("{}")
@@ -114,9 +110,7 @@ def test_a_run_that_is_there_is_left_alone_if_equal_and_refused_if_not(
         nbkit.import_bundle(bundle)
 
 
-def test_an_imported_run_was_submitted_elsewhere_until_it_is_resumed(
-    tmp_path, elsewhere
-):
+def test_import_was_submitted_elsewhere(tmp_path, elsewhere):
     run = _run()
     os.utime(run.paths.submission, (2**32, 2**32))  # a clock that is ahead
     bundle = nbkit.export(run, tmp_path / "x.zip")
@@ -130,7 +124,7 @@ def test_an_imported_run_was_submitted_elsewhere_until_it_is_resumed(
     assert not was_submitted_elsewhere(there.submission, there.imported)
 
 
-def test_a_study_takes_its_runs_along_and_says_which_are_missing(tmp_path, elsewhere):
+def test_export_study(tmp_path, elsewhere):
     done, failed = _run(), _run("failed")
     study = StudyPaths(studies_folder() / "20200101-000000-study-aaaa")
     study.root.mkdir(parents=True)
@@ -162,7 +156,7 @@ def _study_of(*runs, executor=None, name="study-aaaa"):
     return study
 
 
-def test_an_ending_of_a_run_and_of_a_study_exports_neither(tmp_path):
+def test_export_ambiguous_ending(tmp_path):
     run = _run()
     ending = run.run_id[-4:]
     study = _study_of(run, name=f"study-{ending}")
@@ -173,7 +167,7 @@ def test_an_ending_of_a_run_and_of_a_study_exports_neither(tmp_path):
         assert nbkit.export(whole, tmp_path / f"{whole}.zip").is_file()
 
 
-def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
+def test_export_study_of_silent_host(tmp_path):
     elsewhere = {"host": "elsewhere", "boot_id": "b", "pid_namespace": "pid:[1]"}
     executor = {**ProcessIdentity.of().to_dict(), **elsewhere}
     done, unheard = _run(), _run("running")
@@ -191,29 +185,29 @@ def test_a_study_of_a_host_that_is_silent_is_exported_from_another(tmp_path):
     with zipfile.ZipFile(bundle) as archive:
         manifest = json.loads(archive.read("bundle.json"))
     assert manifest["runs"] == [done.run_id]
-    why = "no final record, and no sign of life"
+    why = "no final record and no heartbeat"
     assert {"path": f"runs/{unheard.run_id}", "why": why} in manifest["left_out"]
 
 
-def test_a_study_that_is_being_executed_is_not_exported(tmp_path):
+def test_export_study_in_execution(tmp_path):
     study = _study_of(_run(), executor=ProcessIdentity.of().to_dict())
 
     with pytest.raises(RunError, match=f"being executed by process {os.getpid()} on"):
         nbkit.export(study.root.name, tmp_path / "x.zip")
 
 
-def test_what_has_not_ended_is_not_exported(tmp_path):
+def test_export_refusals(tmp_path):
     running = _run("running")
     with pytest.raises(RunError, match="has no final record"):
         nbkit.export(running, tmp_path / "x.zip")
     me = ProcessIdentity.of().to_dict()
     record = {"attempt": 0, "state": "running", "supervisor": me}
     write_json(running.paths.record, record)
-    with pytest.raises(RunError, match=r"is running; wait\(\) for it"):
+    with pytest.raises(RunError, match=r"is running. Call wait"):
         nbkit.export(running, tmp_path / "x.zip")
     with pytest.raises(RunNotFoundError):
         nbkit.export("nobody", tmp_path / "x.zip")
-    with pytest.raises(ConfigError, match="is not a run, a study"):
+    with pytest.raises(ConfigError, match="is neither a run, nor a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
     with pytest.raises(StoreError, match="cannot be written"):
         nbkit.export(_run(), tmp_path / "nowhere" / "x.zip")
@@ -222,9 +216,7 @@ def test_what_has_not_ended_is_not_exported(tmp_path):
 
 
 @pytest.mark.parametrize("earlier", [None, "stopped"])
-def test_a_job_that_slurm_ended_in_the_queue_stays_where_that_is_known(
-    tmp_path, monkeypatch, earlier
-):
+def test_export_job_ended_in_queue(tmp_path, monkeypatch, earlier):
     SlurmPrograms(tmp_path, monkeypatch).tell("squeue", "7|CANCELLED|N/A||None")
     done, cancelled = _run(), _run()
     job = {"id": "7", "cluster": None}
@@ -243,7 +235,7 @@ def test_a_job_that_slurm_ended_in_the_queue_stays_where_that_is_known(
     with zipfile.ZipFile(nbkit.export(study.root.name, tmp_path / "y.zip")) as archive:
         manifest = json.loads(archive.read("bundle.json"))
     assert manifest["runs"] == [done.run_id]
-    why = "no final record: lost, or ended by Slurm before it began"
+    why = "no final record: lost, or ended by Slurm before it started"
     assert {"path": f"runs/{cancelled.run_id}", "why": why} in manifest["left_out"]
 
 
@@ -273,32 +265,14 @@ def _leads(to):
     return change
 
 
-def _not_announced(contents, manifest, run):
-    contents[f"{run}/more.txt"] = b"more"
+def _content(content):
+    return lambda contents, _, run: contents.update({f"{run}/config.json": content})
 
 
-def _missing(contents, manifest, run):
-    del contents[f"{run}/record.json"]
-
-
-def _longer(contents, manifest, run):
-    contents[f"{run}/config.json"] += b" " * 1_000_000
-
-
-def _other(contents, manifest, run):
-    contents[f"{run}/config.json"] = contents[f"{run}/config.json"].replace(b"{", b"[")
-
-
-def _newer(contents, manifest, run):
-    manifest["schema"] = "nbkit.bundle/2"
-
-
-def _without_hash(contents, manifest, run):
-    del manifest["files"][f"{run}/config.json"]["sha256"]
-
-
-def _huge(contents, manifest, run):
-    manifest["files"][f"{run}/config.json"]["bytes"] = 1 << 60
+def _manifest(**changes):
+    return lambda _, manifest, run: manifest["files"][f"{run}/config.json"].update(
+        changes
+    )
 
 
 def _link(contents, manifest, run):
@@ -330,21 +304,28 @@ def _under_way(contents, manifest, run):
         (_leads("studies/20200101-000000-s/study.json"), "/study.json' is not a file"),
         (_leads("RUN/code/a\nb"), r"code/a\\nb' has a control character"),
         (_leads("RUN/config.json/x"), "json/x' is below another file"),
-        (_not_announced, "is not in its manifest, or there twice"),
-        (_missing, "it lacks '.*record.json'"),
-        (_longer, r"has 1,00\d,\d{3} bytes, and \d,?\d* in its manifest"),
-        (_other, "does not match its checksum"),
-        (_newer, r"its schema 'nbkit.bundle/2' is not .*; import it with the version"),
-        (_without_hash, "sha256 in bundle.json: Field required"),
-        (_huge, "in its manifest"),
+        (
+            lambda contents, _, run: contents.update({f"{run}/more.txt": b"more"}),
+            "is not in the manifest, or present twice",
+        ),
+        (
+            lambda contents, _, run: contents.pop(f"{run}/record.json") and None,
+            "record.json' is missing",
+        ),
+        (_content(b" " * 1_000_000), r"has 1,000,000 bytes, but \d,?\d* in the mani"),
+        (_manifest(sha256="0" * 64), "does not match its checksum"),
+        (
+            lambda _, manifest, run: manifest.update(schema="nbkit.bundle/2"),
+            r"schema 'nbkit.bundle/2' is not .*\. Import it with the version",
+        ),
+        (_manifest(sha256=None), "sha256 in bundle.json: Input should be"),
+        (_manifest(bytes=1 << 60), "in the manifest"),
         (_link, "is a link, or not a regular file"),
         (_under_way, "has not ended"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bundle_that_is_not_as_exported_is_refused_and_writes_nothing(
-    tmp_path, elsewhere, change, message
-):
+def test_import_changed_bundle(tmp_path, elsewhere, change, message):
     bundle = _rewritten(nbkit.export(_run(), tmp_path / "x.zip"), change)
     elsewhere()
 
@@ -356,7 +337,7 @@ def test_a_bundle_that_is_not_as_exported_is_refused_and_writes_nothing(
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_a_file_that_is_there_twice_is_refused(tmp_path, elsewhere, place):
+def test_import_duplicate_file(tmp_path, elsewhere, place):
     bundle = nbkit.export(_run(), tmp_path / "x.zip")
     with zipfile.ZipFile(bundle, "a") as archive:
         name = archive.namelist()[place]  # the last is the manifest
@@ -364,11 +345,11 @@ def test_a_file_that_is_there_twice_is_refused(tmp_path, elsewhere, place):
             archive.writestr(name, archive.read(name))
     elsewhere()
 
-    with pytest.raises(StoreError, match="or there twice"):
+    with pytest.raises(StoreError, match="or present twice"):
         nbkit.import_bundle(bundle)
 
 
-def test_a_disk_that_is_too_small_is_noticed_before(tmp_path, elsewhere, monkeypatch):
+def test_import_full_disk(tmp_path, elsewhere, monkeypatch):
     bundle = nbkit.export(_run(), tmp_path / "x.zip")
     elsewhere()
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
@@ -378,9 +359,7 @@ def test_a_disk_that_is_too_small_is_noticed_before(tmp_path, elsewhere, monkeyp
         nbkit.import_bundle(bundle)
 
 
-def test_an_import_that_breaks_off_leaves_nothing_half(
-    tmp_path, elsewhere, monkeypatch
-):
+def test_import_interrupted(tmp_path, elsewhere, monkeypatch):
     bundle = nbkit.export(_run(), tmp_path / "x.zip")
     elsewhere()
 
@@ -403,3 +382,53 @@ def test_what_is_no_bundle_is_said(tmp_path, content):
         nbkit.import_bundle(tmp_path / "x.zip")
     with pytest.raises(StoreError, match="cannot be read"):
         nbkit.import_bundle(tmp_path / "none.zip")
+
+
+def test_export_name_not_utf8(tmp_path, elsewhere):
+    run = _run()
+    Path(os.fsdecode(os.fsencode(run.paths.root) + b"/caf\xe9.txt")).touch()
+
+    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(its name is not UTF-8"):
+        bundle = nbkit.export(run, tmp_path / "x.zip")
+    elsewhere()
+
+    assert nbkit.import_bundle(bundle).run_ids == (run.run_id,)
+
+
+def test_import_file_modes(tmp_path, elsewhere):
+    run = _run()
+    for name, mode in (("tool", 0o4755), ("own", 0o700), ("text", 0o644)):
+        (run.paths.code / name).touch()
+        (run.paths.code / name).chmod(mode)
+    bundle = nbkit.export(run, tmp_path / "x.zip")
+    elsewhere()
+
+    before = os.umask(0o022)
+    try:
+        nbkit.import_bundle(bundle)
+    finally:
+        os.umask(before)
+
+    code = StoredRun(runs_folder() / run.run_id).paths.code
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in code.iterdir()}
+    assert modes == {"tool": 0o755, "own": 0o700, "text": 0o644}
+
+
+def test_import_removes_stale_staging(tmp_path, elsewhere):
+    bundle = nbkit.export(_run(), tmp_path / "x.zip")
+    elsewhere()
+    me = ProcessIdentity.of().to_dict()
+    writers = {
+        "killed": {**me, "start_ticks": -1},
+        "writing": me,
+        "unseen": {**me, "host": "elsewhere", "boot_id": "b"},
+    }
+    for name, writer in writers.items():
+        staging = runs_folder() / f".import-{name}"
+        (staging / "runs").mkdir(parents=True)
+        write_json(staging / "process.json", writer)
+
+    nbkit.import_bundle(bundle)
+
+    left = sorted(path.name for path in runs_folder().glob(".import-*"))
+    assert left == [".import-unseen", ".import-writing"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,27 +12,9 @@ from nbkit.store import cache, jobs
 from nbkit.store.cache import Cache, ask_shared
 from nbkit.store.jobs import find_job
 from nbkit.store.slurm import SlurmSilentError
-from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 
-NOW = 1_000_000.0
 DISABLED = "Slurm accounting storage is disabled"
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    return SlurmPrograms(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    now = [NOW]
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
-    )
-    for module in (jobs, cache):
-        monkeypatch.setattr(module, "time", clock)
-    return now
 
 
 @pytest.fixture
@@ -43,9 +23,7 @@ def another_process(monkeypatch):
     return lambda: monkeypatch.setattr(jobs, "_clusters", {})
 
 
-def test_find_job_shares_an_answer_for_as_long_as_it_is_good(
-    slurm, clock, another_process, tmp_path
-):
+def test_find_job_shared_answer(slurm, clock, another_process, tmp_path):
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
     for _ in range(3):
         another_process()
@@ -63,9 +41,7 @@ def test_find_job_shares_an_answer_for_as_long_as_it_is_good(
     } == {0}
 
 
-def test_a_job_that_is_newer_than_anothers_question_is_not_gone(
-    slurm, clock, another_process
-):
+def test_find_job_newer_than_answer(slurm, clock, another_process):
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
     slurm.tell("sacct", status=1, words=DISABLED)
     find_job("7")
@@ -78,23 +54,20 @@ def test_a_job_that_is_newer_than_anothers_question_is_not_gone(
     assert find_job("8", submitted_at=clock[0] - 5).state == "RUNNING"
 
 
-def test_an_old_job_is_missing_in_anothers_answer_at_once(
-    slurm, clock, another_process
-):
+def test_find_job_old_job_missing(slurm, clock, another_process):
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
     slurm.tell("sacct", status=1, words=DISABLED)
     find_job("7")
     another_process()
 
-    find_job("3", submitted_at=NOW - 3600)
+    an_hour_ago = clock[0] - 3600
+    find_job("3", submitted_at=an_hour_ago)
 
-    assert find_job("3", submitted_at=NOW - 3600).state == jobs.GONE
+    assert find_job("3", submitted_at=an_hour_ago).state == jobs.GONE
     assert len(slurm.calls("squeue")) == 1
 
 
-def test_a_job_that_squeue_has_named_is_never_unknown_again(
-    slurm, clock, another_process, monkeypatch
-):
+def test_find_job_named_before(slurm, clock, another_process, monkeypatch):
     slurm.tell("squeue", "7|RUNNING|1795371329|n1|None")
     find_job("7")
     mine = jobs._clusters
@@ -120,11 +93,7 @@ def folder(tmp_path, monkeypatch):
 
 def shared(ask, *, limit_seconds: float = 60.0) -> str:
     return ask_shared(
-        "x",
-        ask,
-        max_age_seconds=5,
-        limit_seconds=limit_seconds,
-        error=SlurmSilentError,
+        "x", ask, max_age_seconds=5, limit_seconds=limit_seconds, error=SlurmSilentError
     ).text
 
 
@@ -134,7 +103,7 @@ def fail() -> str:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_those_that_ask_at_once_wait_for_one(folder, monkeypatch, fails):
+def test_ask_shared_at_once(folder, monkeypatch, fails):
     asked, waiting, go = [], [], threading.Event()
     connect = sqlite3.connect
 
@@ -168,20 +137,16 @@ def test_those_that_ask_at_once_wait_for_one(folder, monkeypatch, fails):
     assert len(asked) == 1
 
 
-def test_a_failure_is_not_told_to_those_that_come_after_it(folder):
-    with pytest.raises(SlurmSilentError, match="has not answered"):
-        shared(fail)
-    assert shared(lambda: "a") == "a"
-
-
-def test_a_process_that_holds_the_cache_for_too_long_holds_nobody(folder):
+def test_ask_shared_time_limit(folder):
     # The other one comes while this one has it.
     assert (
         shared(lambda: f"after {shared(lambda: 'b', limit_seconds=0.01)}") == "after b"
     )
 
 
-def test_a_failure_of_the_caller_leaves_the_cache_free(folder):
+def test_ask_shared_after_an_error(folder):
+    with pytest.raises(SlurmSilentError, match="has not answered"):
+        shared(fail)
     with pytest.raises(ZeroDivisionError):
         shared(lambda: str(1 / 0))
 
@@ -190,7 +155,7 @@ def test_a_failure_of_the_caller_leaves_the_cache_free(folder):
 
 
 @pytest.mark.parametrize("damage", ["text", "another table", "a folder", "no folder"])
-def test_a_cache_that_is_damaged_or_cannot_be_written_is_none(folder, damage):
+def test_ask_shared_damaged_cache(folder, damage):
     shared(lambda: "a")
     [file] = folder.iterdir()
     file.unlink()
@@ -211,14 +176,14 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_is_none(folder, damage):
         assert [shared(lambda: "c"), shared(lambda: "d")] == ["c", "c"]
 
 
-def test_an_answer_of_an_earlier_boot_is_not_believed(folder, monkeypatch):
+def test_ask_shared_earlier_boot(folder, monkeypatch):
     shared(lambda: "a")
     monkeypatch.setattr(cache, "boot_id", lambda: "another")
 
     assert shared(lambda: "b") == "b"
 
 
-def test_cache_keeps_texts_by_key_and_forgets_what_is_gone(folder):
+def test_cache_texts_by_key(folder):
     with Cache("kind", 0.0) as one:
         one.write("a\udcff", {"x": ("1", "old"), "y": ("2", json.dumps("\u00e9"))})
         one.write("b", {"x": ("3", "other")})

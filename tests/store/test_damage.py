@@ -85,7 +85,7 @@ def test_it_hides_no_other_run(whole, damaged, capsys):
     assert run_numbers(damaged) is not None
 
 
-def test_what_is_asked_of_it_is_answered_or_refused_with_a_sentence(damaged, capsys):
+def test_damaged_run_errors(damaged, capsys):
     for command in ("show", "stop", "sweep"):
         assert main([command, damaged.run_id]) in (0, 2), command
     for name in ("state", "cause", "queue", "summary"):
@@ -101,7 +101,7 @@ def answer(run, name):
     return "answered"
 
 
-def test_a_run_without_its_submission_is_what_its_record_says(whole):
+def test_run_without_submission(whole):
     whole.paths.submission.unlink()
     assert whole.state is RunState.FINISHED
 
@@ -109,7 +109,7 @@ def test_a_run_without_its_submission_is_what_its_record_says(whole):
     assert whole.state is RunState.LOST
 
 
-def test_a_damaged_line_of_metrics_is_refused_with_a_sentence(whole):
+def test_damaged_metrics_line(whole):
     whole.paths.metrics.write_text(json.dumps({"step": 1}) + "\n{half\n")
 
     with pytest.raises(StoreError, match=r"metrics\.jsonl is damaged"):

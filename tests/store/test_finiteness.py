@@ -76,7 +76,7 @@ def test_where_it_stopped_being_finite(case, separators, tmp_path):
     assert FiniteFollower(file).found(worker) == expected
 
 
-def test_a_file_that_grows_is_read_on(tmp_path):
+def test_follower_growing_file(tmp_path):
     file = tmp_path / "metrics.jsonl"
     follower = FiniteFollower(file)
     assert follower.found({}) is None
@@ -90,7 +90,7 @@ def test_a_file_that_grows_is_read_on(tmp_path):
     assert follower.found({}) == NonFinite("loss", 3)
 
 
-def test_a_run_says_it_in_its_summary_and_in_print(tmp_path):
+def test_run_summary_and_repr(tmp_path):
     root = tmp_path / "20261123-000000000-cnn-abcd"
     root.mkdir()
     worker = {"completed": True, "task": "train", "weights_finite": False}
@@ -110,7 +110,7 @@ def test_a_run_says_it_in_its_summary_and_in_print(tmp_path):
     )
 
 
-def test_a_run_that_came_to_its_end_is_told_without_its_lines(tmp_path):
+def test_follower_ended_run(tmp_path):
     missing = FiniteFollower(tmp_path)  # a folder: reading it would raise
     worker = {"task": "train", "ranks": [{}], "nonfinite": None}
 

@@ -16,16 +16,10 @@ from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.signs import SILENT_SECONDS
 from nbkit.store.stored_runs import StoredRun, create_run_folder
-from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 
 SUBMITTED = "2026-11-22T14:00:00.000Z"
 ELSEWHERE = {"pid": 7, "start_ticks": 7, "host": "n1", "boot_id": "b"}
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    return SlurmPrograms(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -96,9 +90,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("written", "stop", "word", "reason", "state"), STATES)
-def test_a_record_has_the_last_word_and_slurm_the_first(
-    run, slurm, written, stop, word, reason, state
-):
+def test_standing(run, slurm, written, stop, word, reason, state):
     slurm.tell("squeue", *([] if word is None else [f"7|{word}|N/A|n[1-2]|{reason}"]))
     if written is not None:
         write_record(run, written)
@@ -128,9 +120,7 @@ def test_a_record_has_the_last_word_and_slurm_the_first(
         ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
     ],
 )
-def test_why_it_ended_is_said_in_slurms_word_and_in_ours(
-    run, slurm, written, stop, line, words
-):
+def test_standing_cause(run, slurm, written, stop, line, words):
     slurm.tell("squeue", line)
     if written is not None:
         write_record(run, written)
@@ -140,7 +130,7 @@ def test_why_it_ended_is_said_in_slurms_word_and_in_ours(
     assert words in run.cause["message"]
 
 
-def test_a_job_that_has_said_something_names_its_log(run, slurm):
+def test_standing_cause_job_log(run, slurm):
     slurm.tell("squeue", "7|FAILED|N/A|n1|None")
     log = run.paths.job_log("7")
     log.parent.mkdir(exist_ok=True)
@@ -153,7 +143,7 @@ def test_a_job_that_has_said_something_names_its_log(run, slurm):
     assert f"{begun}: {said}; its output" in run.cause["message"]
 
 
-def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tmp_path):
+def test_standing_ends_between_looks(run, slurm, tmp_path):
     write_record(run, "finished")
     final = tmp_path / "final.json"
     run.paths.record.rename(final)
@@ -179,9 +169,7 @@ def test_a_run_that_ends_between_the_two_looks_has_ended_properly(run, slurm, tm
         ("failed", {"kind": "exit"}, "PENDING", "failed"),
     ],
 )
-def test_a_last_word_that_slurm_may_take_back_is_asked_about(
-    run, slurm, written, cause, word, state
-):
+def test_standing_may_go_on(run, slurm, written, cause, word, state):
     launch = {"job": {"id": "7", "cluster": None, "nodes": ["n1"], "restarts": 0}}
     write_record(run, written, cause=cause, launch=launch)
     slurm.tell("squeue", f"7|{word}|N/A||None")
@@ -191,7 +179,7 @@ def test_a_last_word_that_slurm_may_take_back_is_asked_about(
     assert (run.cause == cause) == (state in ("stopped", "failed"))
 
 
-def test_a_resumed_run_is_the_new_job_whatever_its_old_record_says(run, slurm):
+def test_standing_resumed_run(run, slurm):
     write_record(run, "failed", attempt=0, cause={"kind": "exit", "message": "old"})
     submit(run, attempt=1, job_id="8")
     slurm.tell("squeue", "7|FAILED|N/A|n1|None", "8|PENDING|N/A||Priority")
@@ -200,7 +188,7 @@ def test_a_resumed_run_is_the_new_job_whatever_its_old_record_says(run, slurm):
     assert run.cause is None
 
 
-def test_a_record_that_is_newer_than_slurms_answer_is_believed(run, slurm):
+def test_standing_newer_record(run, slurm):
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
     assert run.state is RunState.QUEUED
     write_record(run, "running")
@@ -211,7 +199,7 @@ def test_a_record_that_is_newer_than_slurms_answer_is_believed(run, slurm):
     assert run.state is RunState.QUEUED
 
 
-def test_a_run_that_was_put_back_waits_until_slurm_says_otherwise(run, slurm):
+def test_standing_requeued_run(run, slurm):
     slurm.tell("squeue", "7|RUNNING|N/A|n1|None")
     write_record(run, "queued")
     os.utime(run.paths.record, (4e9, 4e9))
@@ -221,7 +209,7 @@ def test_a_run_that_was_put_back_waits_until_slurm_says_otherwise(run, slurm):
     assert run.state is RunState.STARTING
 
 
-def test_a_queued_run_says_why_and_when_it_will_start(run, slurm):
+def test_queue_estimate(run, slurm):
     slurm.tell("squeue", "7|PENDING|1580738700||Resources")
 
     assert run.queue == {
@@ -233,7 +221,7 @@ def test_a_queued_run_says_why_and_when_it_will_start(run, slurm):
     }
 
 
-def test_a_run_that_was_put_back_says_both_reasons(run, slurm):
+def test_queue_requeued_run(run, slurm):
     since = "2026-11-22T16:00:00.000Z"
     queue = {"position": None, "length": None, "reason": "time limit", "since": since}
     write_record(run, "queued", queue=queue)
@@ -245,7 +233,7 @@ def test_a_run_that_was_put_back_says_both_reasons(run, slurm):
     assert found["since"] == since
 
 
-def test_a_run_that_had_run_waits_since_its_last_word(run, slurm):
+def test_queue_since(run, slurm):
     slurm.tell("squeue", "7|PENDING|N/A||BeginTime")
     write_record(run, "running")
     os.utime(run.paths.record, (1580738700.25, 1580738700.25))
@@ -256,7 +244,7 @@ def test_a_run_that_had_run_waits_since_its_last_word(run, slurm):
 
 
 @pytest.mark.parametrize(("written", "state"), [(None, "queued"), ("running",) * 2])
-def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
+def test_standing_without_slurm(run, slurm, written, state):
     if written is not None:
         write_record(run, written)
 
@@ -267,7 +255,7 @@ def test_where_slurm_cannot_be_asked_no_run_is_lost(run, slurm, written, state):
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "stopping"])
-def test_a_run_without_a_sign_of_which_slurm_says_nothing_is_unknown(run, slurm, state):
+def test_standing_unknown(run, slurm, state):
     write_record(run, state)
     assert run.state == state
     for path in (run.paths.record, run.paths.submission):
@@ -283,9 +271,7 @@ def test_a_run_without_a_sign_of_which_slurm_says_nothing_is_unknown(run, slurm,
     assert "process 7 of n1 is not visible" in run.cause["message"]
 
 
-def test_a_silent_run_of_which_slurm_says_that_it_runs_does_run(
-    run, slurm, monkeypatch
-):
+def test_standing_silent_run(run, slurm, monkeypatch):
     slurm.tell("squeue", "7|RUNNING|N/A|n1|None")
     write_record(run, "running")
     for path in (run.paths.record, run.paths.submission):
@@ -302,9 +288,7 @@ def test_a_silent_run_of_which_slurm_says_that_it_runs_does_run(
     assert run.state is RunState.UNKNOWN, "it has begun since"
 
 
-def test_a_silent_run_is_not_unknown_while_slurm_is_still_being_asked(
-    run, slurm, monkeypatch, tmp_path
-):
+def test_standing_while_slurm_is_asked(run, slurm, monkeypatch, tmp_path):
     monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
     write_record(run, "running")
     for path in (run.paths.record, run.paths.submission):
@@ -319,7 +303,7 @@ def test_a_silent_run_is_not_unknown_while_slurm_is_still_being_asked(
     assert run.state is RunState.UNKNOWN
 
 
-def test_a_supervisor_that_lives_here_is_believed_without_a_question(run, slurm):
+def test_standing_supervisor_here(run, slurm):
     slurm.tell("squeue")
     write_record(run, "running", supervisor=ProcessIdentity.of().to_dict())
 
@@ -328,7 +312,7 @@ def test_a_supervisor_that_lives_here_is_believed_without_a_question(run, slurm)
 
 
 @pytest.mark.parametrize("whose", ["another user", "another machine"])
-def test_of_somebody_elses_job_slurm_is_not_asked(run, slurm, whose, monkeypatch):
+def test_standing_job_of_another(run, slurm, whose, monkeypatch):
     slurm.tell("squeue")
     write_record(run, "running")
     if whose == "another user":
@@ -340,9 +324,7 @@ def test_of_somebody_elses_job_slurm_is_not_asked(run, slurm, whose, monkeypatch
     assert slurm.calls("squeue") == []
 
 
-def test_of_another_users_job_that_waits_it_is_said_whose_it_is(
-    run, slurm, monkeypatch
-):
+def test_queue_job_of_another_user(run, slurm, monkeypatch):
     slurm.tell("squeue")
     assert run.queue is None, "its owner knows that it has ended"
     monkeypatch.setattr(os, "geteuid", lambda: -1)
@@ -350,7 +332,7 @@ def test_of_another_users_job_that_waits_it_is_said_whose_it_is(
     assert run.queue["reason"] == "Slurm: unknown, another user's job"
 
 
-def test_a_run_of_this_machine_loads_nothing_that_asks_slurm(run):
+def test_local_run_imports(run):
     me = ProcessIdentity.of().to_dict()
     local = {"attempt": 0, "supervisor": me, "job": None}
     write_json(run.paths.submission, local)

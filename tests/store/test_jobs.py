@@ -7,18 +7,16 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.store import cache, jobs
+from nbkit.store import jobs
 from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.stored_runs import create_run_folder
-from tests.slurm_programs import SlurmPrograms
 from tests.waiting import wait_until
 
 # As Slurm 22.05 printed it.
@@ -30,23 +28,6 @@ RECORDED = [
     "14|RUNNING|1795371329|n[1-2]|None",
 ]
 DISABLED = "Slurm accounting storage is disabled"
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    return SlurmPrograms(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Return a clock that only the test moves, in a list."""
-    now = [1000.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
-    )
-    for module in (jobs, cache):
-        monkeypatch.setattr(module, "time", clock)
-    return now
 
 
 def test_what_squeue_prints_is_understood(slurm):
@@ -70,14 +51,14 @@ def test_what_squeue_prints_is_understood(slurm):
     assert [found[number].waits for number in (12, 14, 15)] == [0, 0, 1]
 
 
-def test_a_reason_may_be_any_text_and_what_is_no_row_is_left_out(slurm):
+def test_find_job_any_reason(slurm):
     text = "Nodes required for job are DOWN, DRAINED or reserved | or so"
     slurm.tell("squeue", "CLUSTER: here", f"15|PENDING|N/A||{text}", "")
 
     assert find_job("15").reason == text
 
 
-def test_fifty_queued_runs_are_one_question_a_tick(slurm, clock, tmp_path, monkeypatch):
+def test_find_job_fifty_runs(slurm, clock, tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     for number in range(50):
         paths = create_run_folder(ExperimentConfig())
@@ -104,7 +85,7 @@ def test_runs_that_have_ended_ask_nothing(slurm, tmp_path, monkeypatch):
     assert slurm.calls("squeue") == []
 
 
-def test_threads_that_ask_at_once_share_one_question(slurm, tmp_path):
+def test_find_job_threads(slurm, tmp_path):
     go = tmp_path / "go"
     slurm.tell("squeue", *RECORDED, also=f'until [ -e "{go}" ]; do :; done')
     found = []
@@ -121,9 +102,7 @@ def test_threads_that_ask_at_once_share_one_question(slurm, tmp_path):
     assert len(slurm.calls("squeue")) == 1
 
 
-def test_a_controller_that_hangs_holds_nobody_and_its_last_answer_stands(
-    slurm, clock, monkeypatch
-):
+def test_find_job_controller_hangs(slurm, clock, monkeypatch):
     slurm.tell("squeue", *RECORDED)
     find_job("14")
     monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.05)
@@ -139,7 +118,7 @@ def test_a_controller_that_hangs_holds_nobody_and_its_last_answer_stands(
     assert "as of 3 min ago" in waiting_words(find_job("15"))
 
 
-def test_a_question_that_fails_is_not_put_again_at_once(slurm, clock):
+def test_find_job_failed_question(slurm, clock):
     slurm.tell("squeue", status=1, words="slurm_load_jobs error: Unable to contact")
 
     assert find_job("14") is None
@@ -154,7 +133,7 @@ def test_a_question_that_fails_is_not_put_again_at_once(slurm, clock):
     assert why_unknown() == ""
 
 
-def test_a_question_whose_thread_cannot_be_started_is_put_again(slurm, monkeypatch):
+def test_find_job_thread_not_started(slurm, monkeypatch):
     slurm.tell("squeue", *RECORDED)
 
     def refuse(thread: threading.Thread) -> None:
@@ -171,9 +150,7 @@ def test_a_question_whose_thread_cannot_be_started_is_put_again(slurm, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_process_that_is_forked_while_a_thread_asks_has_answers(
-    slurm, tmp_path, monkeypatch
-):
+def test_find_job_in_forked_process(slurm, tmp_path, monkeypatch):
     begun, go = threading.Event(), threading.Event()
 
     # Not a program: what is forked would keep the pipe open from which it is read.
@@ -209,7 +186,7 @@ def test_a_machine_without_slurm_says_so(slurm):
     assert why_unknown() == "squeue is not installed on this machine"
 
 
-def test_a_job_that_came_behind_the_question_is_not_gone(slurm, clock):
+def test_find_job_behind_question(slurm, clock):
     slurm.tell("squeue", *RECORDED)
     find_job("14")
 
@@ -220,7 +197,7 @@ def test_a_job_that_came_behind_the_question_is_not_gone(slurm, clock):
     assert find_job("99").state == "PENDING"
 
 
-def test_what_squeue_has_forgotten_sacct_is_asked_for_once(slurm, clock):
+def test_find_job_sacct_once(slurm, clock):
     slurm.tell("squeue", "3|RUNNING|1795371329|n1|None")
     slurm.tell("sacct", "1|CANCELLED by 1000|n[1-2]", "2|RUNNING|n1")
     find_job("3")
@@ -237,7 +214,7 @@ def test_what_squeue_has_forgotten_sacct_is_asked_for_once(slurm, clock):
     assert set(call.rpartition("--jobs=")[2].split(",")) == {"1", "2"}
 
 
-def test_a_cluster_without_accounts_is_asked_for_them_once(slurm, clock):
+def test_find_job_without_accounts(slurm, clock):
     slurm.tell("squeue")
     slurm.tell("sacct", status=1, words=DISABLED)
 
@@ -248,7 +225,7 @@ def test_a_cluster_without_accounts_is_asked_for_them_once(slurm, clock):
     assert len(slurm.calls("squeue")) == 2
 
 
-def test_accounts_that_do_not_answer_once_are_asked_for_the_next_job(slurm, clock):
+def test_find_job_accounts_fail_once(slurm, clock):
     slurm.tell("squeue")
     slurm.tell("sacct", status=1, words="Unable to contact the data base")
     assert find_job("1").state == GONE
@@ -259,9 +236,7 @@ def test_accounts_that_do_not_answer_once_are_asked_for_the_next_job(slurm, cloc
     assert find_job("2").state == "CANCELLED"
 
 
-def test_what_squeue_says_does_not_wait_for_accounts(
-    slurm, clock, tmp_path, monkeypatch
-):
+def test_find_job_before_accounts(slurm, clock, tmp_path, monkeypatch):
     slurm.tell("squeue", "1|CANCELLED|N/A|n1|None", "2|RUNNING|1795371329|n1|None")
     find_job("1")
     go = tmp_path / "go"
@@ -278,9 +253,7 @@ def test_what_squeue_says_does_not_wait_for_accounts(
     wait_until(lambda: find_job("1").state == "TIMEOUT", "the accounts' answer")
 
 
-def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
-    slurm, tmp_path, monkeypatch
-):
+def test_find_job_of_another_cluster(slurm, tmp_path, monkeypatch):
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
     monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
@@ -306,11 +279,11 @@ def test_another_cluster_is_named_and_settings_of_the_user_are_left_out(
         ("SomethingNew", "Slurm: SomethingNew"),
     ],
 )
-def test_slurms_reasons_are_said_in_words_beside_slurms_own(reason, words):
+def test_waiting_words_reason(reason, words):
     assert words in waiting_words(Job("1", "PENDING", reason=reason))
 
 
-def test_an_estimated_start_is_slurms_and_of_today_only_a_time():
+def test_waiting_words_estimate():
     job = Job("1", "PENDING", "Priority", start_estimate="2020-02-03T14:05:00Z")
 
     assert waiting_words(job).endswith(
@@ -318,14 +291,14 @@ def test_an_estimated_start_is_slurms_and_of_today_only_a_time():
     )
 
 
-def test_an_end_names_the_nodes_and_what_slurms_word_means():
+def test_end_words():
     job = Job("1", "NODE_FAIL", reason="NodeDown", nodes="n[1-2]")
 
     assert end_words(job) == "NODE_FAIL on n[1-2] (a node has failed, reason NodeDown)"
     assert end_words(Job("1", "SOMETHING_NEW")) == "SOMETHING_NEW"
 
 
-def test_old_jobs_are_known_in_the_first_listing_however_many_there_are(slurm):
+def test_find_job_old_jobs(slurm):
     slurm.tell("squeue", RECORDED[-1])
     slurm.tell("sacct", "1|COMPLETED|n1", "2|CANCELLED by 0|")
     assert find_job("14", submitted_at=0).state == "RUNNING"
@@ -335,7 +308,7 @@ def test_old_jobs_are_known_in_the_first_listing_however_many_there_are(slurm):
     assert find_job("99", submitted_at=time.time()) is None, "it may have come since"
 
 
-def test_old_jobs_of_a_cluster_without_accounts_need_one_question(slurm):
+def test_find_job_old_jobs_without_accounts(slurm):
     slurm.tell("squeue", RECORDED[-1])
     slurm.tell("sacct", status=1, words=DISABLED)
     assert find_job("1", submitted_at=0).state == GONE
@@ -351,9 +324,7 @@ def test_old_jobs_of_a_cluster_without_accounts_need_one_question(slurm):
         ({"state": "failed", "cause": {"kind": "node"}}, RunState.FAILED),
     ],
 )
-def test_a_listing_of_many_old_jobs_asks_twice_at_the_most(
-    slurm, tmp_path, monkeypatch, record, expected
-):
+def test_list_runs_many_old_jobs(slurm, tmp_path, monkeypatch, record, expected):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     for number in range(20):
         paths = create_run_folder(ExperimentConfig())

@@ -15,9 +15,10 @@ from nbkit.errors import StoreError
 from nbkit.store.metrics import JsonLinesReader, JsonLinesWriter, read_json_lines
 
 
-def test_a_reader_keeps_half_a_line_back_until_its_end_arrives(tmp_path):
+def test_reader_keeps_half_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     reader = JsonLinesReader(path)
+    assert reader.read() == []
     path.write_bytes(b'{"step":1}\n{"st')
 
     first = reader.read()
@@ -30,32 +31,20 @@ def test_a_reader_keeps_half_a_line_back_until_its_end_arrives(tmp_path):
     assert reader.read() == []
 
 
-def test_a_reader_of_a_file_that_is_not_there_yet_finds_nothing(tmp_path):
-    assert JsonLinesReader(tmp_path / "none").read() == []
-
-
+@pytest.mark.parametrize("before", [b"", b'{"step":1}\n'])
 @pytest.mark.parametrize("half", [b'{"step":2', b"x" * 200_000])
-def test_a_writer_cuts_off_the_half_line_of_a_killed_predecessor(tmp_path, half):
+def test_writer_cuts_half_line(tmp_path, before, half):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step":1}\n' + half)
+    path.write_bytes(before + half)
 
     with JsonLinesWriter(path) as writer:
+        assert path.read_bytes() == before
         writer.write({"step": 2})
 
-    assert read_json_lines(path) == [{"step": 1}, {"step": 2}]
+    assert path.read_bytes() == before + b'{"step":2}\n'
 
 
-def test_a_file_that_holds_nothing_but_half_a_line_is_emptied(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step"')
-
-    with JsonLinesWriter(path):
-        pass
-
-    assert path.read_bytes() == b""
-
-
-def test_nan_and_infinity_become_null_at_any_depth(tmp_path):
+def test_writer_nan_is_null(tmp_path):
     path = tmp_path / "metrics.jsonl"
 
     with JsonLinesWriter(path) as writer:
@@ -66,7 +55,7 @@ def test_nan_and_infinity_become_null_at_any_depth(tmp_path):
     assert "NaN" not in text
 
 
-def test_writing_into_a_removed_folder_says_so(tmp_path):
+def test_writer_removed_folder(tmp_path):
     folder = tmp_path / "run"
     writer = JsonLinesWriter(folder / "metrics.jsonl")
     writer.write({"step": 1})
@@ -77,7 +66,7 @@ def test_writing_into_a_removed_folder_says_so(tmp_path):
     writer.close()
 
 
-def test_a_file_that_cannot_be_forced_to_the_disk_is_named_with_a_remedy():
+def test_writer_sync_error():
     # The kernel refuses to force this one.
     with (
         JsonLinesWriter(Path("/dev/full")) as writer,
@@ -86,7 +75,7 @@ def test_a_file_that_cannot_be_forced_to_the_disk_is_named_with_a_remedy():
         writer.sync()
 
 
-def test_a_disk_that_fills_leaves_no_half_line_behind(tmp_path):
+def test_writer_full_disk(tmp_path):
     path = tmp_path / "events.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -106,9 +95,7 @@ def test_a_disk_that_fills_leaves_no_half_line_behind(tmp_path):
     assert read_json_lines(path) == [{"step": 1}, {"step": 2}]
 
 
-def test_half_a_line_that_could_not_be_cut_off_is_cut_off_by_the_next_one(
-    tmp_path, monkeypatch
-):
+def test_writer_cuts_half_line_later(tmp_path, monkeypatch):
     path, write, cut, failed = tmp_path / "events.jsonl", os.write, os.ftruncate, []
 
     def write_half(fd, data):

@@ -127,14 +127,14 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Any]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_traceback_of_unpickled_code_has_the_cells_file_and_line(case, frames):
+def test_dumps_traceback_of_cell(case, frames):
     lines = CASES[case].splitlines()
     (here,) = (number for number, line in enumerate(lines, 1) if "# here" in line)
 
     assert [file_of(case), here] in frames[case]
 
 
-def test_the_hash_depends_on_the_code_and_not_on_its_file():
+def test_pickle_sha256_depends_on_code():
     cell = CASES["nested function"]
     one, other = made_by(cell, "/tmp/a.py"), made_by(cell, "/tmp/b.py")
 
@@ -235,7 +235,7 @@ def returned() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", CARRIED)
-def test_what_a_cell_defines_works_on_a_rank(case, returned):
+def test_dumps_cell_on_a_rank(case, returned):
     expected = CARRIED[case][1]
     in_a_child = returned[f"{case} in a child"]
 
@@ -243,7 +243,7 @@ def test_what_a_cell_defines_works_on_a_rank(case, returned):
     assert in_a_child.replace("__mp_main__", "__main__") == expected
 
 
-def test_data_that_hold_the_name_of_a_file_are_no_code():
+def test_dumps_data_are_no_code():
     pickled = dumps(["/tmp/ipykernel_7/1.py"])
 
     assert pickle.loads(pickled.data) == ["/tmp/ipykernel_7/1.py"]
@@ -264,7 +264,7 @@ def test_names_in_main_are_told():
         del main["registry"]
 
 
-def test_a_name_means_what_it_means_now_where_a_cell_was_executed_twice():
+def test_meanings_of_redefined_class():
     cell = "class Pair:\n    pass\ncall = Pair"
     before, now = made_by(cell, "/tmp/a.py"), made_by(cell, "/tmp/a.py")
     main = vars(sys.modules["__main__"])
@@ -309,7 +309,7 @@ def read_memory(stored: bytes) -> Any:
     return torch.load(io.BytesIO(stored), weights_only=False)
 
 
-def test_tensors_come_back_on_the_host_whatever_torch_calls_its_own_reader(far_away):
+def test_load_tensors_on_the_host(far_away):
     model = torch.nn.Linear(2, 3)
     half = torch.arange(6, dtype=torch.float16).view(2, 3).T
     with pytest.raises(RuntimeError, match="no such device"):
@@ -334,7 +334,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("how", CLASSES)
-def test_load_leaves_classes_of_this_process_as_they_are(how):
+def test_load_keeps_classes(how):
     cell = f"lr = 0.1\n{CLASSES[how]}    def fit(self): return lr\n"
     made = "Kind.x" if how == "enum" else "Kind()"
     call = made_by(f"{cell}call = lambda: ({made}, Kind)", "/tmp/a.py")
@@ -355,7 +355,7 @@ def test_load_leaves_classes_of_this_process_as_they_are(how):
     assert (instance.fit(), instance.added) == (0.9, 7)
 
 
-def test_load_makes_classes_that_this_process_lacks():
+def test_load_makes_classes():
     cell = "class Kind:\n    def fit(self): return 3\ncall = lambda: Kind()"
     data = dumps(made_by(cell, "/tmp/a.py")).data
     there = "import sys\nfrom nbkit.store.pickles import load\n"
@@ -368,7 +368,7 @@ def test_load_makes_classes_that_this_process_lacks():
     )
 
 
-def test_the_same_tensors_have_the_same_hash():
+def test_pickle_sha256_tensors():
     one, other = (torch.arange(3.0) for _ in range(2))
 
     assert pickle_sha256(one) == pickle_sha256(other)

@@ -18,7 +18,7 @@ def float32(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def test_classes_come_back_as_they_were_with_names_of_any_kind(tmp_path):
+def test_class_predictions_round_trip(tmp_path):
     path = tmp_path / "predictions.csv"
     written = ClassPredictions(
         ['val/a,b/"1".jpg', "val/line\nbreak.jpg", "val/\udcff.jpg", "val/a\r.jpg"],
@@ -39,7 +39,7 @@ def test_classes_come_back_as_they_were_with_names_of_any_kind(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["predictions.csv"]
 
 
-def test_labels_come_back_with_the_very_same_logits(tmp_path):
+def test_label_predictions_round_trip(tmp_path):
     path = tmp_path / "predictions.csv"
     scores = [float32(math.pi * 10**power) for power in (-30, 0, 30)]
     # Names as unfortunate as they can be.
@@ -55,7 +55,7 @@ def test_labels_come_back_with_the_very_same_logits(tmp_path):
     assert found.scores["label.score"] == [-1.5, None, 2.0]
 
 
-def test_no_file_is_none_and_another_file_is_refused(tmp_path):
+def test_read_predictions_refusals(tmp_path):
     path = tmp_path / "predictions.csv"
     assert read_predictions(path) is None
 

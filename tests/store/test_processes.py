@@ -14,7 +14,7 @@ from tests.hostile.strangers import STRANGER, needs_root
 from tests.waiting import wait_until
 
 
-def test_this_process_is_alive_and_survives_a_round_trip():
+def test_process_identity_round_trip():
     me = ProcessIdentity.of()
 
     assert me.pid == os.getpid()
@@ -22,46 +22,31 @@ def test_this_process_is_alive_and_survives_a_round_trip():
     assert ProcessIdentity.from_dict(me.to_dict()) == me
 
 
-def test_a_pid_that_was_used_again_is_another_process():
-    me = ProcessIdentity.of()
-    before = dataclasses.replace(me, start_ticks=me.start_ticks - 1)
+@pytest.mark.parametrize(
+    ("changes", "is_alive"),
+    [
+        ({}, True),
+        ({"boot_id": "b"}, False),
+        ({"host": "other", "boot_id": "b"}, None),
+        # A container beside this one has the same boot id.
+        ({"host": "other", "pid_namespace": "pid:[1]"}, None),
+        ({"pid_namespace": "pid:[1]"}, None),
+        # The host was renamed.
+        ({"host": "before"}, True),
+        ({"pid_namespace": None}, True),
+        ({"host": "other", "pid_namespace": None}, None),
+    ],
+)
+def test_process_identity_is_alive(changes, is_alive):
+    process = dataclasses.replace(ProcessIdentity.of(), **changes)
+    # Another process has its pid by now.
+    gone = dataclasses.replace(process, start_ticks=process.start_ticks - 1)
 
-    assert before.is_alive() is False
-    assert before.exists() is False
-
-
-def test_a_process_of_an_earlier_boot_is_dead():
-    assert dataclasses.replace(ProcessIdentity.of(), boot_id="b").is_alive() is False
-
-
-def test_of_a_process_on_another_host_or_in_another_container_nothing_is_known():
-    me = ProcessIdentity.of()
-
-    elsewhere = dataclasses.replace(me, host="other", boot_id="b")
-    assert elsewhere.is_alive() is None
-    # A container beside this one has the same boot id.
-    beside = dataclasses.replace(me, host="other", pid_namespace="pid:[1]")
-    assert beside.is_alive() is beside.exists() is None
-    same_name = dataclasses.replace(me, pid_namespace="pid:[1]")
-    assert same_name.is_alive() is None
-
-
-def test_a_host_that_was_renamed_still_knows_its_processes():
-    me = ProcessIdentity.of()
-
-    assert dataclasses.replace(me, host="before").is_alive() is True
-    gone = dataclasses.replace(me, host="before", start_ticks=me.start_ticks - 1)
-    assert gone.is_alive() is False
+    assert process.is_alive() is process.exists() is is_alive
+    assert gone.is_alive() is gone.exists() is (False if is_alive else is_alive)
 
 
-def test_is_alive_without_a_pid_namespace_goes_by_the_hosts_name():
-    me = dataclasses.replace(ProcessIdentity.of(), pid_namespace=None)
-
-    assert me.is_alive() is True
-    assert dataclasses.replace(me, host="other").is_alive() is None
-
-
-def test_a_zombie_does_not_run_but_is_still_there():
+def test_process_identity_zombie():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as child:
         identity = ProcessIdentity.of(child.pid)
         assert identity.is_alive() is True
@@ -76,7 +61,7 @@ def test_no_process_is_an_error():
         ProcessIdentity.of(2**22 + 1)
 
 
-def test_a_name_that_is_cut_within_a_letter_is_no_obstacle():
+def test_process_identity_cut_name():
     program = (
         "import pathlib; "
         "pathlib.Path('/proc/self/comm').write_text('fourteen bytesé'); "
@@ -116,7 +101,7 @@ os.wait()
 
 @needs_root
 @pytest.mark.parametrize("hides", [1, 2])
-def test_of_a_process_that_proc_hides_nothing_is_known(hides):
+def test_process_identity_hidden(hides):
     shell = f'mount -t proc -o hidepid={hides} proc /proc && exec "$@"'
     done = subprocess.run(
         [

@@ -13,7 +13,7 @@ def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_progress_is_the_end_of_a_long_file(tmp_path):
+def test_progress_of_long_file(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     lines = [
         {"kind": "step", "step": n, "loss": 1 / n, "images": 8, "step_time_seconds": 2}
@@ -31,35 +31,24 @@ def test_progress_is_the_end_of_a_long_file(tmp_path):
     assert found["images_per_second"] == 1.0  # the stall counts with its length
 
 
-def test_progress_of_a_function_is_what_it_has_logged(tmp_path):
-    metrics = tmp_path / "metrics.jsonl"
-    lines = [
-        {"kind": "log", "step": n, "values": {"loss": 1 / n, "accuracy": 0.5}}
-        for n in range(1, 5)
-    ]
-    write(metrics, [*lines, {"kind": "checkpoint", "step": 4, "path": "p"}])
-
-    assert progress(metrics) == {"step": 4, "loss": 0.25, "images_per_second": None}
-
-
-def test_each_value_of_a_function_is_of_the_newest_line_that_has_it(tmp_path):
+def test_progress_of_a_function(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     logged = [
         {"loss": 4.0, "images_per_second": 100.0},
         {"loss": 3.0},
         {"val_accuracy": 0.5},
     ]
-    lines = [
-        {"kind": "log", "step": step, "values": values}
-        for step, values in enumerate(logged, 1)
-    ]
-    write(metrics, lines)
+    lines = [{"kind": "log", "step": n, "values": v} for n, v in enumerate(logged, 1)]
+    write(metrics, [*lines[:1], {"kind": "checkpoint", "step": 1, "path": "p"}])
+    assert progress(metrics) == {"step": 1, "loss": 4.0, "images_per_second": 100.0}
 
+    # Each value is from the newest line that has it.
+    write(metrics, lines)
     assert progress(metrics) == {"step": 3, "loss": 3.0, "images_per_second": 100.0}
 
 
 @pytest.mark.parametrize("beside_steps", [False, True])
-def test_a_long_line_of_own_numbers_hides_no_progress(tmp_path, beside_steps):
+def test_progress_long_log_line(tmp_path, beside_steps):
     metrics = tmp_path / "metrics.jsonl"
     step = {"kind": "step", "step": 9, "loss": 0.5, "images": 8, "step_time_seconds": 2}
     values = {f"weight norm of layer {n}": 0.25 for n in range(1500)}
@@ -81,7 +70,7 @@ def test_a_long_line_of_own_numbers_hides_no_progress(tmp_path, beside_steps):
         {"kind": "log", "step": 9, "values": {"loss": 0.5}},
     ],
 )
-def test_a_damaged_line_far_behind_does_not_matter(tmp_path, line):
+def test_progress_damaged_line_far_behind(tmp_path, line):
     metrics = tmp_path / "metrics.jsonl"
     write(metrics, [line] * 20)
     metrics.write_text("{dam\n" + metrics.read_text())
@@ -91,7 +80,7 @@ def test_a_damaged_line_far_behind_does_not_matter(tmp_path, line):
     assert (found["step"], found["loss"]) == (9, 0.5)
 
 
-def test_a_damaged_line_among_the_newest_is_not_passed_over(tmp_path):
+def test_progress_damaged_newest_line(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     write(metrics, [{"kind": "log", "step": 9, "values": {"loss": 0.5}}])
     with metrics.open("a") as file:
@@ -101,7 +90,7 @@ def test_a_damaged_line_among_the_newest_is_not_passed_over(tmp_path):
         progress(metrics)
 
 
-def test_what_has_logged_nothing_has_no_progress(tmp_path):
+def test_progress_without_lines(tmp_path):
     assert progress(tmp_path / "metrics.jsonl") == {}
 
 
@@ -119,5 +108,5 @@ def test_only_a_training_knows_its_steps():
         ("lost", {}, "lost"),
     ],
 )
-def test_end_words_has_state_rank_and_message(state, cause, words):
+def test_end_words(state, cause, words):
     assert end_words(state, cause) == words

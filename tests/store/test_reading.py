@@ -35,9 +35,7 @@ def interrupted_at(place, do):
         sys.settrace(before)
 
 
-def test_an_interrupt_at_any_moment_stays_one_and_closes_nothing_twice(
-    tmp_path, monkeypatch
-):
+def test_read_file_interrupted(tmp_path, monkeypatch):
     file = tmp_path / ROOT / "logs" / "0" / "1" / "stdout.log"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"step 1")

@@ -13,7 +13,7 @@ from nbkit.errors import StoreError
 from nbkit.store.record import read_json, write_json, write_json_once
 
 
-def test_a_reader_never_sees_half_a_record(tmp_path):
+def test_write_json_atomic(tmp_path):
     path = tmp_path / "record.json"
     versions = [{"n": n, "text": str(n) * 5_000} for n in range(10)]
     write_json(path, versions[0])
@@ -39,7 +39,7 @@ def test_a_reader_never_sees_half_a_record(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
 
 
-def test_only_the_first_of_many_requests_is_written(tmp_path):
+def test_write_json_once(tmp_path):
     path = tmp_path / "stop.json"
     written = []
 
@@ -58,18 +58,18 @@ def test_only_the_first_of_many_requests_is_written(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["stop.json"]
 
 
-def test_a_file_that_is_not_there_reads_as_nothing(tmp_path):
+def test_read_json_without_file(tmp_path):
     assert read_json(tmp_path / "none.json") is None
 
 
-def test_a_name_that_is_no_utf8_survives(tmp_path):
+def test_read_json_not_utf8(tmp_path):
     values = {"name": os.fsdecode(b"caf\xe9.jpg")}
     write_json(tmp_path / "worker.json", values)
 
     assert read_json(tmp_path / "worker.json") == values
 
 
-def test_a_file_that_was_replaced_on_its_server_is_read_again(tmp_path, monkeypatch):
+def test_read_json_stale_handle(tmp_path, monkeypatch):
     path = tmp_path / "record.json"
     write_json(path, {"n": 1})
     read = os.read

@@ -85,14 +85,14 @@ def test_what_has_ended_is_read_once(runs, reads, tmp_path):
     assert index(tmp_path).stat().st_mode & 0o077 == 0
 
 
-def test_list_runs_in_several_parts_gives_the_same_list(runs, reads, monkeypatch):
+def test_list_runs_in_parts(runs, reads, monkeypatch):
     expected, _ = reads()
     monkeypatch.setattr(run_list, "_RUNS_PER_TASK", 3)
 
     assert reads() == (expected, 0)
 
 
-def test_what_has_changed_or_gone_is_seen(runs, reads, tmp_path):
+def test_list_runs_changed_and_removed(runs, reads, tmp_path):
     reads()
     record = runs[3] / "record.json"
     other = json.loads(record.read_text()) | {"state": "failed"}
@@ -115,7 +115,7 @@ def test_what_has_changed_or_gone_is_seen(runs, reads, tmp_path):
     assert runs[5].name not in {row.run_id for row in rows}
 
 
-def test_a_run_that_goes_on_is_read_each_time(runs, reads):
+def test_list_runs_active_run(runs, reads):
     reads()
     write(runs[0] / "submission.json", SECONDS + 60, attempt=1, name="run 0")
 
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_is_read_each_time(runs, reads):
         assert read == 1 or rows[-1].state is not RunState.FINISHED
 
 
-def test_an_index_that_is_damaged_or_cannot_be_written_is_none(runs, reads, tmp_path):
+def test_list_runs_damaged_index(runs, reads, tmp_path):
     expected, _ = reads()
     index(tmp_path).write_text("[" * 1000)
     assert reads() == (expected, COUNT)
@@ -140,9 +140,7 @@ def test_an_index_that_is_damaged_or_cannot_be_written_is_none(runs, reads, tmp_
 
 
 @needs_root
-def test_a_store_that_cannot_be_written_has_its_index_in_the_cache_of_whoever_looks(
-    runs, reads, tmp_path
-):
+def test_list_runs_read_only_store(runs, reads, tmp_path):
     def times():
         return {it: it.stat().st_mtime_ns for it in (tmp_path / "store").rglob("*")}
 
@@ -163,7 +161,7 @@ def test_a_store_that_cannot_be_written_has_its_index_in_the_cache_of_whoever_lo
     assert times() == before
 
 
-def test_a_record_of_this_moment_is_not_kept(runs, reads):
+def test_list_runs_fresh_record(runs, reads):
     os.utime(runs[2] / "record.json")
 
     reads()
@@ -171,7 +169,7 @@ def test_a_record_of_this_moment_is_not_kept(runs, reads):
     assert reads()[1] == 1
 
 
-def test_rows_of_some_runs_need_a_look_at_these_alone(runs, reads, monkeypatch):
+def test_list_runs_of_some_ids(runs, reads, monkeypatch):
     first, third = runs[0].name, runs[2].name
     everything, _ = reads()
 
@@ -182,7 +180,7 @@ def test_rows_of_some_runs_need_a_look_at_these_alone(runs, reads, monkeypatch):
     assert set(some) <= set(everything)
 
 
-def test_what_is_known_of_others_is_kept_when_some_are_read(runs, reads):
+def test_list_runs_of_some_keeps_others(runs, reads):
     reads()
     third = runs[2].name
     run_list.list_runs([third])

@@ -42,7 +42,7 @@ def _dead():
     return {**me, "start_ticks": me["start_ticks"] - 1}
 
 
-def test_runs_are_listed_newest_first_and_found_by_the_end_of_their_id(store):
+def test_list_and_find_runs(store):
     made = {_run().run_id for _ in range(3)}
 
     listed = [path.name for path in list_run_folders()]
@@ -52,7 +52,7 @@ def test_runs_are_listed_newest_first_and_found_by_the_end_of_their_id(store):
     assert find_run_folder(listed[0][-4:]).name == listed[0]
 
 
-def test_the_list_has_the_state_of_every_run_and_skips_what_vanishes(store):
+def test_list_runs_states(store):
     done, fresh = _run(), _run()
     write_json(done.paths.submission, {"attempt": 0, "supervisor": _dead()})
     record = {"state": "finished", "attempt": 0, "name": "x", "time": {"ended": "now"}}
@@ -65,7 +65,7 @@ def test_the_list_has_the_state_of_every_run_and_skips_what_vanishes(store):
     assert rows[fresh.run_id].state is RunState.STARTING
 
 
-def test_what_is_no_run_does_not_disturb_the_list(store):
+def test_list_runs_ignores_other_files(store):
     run, damaged = _run(), _run()
     (store / "runs" / "notes.txt").touch()
     (store / "runs" / "mine").mkdir()
@@ -73,10 +73,7 @@ def test_what_is_no_run_does_not_disturb_the_list(store):
 
     states = {row.run_id: row.state for row in list_runs()}
 
-    assert states == {
-        run.run_id: RunState.STARTING,
-        damaged.run_id: RunState.LOST,
-    }
+    assert states == {run.run_id: RunState.STARTING, damaged.run_id: RunState.LOST}
     with pytest.raises(StoreError, match=r"record\.json is damaged"):
         _ = damaged.state
 
@@ -88,7 +85,7 @@ def test_hostile_ids_find_nothing(store):
             find_run_folder(name)
 
 
-def test_a_name_with_anything_in_it_becomes_a_harmless_folder(store):
+def test_create_run_folder_any_name(store):
     run = _run(ExperimentConfig(name="../../ rm -rf '; $HOME\n ü"))
 
     assert run.paths.root.parent == store / "runs"
@@ -97,7 +94,7 @@ def test_a_name_with_anything_in_it_becomes_a_harmless_folder(store):
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "stopping"])
-def test_a_run_whose_supervisor_is_gone_is_lost(store, state):
+def test_state_without_supervisor(store, state):
     run = _run()
     write_json(run.paths.record, {"state": state, "attempt": 0, "supervisor": _dead()})
     write_json(run.paths.submission, {"attempt": 0, "supervisor": _dead()})
@@ -107,16 +104,7 @@ def test_a_run_whose_supervisor_is_gone_is_lost(store, state):
     assert run.cause["kind"] == "lost"
 
 
-def test_a_run_that_was_submitted_again_is_starting_whatever_its_old_record_says(store):
-    run = _run()
-    me = ProcessIdentity.of().to_dict()
-    write_json(run.paths.record, {"state": "failed", "attempt": 0, "supervisor": me})
-    write_json(run.paths.submission, {"attempt": 1, "supervisor": me})
-
-    assert run.state is RunState.STARTING
-
-
-def test_of_a_resumed_run_only_the_newest_attempt_counts():
+def test_state_newest_attempt():
     run = _run()
     me, before = ProcessIdentity.of().to_dict(), {"started": "then", "ended": "then"}
     record = {"state": "stopped", "attempt": 0, "supervisor": me, "time": before}
@@ -128,7 +116,7 @@ def test_of_a_resumed_run_only_the_newest_attempt_counts():
     assert (row.name, row.started, row.ended) == ("x", None, None)
 
 
-def test_a_resumed_run_whose_supervisor_dies_before_its_first_word_is_lost():
+def test_state_resumed_supervisor_gone():
     run = _run()
     cause = {"kind": "stopped", "message": "stopped by user"}
     record = {"state": "stopped", "attempt": 0, "supervisor": _dead(), "cause": cause}
@@ -142,7 +130,7 @@ def test_a_resumed_run_whose_supervisor_dies_before_its_first_word_is_lost():
     assert [row.state for row in list_runs()] == [RunState.LOST]
 
 
-def test_steps_that_a_resumed_attempt_repeats_take_the_place_of_the_earlier(store):
+def test_metrics_repeated_steps(store):
     run = _run()
     rows = [{"kind": "step", "attempt": 0, "step": n, "loss": 1} for n in (1, 2, 3, 4)]
     rows += [{"kind": "evaluation", "attempt": 0, "step": 4, "top1_accuracy": 0}]
@@ -156,7 +144,7 @@ def test_steps_that_a_resumed_attempt_repeats_take_the_place_of_the_earlier(stor
     assert run.metrics("evaluation") == []
 
 
-def test_an_evaluation_that_comes_first_after_a_resume_leaves_its_step_alone(store):
+def test_metrics_evaluation_after_resume(store):
     run = _run()
     rows = [{"kind": "step", "attempt": 0, "step": n} for n in (1, 2)]
     rows += [{"kind": "evaluation", "attempt": 0, "step": 2, "top1_accuracy": 0.1}]
@@ -168,7 +156,7 @@ def test_an_evaluation_that_comes_first_after_a_resume_leaves_its_step_alone(sto
     assert [row["top1_accuracy"] for row in run.metrics("evaluation")] == [0.2]
 
 
-def test_a_folder_that_nobody_ever_submitted_is_lost(store):
+def test_state_never_submitted(store):
     run = _run()
     assert run.state is RunState.STARTING
 
@@ -177,9 +165,7 @@ def test_a_folder_that_nobody_ever_submitted_is_lost(store):
     assert run.state is RunState.LOST
 
 
-def test_a_relative_store_stays_where_it_is_when_the_process_moves(
-    tmp_path, monkeypatch
-):
+def test_store_folder_relative(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NBKIT_HOME", f"store-{tmp_path.name}")
@@ -193,12 +179,12 @@ def test_a_relative_store_stays_where_it_is_when_the_process_moves(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 5}, r"rank=5 is not one of this run's: use 0 to 1"),
-        ({"attempt": 1}, r"attempt=1 is not one of this run's: use 0\."),
+        ({"rank": 5}, r"rank=5 is not one of this run's. Use 0 to 1"),
+        ({"attempt": 1}, r"attempt=1 is not one of this run's. Use 0\."),
         ({"stream": "both"}, r"stream='both' .* stdout, stderr"),
     ],
 )
-def test_logs_of_a_rank_that_cannot_be_are_an_error(arguments, message):
+def test_logs_refusals(arguments, message):
     paths = create_run_folder(ExperimentConfig(model="resnet18", gpus=2))
 
     with pytest.raises(ConfigError, match=message):
@@ -217,7 +203,7 @@ def test_logs_of_a_rank_that_cannot_be_are_an_error(arguments, message):
         (b"\r0%|#|\x1b[A\r1%", "1%"),
     ],
 )
-def test_a_progress_bar_in_a_log_shows_its_last_state(printed, shown):
+def test_logs_progress_bar(printed, shown):
     paths = create_run_folder(ExperimentConfig(model="resnet18"))
     log = paths.rank(0, 0).stderr
     log.parent.mkdir(parents=True)
@@ -226,14 +212,14 @@ def test_a_progress_bar_in_a_log_shows_its_last_state(printed, shown):
     assert StoredRun(paths.root).logs() == shown
 
 
-def test_a_file_that_the_code_has_closed_is_no_fault_of_the_store():
+def test_store_error_closed_file():
     error = store_error(Path("/x/metrics.jsonl"), OSError(errno.EBADF, "Bad file"))
 
     assert "the code closed a file that it did not open" in str(error)
     assert "NBKIT_HOME" not in str(error)
 
 
-def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
+def test_config_without_plugins():
     paths = create_run_folder(ExperimentConfig())
     values = json.loads(paths.config.read_text())
     paths.config.write_text(json.dumps({**values, "model": "of_a_plug_in"}))
@@ -246,13 +232,15 @@ def test_a_run_can_be_read_where_its_plug_ins_are_not_installed():
 
 
 @pytest.mark.parametrize("whose", ["own", "another user's", "imported", "resumed here"])
-def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
-    monkeypatch, whose
-):
+def test_state_hidden_pid(monkeypatch, whose):
     run = _run()
     write_json(run.paths.submission, {"attempt": 0, "supervisor": _dead()})
+
     # As hidepid=1 answers, of another user's process that has this pid by now.
-    monkeypatch.setattr(processes, "_stat", _forbid)
+    def forbid(pid):
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(processes, "_stat", forbid)
     if whose == "another user's":
         monkeypatch.setattr(os, "geteuid", lambda: -1)
     if whose == "imported":
@@ -262,7 +250,3 @@ def test_a_supervisor_of_ones_own_whose_pid_is_a_hidden_process_is_gone(
 
     is_own = whose in ("own", "resumed here")
     assert run.state == ("lost" if is_own else "starting")
-
-
-def _forbid(pid):
-    raise PermissionError(pid)

@@ -41,7 +41,7 @@ def test_the_window_begins_behind_the_warmup():
     ],
     ids=["bursts", "one stall", "slowing"],
 )
-def test_the_rate_is_images_over_time_and_bursts_are_said(seconds):
+def test_summary_rate_and_bursts(seconds):
     summary = summarise_run(
         [step(n + 1, seconds=one) for n, one in enumerate(seconds)], {}, {}
     )
@@ -56,7 +56,7 @@ def test_the_rate_is_images_over_time_and_bursts_are_said(seconds):
     assert f"{max(seconds):.3g} s" in str(summary.bursts)
 
 
-def test_summary_rate_of_a_function_is_the_last_that_it_logged():
+deftest_summary_rate_of_a_function_is_the_last_that_it_logged():
     values = {"images_per_second": 100.0}, {"images_per_second": 90.0}, {"loss": 1.0}
     lines = [{"kind": "log", "step": n, "values": v} for n, v in enumerate(values)]
 
@@ -65,7 +65,7 @@ def test_summary_rate_of_a_function_is_the_last_that_it_logged():
     assert summarise_run([*lines, step(1)], {}, {}).images_per_second == 16
 
 
-def test_an_evaluation_between_steps_changes_no_rate_and_is_no_burst():
+def test_summary_evaluation_between_steps():
     lines = [step(1), {"kind": "evaluation", "duration_seconds": 60.0}, step(2)]
 
     summary = summarise_run(lines, {}, {})
@@ -73,7 +73,7 @@ def test_an_evaluation_between_steps_changes_no_rate_and_is_no_burst():
     assert (summary.images_per_second, summary.bursts) == (16, None)
 
 
-def test_a_run_that_ended_within_its_warmup_has_a_loss_and_no_rate():
+def test_summary_within_warmup():
     summary = summarise_run([step(1, warmup=True), step(2, warmup=True)], {}, {})
 
     assert (summary.n_steps, summary.loss) == (0, 0.5)
@@ -81,7 +81,7 @@ def test_a_run_that_ended_within_its_warmup_has_a_loss_and_no_rate():
     assert summary.data_wait_share is None
 
 
-def test_a_run_is_judged_by_its_last_evaluation_whatever_its_kind():
+def test_summary_last_evaluation():
     one_class = [
         {"kind": "evaluation", "step": 1, "top1_accuracy": 0.1},
         {"kind": "evaluation", "step": 2, "top1_accuracy": 0.4},
@@ -99,7 +99,7 @@ def test_a_run_is_judged_by_its_last_evaluation_whatever_its_kind():
     assert (none.top1_accuracy, none.mean_auroc) == (None, None)
 
 
-def test_the_final_loss_is_that_of_the_last_tenth_of_the_steps():
+def test_summary_final_loss():
     losses = [float(30 - number) for number in range(30)]
     lines = [{**step(n + 1), "loss": loss} for n, loss in enumerate(losses)]
 
@@ -109,7 +109,7 @@ def test_the_final_loss_is_that_of_the_last_tenth_of_the_steps():
     assert summary.loss_not_finite_at_step is None
 
 
-def test_the_first_loss_that_was_not_finite_is_named_by_its_step():
+def test_summary_loss_not_finite():
     lines = [{**step(1)}, {**step(2), "loss": None}, {**step(3), "loss": None}]
 
     summary = summarise_run(lines, {"weights_finite": False}, {})
@@ -119,7 +119,7 @@ def test_the_first_loss_that_was_not_finite_is_named_by_its_step():
     assert summary.weights_finite is False
 
 
-def test_skipped_updates_are_counted_only_where_the_loss_is_scaled():
+def test_summary_updates_skipped():
     scaled = [
         {**step(1), "loss_scale": 65536.0, "update_skipped": True},
         {**step(2), "loss_scale": 32768.0, "update_skipped": False},

@@ -215,7 +215,7 @@ def test_nothing_to_run_is_refused(small):
     ("asked", "kind", "words"),
     [
         ({"data": "/nowhere"}, ConfigError, "is not a folder or CSV file"),
-        ({"nnodes": 2}, ConfigError, "engine='local' uses one machine"),
+        ({"nnodes": 2}, ConfigError, "engine='local' supports one node"),
         ({"device": "cuda"}, DeviceError, "GPU"),
     ],
 )

@@ -40,7 +40,7 @@ def enter(form, **entered):
 @pytest.mark.parametrize(
     ("path", "entered", "said"),
     [
-        ("nnodes", "2", "2: engine='local' uses one machine; use nnodes=1, or"),
+        ("nnodes", "2", "2: engine='local' supports one node. Use nnodes=1"),
         ("gpus", "1024", "1024 ranks, but no usable GPU"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),

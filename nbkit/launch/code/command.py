@@ -115,15 +115,15 @@ def thread_variables(
     inherited: Mapping[str, str],
 ) -> dict[str, str]:
     """Return what a rank's environment adds for OpenMP; the user's own is kept."""
-    found = {}
+    variables = {}
     if cpus_per_rank is not None:
-        found["OMP_NUM_THREADS"] = str(cpus_per_rank)
+        variables["OMP_NUM_THREADS"] = str(cpus_per_rank)
     on_cpus = device_type == "cpu"
     if on_cpus and not config.has_entry and "OMP_WAIT_POLICY" not in inherited:
         # Threads that spin for one whose CPU another process has make a step on a busy
         # machine take sixty times as long instead of three; on a quiet one, as long.
-        found["GOMP_SPINCOUNT"] = "3000"
-    return {name: value for name, value in found.items() if name not in inherited}
+        variables["GOMP_SPINCOUNT"] = "3000"
+    return {name: value for name, value in variables.items() if name not in inherited}
 
 
 def node_torchrun(
@@ -134,17 +134,7 @@ def node_torchrun(
     *,
     python: str = sys.executable,
 ) -> list[str]:
-    """Return the torchrun of each of several nodes, which nbkit watches from within.
-
-    Parameters
-    ----------
-    config, root, attempt
-        Of the run.
-    meeting
-        How the torchruns find each other, as its options.
-    python
-        Runs it, and the ranks.
-    """
+    """Return the torchrun of each of several nodes, which nbkit watches from within."""
     entry = worker_argv(root)[1:]
     return [
         *(python, "-P", "-m", "torch.distributed.run"),

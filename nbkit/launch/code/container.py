@@ -73,11 +73,11 @@ def container_environment(
 def _outermost(folders: Iterable[str | Path]) -> list[Path]:
     """Return the folders without those inside others of them."""
     paths = sorted({Path(folder) for folder in folders})
-    found: list[Path] = []
+    outermost: list[Path] = []
     for path in paths:
-        if not any(path.is_relative_to(other) for other in found):
-            found.append(path)
-    return found
+        if not any(path.is_relative_to(other) for other in outermost):
+            outermost.append(path)
+    return outermost
 
 
 def _bind(folder: Path) -> list[str]:

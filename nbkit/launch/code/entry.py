@@ -133,14 +133,14 @@ def script_entry(
     suffix = path.suffix.lower()
     if suffix == ".ipynb":
         message = (
-            f"script={str(script)!r} is a notebook; run it with `papermill "
+            f"script={str(script)!r} is a notebook. Run it with `papermill "
             f"{shlex.quote(str(path))} out.ipynb`, or launch a function of one of its "
             "cells: nbkit.launch(train)."
         )
         raise ConfigError(message)
     if suffix not in ("", ".py", ".pyw") and path.is_file():
         message = (
-            f"script={str(script)!r} is not a Python script; pass the Python script "
+            f"script={str(script)!r} is not a Python script. Pass the Python script "
             "that it starts or that reads it: nbkit.launch('train.py', args=[...])."
         )
         raise ConfigError(message)
@@ -150,13 +150,13 @@ def script_entry(
         compile(content, str(path), "exec", dont_inherit=True)
     except OSError as error:
         message = (
-            f"script={str(script)!r} cannot be read ({error.strerror}): pass the path "
+            f"script={str(script)!r} cannot be read ({error.strerror}). Pass the path "
             "of a Python file, a function, or fields by name: "
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message) from None
     except (SyntaxError, ValueError) as error:
-        message = f"script={str(script)!r} is not valid Python ({error}); fix it."
+        message = f"script={str(script)!r} is not valid Python ({error}). Fix it."
         raise ConfigError(message) from None
     _refuse_what_only_defines(script, tree)
     described, sources = _sources()
@@ -197,9 +197,9 @@ def function_entry(
         pickle = dumps(call)
     except Exception as error:
         raise ConfigError(_why_not(name, call, error)) from error
-    if found := pickle.names_in_main():
+    if names := pickle.names_in_main():
         message = (
-            f"{name}() references {', '.join(found)} from `__main__`, which the ranks "
+            f"{name}() references {', '.join(names)} from `__main__`, which the ranks "
             "cannot import. Define it in a module, or inside the function."
         )
         raise ConfigError(message)
@@ -215,7 +215,12 @@ def function_entry(
     if size > LARGE_BYTES:
         warnings.warn(_what_is_large(name, call, size), stacklevel=4)
     if changed := _changed_variables():
-        warnings.warn(_what_is_not_sent(name, changed), stacklevel=4)
+        more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
+        message = (
+            f"{'; '.join(changed[:2])}{more}, which the ranks of {name}() import. Pass "
+            "the value as an argument, or set it inside the function."
+        )
+        warnings.warn(message, stacklevel=4)
     described, sources = _sources(pickle.code_files)
     description = {
         "kind": "function",
@@ -255,7 +260,7 @@ def _refuse_what_only_defines(script: object, tree: ast.Module) -> None:
     if names:
         message = (
             f"script={str(script)!r} only defines {', '.join(names)} and calls "
-            "nothing; call one, or pass a function: nbkit.launch(train)."
+            "nothing. Call it in the script, or pass the function: nbkit.launch(train)."
         )
         raise ConfigError(message)
 
@@ -323,7 +328,7 @@ def _python_options() -> list[str]:
     Without those that would let a rank ignore the variables that a run sets.
     """
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [one for one in options if one not in ("-E", "-I", "-S")]
+    return [option for option in options if option not in ("-E", "-I", "-S")]
 
 
 # What a call carries
@@ -339,11 +344,11 @@ def _parts(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple]
     waiting: list[Any] = [getattr(function, "func", function)]
     seen: set[int] = set()
     while waiting:
-        found = waiting.pop()
-        if not isinstance(found, FunctionType) or id(found) in seen:
+        callee = waiting.pop()
+        if not isinstance(callee, FunctionType) or id(callee) in seen:
             continue
-        seen.add(id(found))
-        for name, value in _carried(found):
+        seen.add(id(callee))
+        for name, value in _carried(callee):
             waiting.append(value)
             yield name, value
 
@@ -360,7 +365,7 @@ def _carried(function: FunctionType) -> Iterator[tuple[str, Any]]:
         codes = [function.__code__]
         while codes:
             code = codes.pop()
-            codes += [one for one in code.co_consts if isinstance(one, type(code))]
+            codes += [it for it in code.co_consts if isinstance(it, type(code))]
             for name in code.co_names:
                 if name in function.__globals__:
                     yield name, function.__globals__[name]
@@ -380,11 +385,11 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
 
 def _what_is_large(name: str, call: Any, size: int) -> str:
     sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
-    known = {part: size for part, size in sizes.items() if isinstance(size, int)}
+    byte_sizes = {part: size for part, size in sizes.items() if isinstance(size, int)}
     text = f"{name}() is pickled with {size / 1e6:.0f} MB (warning above 50 MB)"
-    if known:
-        largest = max(known, key=lambda part: known[part])
-        text += f", of which {largest} is {known[largest] / 1e6:.0f} MB"
+    if byte_sizes:
+        largest = max(byte_sizes, key=lambda part: byte_sizes[part])
+        text += f", of which {largest} is {byte_sizes[largest] / 1e6:.0f} MB"
     return f"{text}. Load it inside the function, from a file."
 
 
@@ -447,14 +452,6 @@ def _is_set_once(name: str, tree: ast.Module) -> bool:
     return times == 1
 
 
-def _what_is_not_sent(name: str, changed: list[str]) -> str:
-    more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
-    return (
-        f"{'; '.join(changed[:2])}{more}, which the ranks of {name}() import. Pass "
-        "the value as an argument, or set it inside the function."
-    )
-
-
 # What is kept of the code
 
 
@@ -506,12 +503,12 @@ def _cells(code_files: Iterable[str]) -> dict[str, str]:
     A cell is in memory alone, or on the disk too once a debugger has stopped in it.
     """
     label = _label_of_code()
-    found = {}
+    labels = {}
     for file in code_files:
         shown = label(file)
         if shown or (file in linecache.cache and not Path(file).exists()):
-            found[file] = " ".join(shown) if shown else "a cell"
-    return found
+            labels[file] = " ".join(shown) if shown else "a cell"
+    return labels
 
 
 def _label_of_code() -> Callable[[str], tuple[str, str] | None]:

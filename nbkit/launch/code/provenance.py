@@ -78,11 +78,11 @@ class ProvenanceThread(threading.Thread):
 
     def take(self) -> dict[str, Any]:
         """Return the parts that were described since the last call."""
-        found: dict[str, Any] = {}
+        descriptions: dict[str, Any] = {}
         while not self._found.empty():
             name, description = self._found.get()
-            found[name] = description
-        return found
+            descriptions[name] = description
+        return descriptions
 
 
 def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
@@ -155,8 +155,8 @@ def describe_environment(
 
 def _git(cwd: Path, *arguments: str) -> str | None:
     """Return what git says as text; None if it says nothing in time."""
-    said = _git_bytes(cwd, *arguments)
-    return None if said is None else said.decode(errors="replace").strip("\n")
+    output = _git_bytes(cwd, *arguments)
+    return None if output is None else output.decode(errors="replace").strip("\n")
 
 
 def _git_bytes(cwd: Path, *arguments: str) -> bytes | None:

@@ -47,7 +47,7 @@ class Permit:
         from nbkit.store.pickles import load
 
         if not file.is_relative_to(self.folder):
-            message = f"{file} is not in {self.folder}, which was checked; ask for it."
+            message = f"The permit for {self.folder} does not cover {file}."
             raise RunError(message)
         return load(read_file(file, None))
 
@@ -67,9 +67,9 @@ def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> P
     files += sorted(folder for folder in folders if paths.root in folder.parents)
     files += [paths.code, paths.source, paths.entry, paths.private]
     files += [paths.entry_pickle, paths.checkpoints]
-    told = (lambda: _files(loads)) if loads else (lambda: _run(paths))
+    list_code = (lambda: _files(loads)) if loads else (lambda: _run(paths))
     means = "load_returns(trust=True)" if loads else "trust=True"
-    return _permit(f"run {paths.run_id}", paths, files, trust, told, means)
+    return _permit(f"run {paths.run_id}", paths, files, trust, list_code, means)
 
 
 def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
@@ -83,16 +83,16 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
             continue
         paths = RunPaths(folder)
         files = [paths.config, StudyPaths(folder).study]
-        told = functools.partial(_configuration, config)
+        list_code = functools.partial(_configuration, config)
         what = f"a configuration of {paths.root.name}"
         if any(map(os.path.exists, files)):
-            _permit(what, paths, files, trust, told)
+            _permit(what, paths, files, trust, list_code)
             continue
         # Others made or could write it when it was read: what says so is gone as well.
-        why = f"it comes from others, and its file in {folder} is gone"
+        why = f"written by others, and its file in {folder} was removed"
         if not trust:
             raise RunError(_refusal(what, why))
-        _print(f"{what}: {why}. trust=True", told())
+        _print(f"{what}: {why}. trust=True", list_code())
 
 
 def permit_study(
@@ -105,7 +105,7 @@ def permit_study(
 ) -> Permit:
     """Return the permit to execute a study, with the programs of its folder."""
 
-    def told() -> Lines:
+    def list_code() -> Lines:
         yield from _variables(environment)
         for program in programs:
             yield from _entry(program)
@@ -116,7 +116,7 @@ def permit_study(
     for program in programs:
         files += [program.root.parent, program.root, program.code, program.source]
         files += [program.entry, program.private, program.entry_pickle]
-    return _permit(f"study {paths.root.name}", paths, files, trust, told)
+    return _permit(f"study {paths.root.name}", paths, files, trust, list_code)
 
 
 def _permit(
@@ -124,15 +124,15 @@ def _permit(
     paths: RunPaths | StudyPaths,
     files: Sequence[Path],
     trust: bool,
-    told: Callable[[], Lines],
+    list_code: Callable[[], Lines],
     means: str = "trust=True",
 ) -> Permit:
     try:
-        others = what_others_own([paths.root, *files])
+        foreign_file = what_others_own([paths.root, *files])
         host = imported_from(paths.imported, thorough=True)
-        why = others if host is None else f"it was imported from host {host}"
+        why = foreign_file if host is None else f"imported from host {host}"
         if trust:
-            _print(f"{what}: {why or 'it was made here'}. {means}", told())
+            _print(f"{what}: {why or 'created here'}. {means}", list_code())
     except StoreError:
         raise
     except OSError as error:
@@ -154,21 +154,21 @@ def _permit(
 
 def _refusal(what: str, why: str, means: str = "trust=True") -> str:
     return (
-        f"Refusing to run untrusted code: {what}: {why}. "
-        f"{means} prints its code, and then runs it with your permissions."
+        f"Refusing to run untrusted code: {what}: {why}. Use {means} to print its code "
+        "and run it with your permissions."
     )
 
 
 # What is executed
 
 
-def _print(who: str, told: Lines) -> None:
+def _print(who: str, entries: Lines) -> None:
     """Print what is executed; arms that are alike are said once.
 
     Values are printed as Python spells them: a control character shows, and does
     nothing.
     """
-    lines = dict.fromkeys(f"  {name}: {value!r}" for name, value in told)
+    lines = dict.fromkeys(f"  {name}: {value!r}" for name, value in entries)
     sys.stdout.write("\n".join([f"{who} executes:", *lines]) + "\n")
     sys.stdout.flush()
 

@@ -53,16 +53,16 @@ def check_environment(environment: Mapping[str, str]) -> None:
     """Raise unless variables may be set for ranks, and kept in the record."""
     if not isinstance(environment, Mapping):
         kind = type(environment).__name__
-        message = f"environment={environment!r:.80} is of type {kind}; pass a dict."
+        message = f"environment={environment!r:.80} is of type {kind}. Pass a dict."
         raise ConfigError(message)
     for name, value in environment.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            message = f"environment[{name!r}]={value!r} is not text; use str() of it."
+            message = f"environment[{name!r}]={value!r} is not a string. Use str()."
             raise ConfigError(message)
         if not name or "=" in name or "\0" in name + value:
             message = (
-                f"environment[{name!r}] is not a valid variable: the name is empty or "
-                "contains '=', or a NUL is in it or its value. Remove it."
+                f"environment[{name!r}] is not a valid variable (empty name, '=' in "
+                "the name, or a NUL). Remove it."
             )
             raise ConfigError(message)
         if CONTRACT.match(name):

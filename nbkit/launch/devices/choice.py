@@ -22,7 +22,7 @@ from nbkit.telemetry.visible_devices import (
 
 if TYPE_CHECKING:
     from nbkit.telemetry.gpu_source import GpuSource
-    from nbkit.telemetry.sample import GpuDevice, GpuSample
+    from nbkit.telemetry.sample import GpuDevice
 
 
 _RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
@@ -36,7 +36,7 @@ class Candidate:
     name: str
     """UUID of a GPU or of a MIG instance, or a CPU such as ``cpu-3``."""
     label: str
-    """What people call it: ``GPU 0``."""
+    """Its display name: ``GPU 0``."""
     product: str | None = None
     """What the driver calls it: ``NVIDIA H200``."""
     index: int | None = None
@@ -80,14 +80,14 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     count = config.gpus
     broken = ""
     if config.device == "replay":
-        found, kind = _replayed_gpus(), "replay"
+        candidates, kind = _replayed_gpus(), "replay"
     else:
-        found = []
+        candidates = []
         if config.device != "cpu":
-            found, broken = _usable_gpus(config.device)
-        kind = "cuda" if found else "cpu"
-    if found:
-        chosen = _choose(config, found, broken)
+            candidates, broken = _usable_gpus(config.device)
+        kind = "cuda" if candidates else "cpu"
+    if candidates:
+        chosen = _choose(config, candidates, broken)
     elif config.devices is not None:
         message = f"devices={config.devices}: no GPU found. Remove devices."
         raise DeviceError(message)
@@ -98,7 +98,7 @@ def request_devices(config: ExperimentConfig) -> DeviceRequest:
     _refuse_to_wait_for_itself(kind, chosen, count, config)
     return DeviceRequest(
         kind,
-        tuple((one.name, one.label) for one in chosen),
+        tuple((candidate.name, candidate.label) for candidate in chosen),
         count,
         config.oversubscribe,
         cpus_per_rank,
@@ -120,7 +120,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        reason = "CUDA_VISIBLE_DEVICES hides them all, or the driver shows none."
+        reason = "CUDA_VISIBLE_DEVICES hides all GPUs, or the driver lists none."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"
@@ -164,7 +164,13 @@ def _candidates(
         samples = source.read(divided) if divided else ()
     finally:
         source.close()
-    instances = {str(sample.uuid): _instances(sample) for sample in samples}
+    instances = {
+        str(sample.uuid): [
+            Candidate(it.uuid, f"GPU {sample.index} MIG {n}", it.name, is_instance=True)
+            for n, it in enumerate(sample.mig_instances or ())
+        ]
+        for sample in samples
+    }
     parents = _parents(instances)
     _refuse_unknown(gpus, setting, parents)
     broken = _broken(visible_devices(gpus, setting, parents), instances)
@@ -175,7 +181,7 @@ def _broken(
     gpus: Sequence[GpuDevice], instances: Mapping[str, Sequence[Candidate]]
 ) -> str:
     """Return which GPUs no run can use, why, and what to do; empty without any."""
-    lost = [_told(gpu) for gpu in gpus if gpu.error]
+    lost = [_read_error(gpu) for gpu in gpus if gpu.error]
     empty = [
         f"GPU {gpu.index} is in MIG mode and has no instance"
         for gpu in gpus
@@ -195,25 +201,25 @@ def _refuse_unknown(
     entry = unknown_entry(gpus, setting, parents)
     if entry is None:
         return
-    known = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
-    broken = "".join(f"; {_told(gpu)}" for gpu in gpus if gpu.error)
-    what = f"no GPU {entry}, only {known} (nvidia-smi -L){broken}"
+    present = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
+    broken = "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
+    what = f"no GPU {entry}, only {present} (nvidia-smi -L){broken}"
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
-        f"CUDA_VISIBLE_DEVICES={setting!r}: {what}; correct or unset it (in a "
+        f"CUDA_VISIBLE_DEVICES={setting!r}: {what}. Correct or unset it (in a "
         "notebook: os.environ.pop('CUDA_VISIBLE_DEVICES'))."
     )
     raise DeviceError(message)
 
 
-def _told(gpu: GpuDevice) -> str:
+def _read_error(gpu: GpuDevice) -> str:
     return f"GPU {gpu.index} cannot be read ({gpu.error})"
 
 
 def _parents(instances: Mapping[str, Sequence[Candidate]]) -> dict[str, str]:
     """Return the UUID of the GPU that contains an instance, by the instance's."""
-    return {one.name: gpu for gpu, found in instances.items() for one in found}
+    return {mig.name: gpu for gpu, migs in instances.items() for mig in migs}
 
 
 def visible_candidates(
@@ -225,28 +231,19 @@ def visible_candidates(
 
     MIG instances are given by the UUID of the GPU that contains them.
     """
-    left: list[Candidate] = []
+    devices: list[Candidate] = []
     for gpu in visible_devices(gpus, setting, _parents(instances)):
         uuid = str(gpu.uuid)
         if gpu.error or gpu.uuid is None:
             continue
         if gpu.mig_enabled:
-            names = [one.name for one in instances.get(uuid, [])]
-            kept = visible_instances(names, setting)
-            left += [one for one in instances.get(uuid, []) if one.name in kept]
+            migs = instances.get(uuid, [])
+            kept = visible_instances([mig.name for mig in migs], setting)
+            devices += [mig for mig in migs if mig.name in kept]
         else:
             label, node = f"GPU {gpu.index}", gpu.numa_node
-            left.append(Candidate(uuid, label, gpu.name, gpu.index, numa_node=node))
-    return left
-
-
-def _instances(sample: GpuSample) -> list[Candidate]:
-    return [
-        Candidate(
-            one.uuid, f"GPU {sample.index} MIG {place}", one.name, is_instance=True
-        )
-        for place, one in enumerate(sample.mig_instances or ())
-    ]
+            devices.append(Candidate(uuid, label, gpu.name, gpu.index, numa_node=node))
+    return devices
 
 
 def _choose(
@@ -258,8 +255,8 @@ def _choose(
         named = [_named(name, gpus, broken) for name in names][: config.gpus]
         if len(set(named)) < len(named):
             message = (
-                f"devices={config.devices} names a GPU twice; name each once "
-                "(oversubscribe=True shares)."
+                f"devices={config.devices} lists a GPU twice. List each GPU once, or "
+                "use oversubscribe=True."
             )
             raise DeviceError(message)
         if config.gpus > 1:
@@ -299,8 +296,8 @@ def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate
     for gpu in gpus:
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
-    known = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU; visible: {known}"
+    labels = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
+    message = f"devices: {name!r} is not a visible GPU; visible: {labels}"
     message += f"; {broken}." if broken else "."
     raise DeviceError(message)
 
@@ -329,18 +326,14 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
 
 def threads_of_a_rank(config: ExperimentConfig) -> int:
     """Return how many threads a rank has: what the user set, or its share of CPUs."""
-    return _threads() or max(1, _usable(config) // config.gpus)
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    num_threads = int(setting) if setting.isdecimal() else 0
+    return num_threads or max(1, _usable(config) // config.gpus)
 
 
 def _usable(config: ExperimentConfig) -> int:
     cpus = max(1, int(usable_cpus()))
     return cpus if config.cpus is None else min(cpus, len(config.cpus))
-
-
-def _threads() -> int | None:
-    """Return how many threads the ranks will use; None if that is not set."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(told) if told.isdecimal() and int(told) else None
 
 
 def _refuse_to_wait_for_itself(
@@ -351,11 +344,11 @@ def _refuse_to_wait_for_itself(
     if own is None or config.oversubscribe:
         return
     mine = {name for name, runs in leases(kind).items() if own in runs}
-    others = [one for one in chosen if one.name not in mine]
-    if len(others) < count:
+    other_devices = [device for device in chosen if device.name not in mine]
+    if len(other_devices) < count:
         message = (
             f"{count} of {len(chosen)} devices requested, but run {own}, which "
-            f"launches this run, holds all but {len(others)} (deadlock). "
+            f"launches this run, holds all but {len(other_devices)} (deadlock). "
             "Use fewer, or oversubscribe=True."
         )
         raise DeviceError(message)

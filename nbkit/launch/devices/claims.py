@@ -121,16 +121,16 @@ def read_entries(pool: Path) -> list[ClaimEntry]:
             living.append(entry)
         elif entry is not None or not is_locked:
             ended.append((path, entry))
-    found = living + _left_over(pool, living, ended)
-    return sorted(found, key=lambda entry: entry.place)
+    entries = living + _left_over(pool, living, ended)
+    return sorted(entries, key=lambda entry: entry.place)
 
 
 def _left_over(
     pool: Path, living: list[ClaimEntry], ended: list[tuple[Path, ClaimEntry | None]]
 ) -> list[ClaimEntry]:
     """Return what processes of ended claims hold still; remove the other claims."""
-    held = {(one.kind, name) for one in living for name in one.granted or ()}
-    found: list[ClaimEntry] = []
+    held = {(claim.kind, name) for claim in living for name in claim.granted or ()}
+    leftovers: list[ClaimEntry] = []
     for path, entry in ended:
         names: list[str] = []
         if entry is not None:
@@ -141,11 +141,11 @@ def _left_over(
                 if (entry.kind, name) not in held and _is_held(pool, entry.kind, name)
             ]
         if entry is not None and names:
-            found.append(replace(entry, granted=tuple(names)))
+            leftovers.append(replace(entry, granted=tuple(names)))
         else:
             with contextlib.suppress(OSError):  # another user's
                 path.unlink()
-    return found
+    return leftovers
 
 
 def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
@@ -174,7 +174,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
     return ClaimEntry(
         number,
         run_id,
-        _told_name(values.get("name")),
+        _printable_name(values.get("name")),
         user_name(status.st_uid),
         check_name(values["kind"]),
         frozenset(check_name(name) for name, _ in values["candidates"]),
@@ -183,7 +183,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
     )
 
 
-def _told_name(name: object) -> str | None:
+def _printable_name(name: object) -> str | None:
     """Return a name as it may be shown to other users: short, and in one line."""
     if not isinstance(name, str):
         return None

@@ -214,12 +214,15 @@ class QueueTicket:
             if not alone:
                 return None
             entries = read_entries(self._pool)
-            others = [
+            competitors = [
                 entry
                 for entry in entries
-                if entry.waits and entry.place != self._place and self._meets(entry)
+                if entry.waits
+                and entry.place != self._place
+                and entry.kind == self.kind
+                and not entry.candidates.isdisjoint(self._labels)
             ]
-            ahead = [entry for entry in others if entry.place < self._place]
+            ahead = [entry for entry in competitors if entry.place < self._place]
             if self._oversubscribe:
                 ahead = []  # it does not wait
             # What one of them would take is not for later claims; the rest is.
@@ -227,7 +230,7 @@ class QueueTicket:
             behind = None
             if ahead:
                 reason = f"{ahead[0].who} is next"
-                behind = Waiting(len(ahead) + 1, len(others) + 1, reason)
+                behind = Waiting(len(ahead) + 1, len(competitors) + 1, reason)
                 if len(self._labels.keys() - spoken_for) < self._count:
                     return behind
             with _Files(self, self._pool, entries) as files:
@@ -244,15 +247,11 @@ class QueueTicket:
                     return behind
                 elif len(chosen) < self._count:
                     reason = self._reason(len(free), held, busy, entries)
-                    return Waiting(1, len(others) + 1, reason)
+                    return Waiting(1, len(competitors) + 1, reason)
                 descriptors = files.share(chosen)
                 self._write(granted=chosen)
             shared = len(chosen) < self._count or not set(chosen).isdisjoint(held)
             return Lease(tuple(chosen), descriptors, shared)
-
-    def _meets(self, entry: ClaimEntry) -> bool:
-        """Return whether another claim wants devices that this one would take."""
-        return entry.kind == self.kind and not entry.candidates.isdisjoint(self._labels)
 
     def _reason(
         self,
@@ -265,11 +264,11 @@ class QueueTicket:
         for name in held:
             who = busy.get(name) or holders_of(name, self.kind, entries)
             holders.setdefault(who, []).append(self._labels[name])
-        wanted = f"{self._count} {_NOUNS[self.kind]}{'s' if self._count > 1 else ''}"
+        requested = f"{self._count} {_NOUNS[self.kind]}{'s' if self._count > 1 else ''}"
         uses = "; ".join(
             f"{who} holds {_and(devices)}" for who, devices in holders.items()
         )
-        return f"{wanted} requested, {n_free} of {len(self._labels)} free: {uses}"
+        return f"{requested} requested, {n_free} of {len(self._labels)} free: {uses}"
 
 
 class _Files(contextlib.AbstractContextManager["_Files"]):

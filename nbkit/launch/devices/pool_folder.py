@@ -33,14 +33,14 @@ def pool_folder() -> Path:
     ``$NBKIT_POOL``, else ``nbkit`` in the first of /run/lock, /dev/shm and /tmp in
     which every user may make files: the same for all users, whichever asks first.
     """
-    told = os.environ.get(POOL_VARIABLE)
-    if told and not told.startswith("/"):
+    setting = os.environ.get(POOL_VARIABLE)
+    if setting and not setting.startswith("/"):
         message = (
-            f"{POOL_VARIABLE}={told!r} is a relative path. Use an absolute path, such "
-            "as /run/lock/nbkit."
+            f"{POOL_VARIABLE}={setting!r} is a relative path. Use an absolute path, "
+            "such as /run/lock/nbkit."
         )
         raise DeviceError(message)
-    pool = Path(told) if told else _first_place() / "nbkit"
+    pool = Path(setting) if setting else _first_place() / "nbkit"
     with pool_errors(pool):
         _make(pool)
         _check(pool)
@@ -109,17 +109,17 @@ def _check(pool: Path) -> None:
     owner, and not two.
     """
     owner = _owner_and_mode(pool)[0]
-    missing = [one for one in _folders(pool) if not os.path.lexists(one)]
+    missing = [folder for folder in _folders(pool) if not os.path.lexists(folder)]
     if missing:
         message = (
             f"{pool}, the device pool, lacks "
-            f"{' and '.join(one.name for one in missing)}, which every user must be "
-            f"able to write. Ask its owner, {user_name(owner)}, to run "
+            f"{' and '.join(folder.name for folder in missing)}, which every user "
+            f"must be able to write. Ask its owner, {user_name(owner)}, to run "
             f"`mkdir -m 1777 {shlex.join(map(str, missing))}`."
         )
         raise DeviceError(message)
-    found = {folder: _owner_and_mode(folder) for folder in _folders(pool)}
-    for folder, (uid, mode) in found.items():
+    modes = {folder: _owner_and_mode(folder) for folder in _folders(pool)}
+    for folder, (uid, mode) in modes.items():
         if uid != owner or mode & _EVERYBODY != _EVERYBODY:
             message = (
                 f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but a "

@@ -21,7 +21,7 @@ from nbkit.launch.code.command import node_torchrun
 from nbkit.launch.devices.choice import threads_of_a_rank, visible_gpus
 from nbkit.launch.local import detach
 from nbkit.launch.manual.ranks import give_orders
-from nbkit.launch.meeting import free_port
+from nbkit.launch.meeting import free_port, is_free
 from nbkit.launch.supervision.leftovers import sweep
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
@@ -63,7 +63,7 @@ def manual_line(
 
 
 class ManualEngine:
-    """Runs whose ranks people start, with one torchrun line on each host."""
+    """Runs whose ranks users start, with one torchrun line on each host."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
         """Return what every host needs to know of a run."""
@@ -75,6 +75,13 @@ class ManualEngine:
             raise LaunchError(message)
         _refuse_what_only_others_do(config)
         takes_part = _is_here(config.manual.rendezvous_host)
+        port = config.manual.rendezvous_port
+        if takes_part and port is not None and not is_free(port):
+            message = (
+                f"manual.rendezvous_port={port} is in use on this host. Use another "
+                "port, or None for a free one."
+            )
+            raise ConfigError(message)
         device_type = config.device
         if device_type == "auto":
             if not takes_part:
@@ -94,7 +101,7 @@ class ManualEngine:
         }
 
     def submit(
-        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+        self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
         """Start the supervisor; print what to paste on every host."""
         config = ExperimentConfig.from_store(read_file(paths.config))
@@ -104,10 +111,10 @@ class ManualEngine:
             config,
             paths.root,
             attempt,
-            host=wanted["rendezvous_host"],
+            host=requirements["rendezvous_host"],
             port=given or free or _TORCHRUN_PORT,
             python=sys.executable,
-            threads=wanted["cpus_per_rank"],
+            threads=requirements["cpus_per_rank"],
         )
         log = paths.supervisor_log(attempt)
         make_folder(log.parent)
@@ -131,8 +138,8 @@ class ManualEngine:
 def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
     if config.max_restarts:
         message = (
-            f"max_restarts={config.max_restarts}: engine='manual' cannot start "
-            "torchrun again; use max_restarts=0, and Run.resume()."
+            f"max_restarts={config.max_restarts}: engine='manual' cannot restart "
+            "torchrun. Use max_restarts=0, and Run.resume() after a failure."
         )
         raise ConfigError(message)
     if config.devices is not None:
@@ -142,7 +149,7 @@ def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
         )
         raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' works on this machine only; use engine='local'."
+        message = "device='replay' needs this machine. Use engine='local'."
         raise ConfigError(message)
 
 

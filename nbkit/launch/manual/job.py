@@ -1,6 +1,6 @@
 """`python -m nbkit.launch.manual.job RUN_DIR`: supervises a run started manually.
 
-It does what the supervisor of one machine does, on the host that launched; but people
+It does what the supervisor of one machine does, on the host that launched; but users
 start the ranks, on any hosts. So it waits for them instead of for devices, and knows
 them by files (`nbkit.launch.manual.ranks`).
 """
@@ -17,11 +17,11 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import StoreError
 from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes, give_orders
-from nbkit.launch.supervision.attempts import run_attempts, write_last_word
+from nbkit.launch.supervision.attempts import run_attempts, write_final_record
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.launch.supervision.supervisor import (
-    become_supervisor,
+    become_subreaper,
     end_before_ranks,
     supervise,
 )
@@ -36,15 +36,7 @@ _POLL_SECONDS = 0.2
 
 
 class ManualRequests(StopRequests):
-    """As `StopRequests`; to end a host's torchrun is a request to end the run, too.
-
-    Parameters
-    ----------
-    paths, submission, stop_grace_seconds
-        As there.
-    nodes
-        The torchruns.
-    """
+    """As `StopRequests`; to end a host's torchrun is a request to end the run, too."""
 
     def __init__(
         self,
@@ -58,22 +50,14 @@ class ManualRequests(StopRequests):
 
     def look(self) -> list[dict[str, Any]]:
         """Return the requests that stand now."""
-        found = super().look()
+        requests = super().look()
         if (by := self._nodes.signalled) is not None:
-            found.append({"by": by, "grace_seconds": self._grace_seconds})
-        return found
+            requests.append({"by": by, "grace_seconds": self._grace_seconds})
+        return requests
 
 
-class HandDevices:
-    """What the hosts have on which people start the ranks: nbkit holds none of it.
-
-    Parameters
-    ----------
-    submission
-        How the run was launched.
-    nodes
-        The torchruns.
-    """
+class ManualDevices:
+    """What the hosts have on which users start the ranks: nbkit holds none of it."""
 
     def __init__(self, submission: dict[str, Any], nodes: TorchrunNodes) -> None:
         self._submission = submission
@@ -89,12 +73,12 @@ class HandDevices:
         return {"torchrun": self._submission["torchrun_line"]}
 
     def ranks(self, run: StoredRun, attempt: int) -> ManualRanks:
-        """Return the ranks of the attempt, which people have started."""
+        """Return the ranks of the attempt, which users have started."""
         return ManualRanks(run.config, run.paths, attempt, self._nodes)
 
 
-def supervise_by_hand(root: Path) -> None:
-    """Supervise a run whose ranks people start."""
+def supervise_manual(root: Path) -> None:
+    """Supervise a run whose ranks users start."""
     paths = RunPaths(root)
 
     def is_mine(submission: dict[str, Any]) -> bool:
@@ -108,9 +92,9 @@ def supervise_by_hand(root: Path) -> None:
             if stop := _wait_for_torchrun(root, journal, nodes, requests):
                 end_before_ranks(journal, stop)
                 return
-            devices = HandDevices(submission, nodes)
+            devices = ManualDevices(submission, nodes)
             ended = run_attempts(root, journal, submission, devices, requests)
-            write_last_word(root, journal, devices, ended)
+            write_final_record(root, journal, devices, ended)
         finally:
             # A torchrun that still waits for others ends by this.
             give_orders(paths, journal.attempt, ["kill"])
@@ -122,7 +106,7 @@ def _wait_for_torchrun(
     root: Path, journal: Journal, nodes: TorchrunNodes, requests: StopRequests
 ) -> dict[str, Any] | None:
     """Wait until a host has started ranks; return the request to stop before that."""
-    wanted = StoredRun(root).config.nnodes
+    num_hosts = StoredRun(root).config.nnodes
     since = utc_now()
     while not nodes.started:
         if standing := requests.look():
@@ -130,7 +114,7 @@ def _wait_for_torchrun(
         if is_gone(root):
             message = f"{root} was removed."
             raise StoreError(message)
-        _tell(journal, wanted, nodes.ready, since)
+        _tell(journal, num_hosts, nodes.ready, since)
         journal.give_sign()
         if journal.error is not None:
             raise journal.error
@@ -140,9 +124,9 @@ def _wait_for_torchrun(
     return None
 
 
-def _tell(journal: Journal, wanted: int, ready: list[str], since: str) -> None:
+def _tell(journal: Journal, num_hosts: int, ready: list[str], since: str) -> None:
     """Write for which hosts the run waits, where that is new."""
-    reason = f"waiting for torchrun on {wanted} host{'s' if wanted > 1 else ''}"
+    reason = f"waiting for torchrun on {num_hosts} host{'s' if num_hosts > 1 else ''}"
     if ready:
         reason += f"; it runs on {len(ready)} of them ({', '.join(ready)})"
     else:
@@ -155,10 +139,10 @@ def _tell(journal: Journal, wanted: int, ready: list[str], since: str) -> None:
 
 def main() -> None:
     """Supervise the run whose folder is the argument."""
-    become_supervisor()
+    become_subreaper()
     if os.getpgrp() != os.getpid():
         os.setsid()
-    supervise_by_hand(Path(sys.argv[1]))
+    supervise_manual(Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

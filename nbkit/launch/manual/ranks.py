@@ -35,29 +35,23 @@ def give_orders(paths: RunPaths, attempt: int, orders: Sequence[str]) -> None:
 
 
 class TorchrunNode:
-    """One host's torchrun, by the file that it writes.
+    """One host's torchrun, by the file that it writes."""
 
-    Attributes
-    ----------
-    told
-        Its last message.
-    """
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
         self._silent_seconds = 0.0
 
     @property
     def name(self) -> str:
         """What the host is called in the run."""
-        return self.told["name"] or self.told["host"]
+        return self.report["name"] or self.report["host"]
 
     @property
     def loss(self) -> str | None:
         """How it is known that it is gone without a last word; None if it is not."""
-        if self.told["is_over"]:
+        if self.report["is_over"]:
             return None
-        process = ProcessIdentity.from_dict(self.told["process"])
+        process = ProcessIdentity.from_dict(self.report["process"])
         if process.is_alive() is False:
             return "its torchrun has exited"
         if self._silent_seconds > _SILENT_SECONDS:
@@ -67,25 +61,17 @@ class TorchrunNode:
     @property
     def is_gone(self) -> bool:
         """Whether nothing more will come from it."""
-        return self.told["is_over"] or self.loss is not None
+        return self.report["is_over"] or self.loss is not None
 
-    def hear(self, told: dict[str, Any], seconds: float) -> None:
-        """Take in what it tells some time later."""
-        same = told["looks"] == self.told["looks"]
+    def update(self, report: dict[str, Any], seconds: float) -> None:
+        """Take in a later report."""
+        same = report["looks"] == self.report["looks"]
         self._silent_seconds = self._silent_seconds + seconds if same else 0.0
-        self.told = told
+        self.report = report
 
 
 class TorchrunNodes:
-    """The torchruns of one attempt, as far as they have come.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    """
+    """The torchruns of one attempt, as far as they have come."""
 
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._folder = paths.torchrun(attempt)
@@ -93,7 +79,7 @@ class TorchrunNodes:
         self._clock = LookClock()
 
     def look(self) -> None:
-        """Read what they tell now."""
+        """Read their reports."""
         seconds = self._clock.look()
         files = list(self._folder.glob("*.json"))
         names = {file.name for file in files}
@@ -101,20 +87,20 @@ class TorchrunNodes:
         self._known = {
             name: node
             for name, node in self._known.items()
-            if name in names or node.told["ranks"]
+            if name in names or node.report["ranks"]
         }
         for file in files:
-            told = read_json(file)
-            if told is None:
+            report = read_json(file)
+            if report is None:
                 continue
-            node = self._known.setdefault(file.name, TorchrunNode(told))
-            node.hear(told, seconds)
+            node = self._known.setdefault(file.name, TorchrunNode(report))
+            node.update(report, seconds)
 
     @property
     def ready(self) -> list[str]:
         """Hosts on which torchrun waits for the others."""
-        found = [node for node in self._known.values() if node.loss is None]
-        return sorted(node.told["host"] for node in found)
+        nodes = [node for node in self._known.values() if node.loss is None]
+        return sorted(node.report["host"] for node in nodes)
 
     @property
     def names(self) -> set[str]:
@@ -124,32 +110,20 @@ class TorchrunNodes:
     @property
     def started(self) -> list[TorchrunNode]:
         """Those that have started ranks, the one of rank 0 first."""
-        found = [node for node in self._known.values() if node.told["ranks"]]
-        return sorted(found, key=lambda node: node.told["group_rank"])
+        nodes = [node for node in self._known.values() if node.report["ranks"]]
+        return sorted(nodes, key=lambda node: node.report["group_rank"])
 
     @property
     def signalled(self) -> str | None:
         """Which of them got a signal to end, and which; None if none did."""
         for node in self._known.values():
-            if node.told["signal"]:
-                return f"torchrun on {node.name} ({node.told['signal']})"
+            if node.report["signal"]:
+                return f"torchrun on {node.name} ({node.report['signal']})"
         return None
 
 
 class ManualRanks:
-    """Watches and orders ranks on any hosts.
-
-    Parameters
-    ----------
-    config
-        Of the run.
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    nodes
-        The torchruns that have started them, or are about to.
-    """
+    """Watches and orders ranks on any hosts."""
 
     kind_of_host = "host"
     advice = "see its terminal"
@@ -181,28 +155,28 @@ class ManualRanks:
         """Wait until every host has started its ranks."""
         deadline = time.monotonic() + _START_SECONDS
         while not all(rank.pid for rank in self.ranks):
-            self._hear()
+            self._read_reports()
             if self._ends:
                 return  # what happened to it is what there is to tell
             if time.monotonic() > deadline:
                 names = ", ".join(node.name for node in self._nodes.started)
                 message = (
-                    f"torchrun has started ranks on {names}, and not on all of nnodes="
-                    f"{self._nnodes} hosts for {_START_SECONDS:.0f} s; see what it "
-                    "printed on the others."
+                    f"torchrun started ranks on {names}, but not on all "
+                    f"nnodes={self._nnodes} hosts within {_START_SECONDS:.0f} s. See "
+                    "its output on the other hosts."
                 )
                 raise LaunchError(message)
             time.sleep(_TICK_SECONDS)
 
     def wait(self, seconds: float) -> list[RemoteRank]:
-        """Return the ranks whose end was heard of before; then wait, and hear.
+        """Return the ranks whose end was read before; then wait, and read reports.
 
         In this order a signal to torchrun is known before the ends that it brings.
         """
-        ended = self._told_ends()
+        ended = self._apply_ends()
         if not ended:
             time.sleep(seconds)
-        self._hear()
+        self._read_reports()
         return ended
 
     def beats(self) -> list[Beat]:
@@ -226,39 +200,38 @@ class ManualRanks:
         deadline = time.monotonic() + _STACKS_SECONDS
         # Else the order to end the ranks might come with this one.
         while time.monotonic() < deadline and any(
-            "stacks" not in node.told["obeyed"] and not node.is_gone
+            "stacks" not in node.report["obeyed"] and not node.is_gone
             for node in self._nodes.started
         ):
             time.sleep(_TICK_SECONDS)
-            self._hear()
+            self._read_reports()
 
     def close(self) -> list[RemoteRank]:
         """End ranks and samplers; return the ranks that could not be ended."""
         self.kill()
         deadline = time.monotonic() + self.end_seconds
-        while time.monotonic() < deadline and not self._is_over():
+        while time.monotonic() < deadline and not all(
+            node.is_gone for node in self._nodes.started
+        ):
             time.sleep(_TICK_SECONDS)
-            self._hear()
-        self._told_ends()
+            self._read_reports()
+        self._apply_ends()
         return [rank for rank in self.ranks if rank.ended_at is None]
 
-    def _told_ends(self) -> list[RemoteRank]:
+    def _apply_ends(self) -> list[RemoteRank]:
         for number, moment in self._ends.items():
             self.ranks[number].ended_at = moment
         ended = [self.ranks[number] for number in self._ends]
         self._ends.clear()
         return ended
 
-    def _is_over(self) -> bool:
-        return all(node.is_gone for node in self._nodes.started)
-
     def _order(self, order: str) -> None:
         if order not in self._orders:
             self._orders.append(order)
             give_orders(self._paths, self._attempt, self._orders)
 
-    def _hear(self) -> bool:
-        """Take in what hosts tell; return whether that was read now."""
+    def _read_reports(self) -> bool:
+        """Read the hosts' reports; return whether they were read now."""
         now = time.monotonic()
         if (now - self._heard_at) * _FILES_PER_SECOND < self._nnodes:
             return False
@@ -268,33 +241,33 @@ class ManualRanks:
         except StoreError:
             return False  # the folder is gone, or for a moment its server
         for node in self._nodes.started:
-            for told in node.told["ranks"]:
-                self._hear_of(self.ranks[told["rank"]], node.name, told)
+            for report in node.report["ranks"]:
+                self._update_rank(self.ranks[report["rank"]], node.name, report)
             if node.loss is not None:
                 self._lose(node, node.loss)
         return True
 
-    def _hear_of(self, rank: RemoteRank, name: str, told: dict[str, Any]) -> None:
-        step, phase, *rest = told["beat"]
-        self._beats[rank.rank] = Beat(step, Phase(phase), *rest)
-        rank.node, rank.pid = name, told["pid"]
-        rank.start_ticks = told["start_ticks"]
-        if told["has_ended"] and not self._has_ended(rank):
-            rank.returncode = told["returncode"]
-            rank.killed_by_us = told["killed_by_us"]
-            rank.kernel_ran_out_of_memory = told["kernel_ran_out_of_memory"]
+    def _update_rank(self, rank: RemoteRank, name: str, report: dict[str, Any]) -> None:
+        step, phase, *counters = report["beat"]
+        self._beats[rank.rank] = Beat(step, Phase(phase), *counters)
+        rank.node, rank.pid = name, report["pid"]
+        rank.start_ticks = report["start_ticks"]
+        if report["has_ended"] and not self._has_ended(rank):
+            rank.returncode = report["returncode"]
+            rank.killed_by_us = report["killed_by_us"]
+            rank.kernel_ran_out_of_memory = report["kernel_ran_out_of_memory"]
             self._end(rank)
 
     def _lose(self, node: TorchrunNode, how: str) -> None:
         """Take the ranks of a host for ended; how they ended is unknown."""
-        left = [
+        lost_ranks = [
             rank
             for rank in self.ranks
             if rank.node == node.name and not self._has_ended(rank)
         ]
-        for rank in left:
+        for rank in lost_ranks:
             self._end(rank)
-        if left and self.lost is None:
+        if lost_ranks and self.lost is None:
             who = f"{self.kind_of_host} {node.name}"
             self.lost = f"{who} was lost: {how}; {self.advice}"
 

@@ -53,10 +53,10 @@ class SlurmEngine:
             )
             raise LaunchError(message)
         _refuse_what_slurm_decides(config)
-        wanted = software()
+        versions = software()
         slurm = config.slurm
         own_environment = not (slurm.setup or slurm.container)
-        if own_environment and wanted["torch"] is None:
+        if own_environment and versions["torch"] is None:
             message = (
                 f"torch is not installed for {sys.executable}; "
                 f"{pip_install(*packages_of('train'))} adds it, or name the "
@@ -76,17 +76,17 @@ class SlurmEngine:
             "gpus_per_node": on_gpus if asked is None else asked,
             "request": {"kind": device_type},
             # With its own setup lines a node may have another environment than this.
-            "software": wanted if own_environment else {"nbkit": wanted["nbkit"]},
+            "software": versions if own_environment else {"nbkit": versions["nbkit"]},
         }
 
     def submit(
-        self, paths: RunPaths, attempt: int, wanted: dict[str, Any]
+        self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
         """Hand the run to Slurm; return which job it is."""
         config = ExperimentConfig.from_store(read_file(paths.config))
         here = Path(sys.executable)
         python = "python" if config.slurm.setup else str(here)
-        gpus_per_node = wanted["gpus_per_node"]
+        gpus_per_node = requirements["gpus_per_node"]
         text = sbatch_script(config, paths, python=python, gpus_per_node=gpus_per_node)
         try:
             make_folder(paths.logs)
@@ -151,12 +151,12 @@ def _job(paths: RunPaths) -> list[str] | None:
     which = (*_clusters(job["cluster"]), f"--jobs={job['id']}")
     options = ("--noheader", "--states=all", "--format=%T|%o")
     try:
-        said = ask_slurm("squeue", *which, *options, limit_seconds=_ANSWER_SECONDS)
+        answer = ask_slurm("squeue", *which, *options, limit_seconds=_ANSWER_SECONDS)
     except SlurmSilentError as error:
         if _NO_SUCH_JOB in str(error):
             return None
         raise
-    state, _, script = said.rstrip("\n").partition("|")
+    state, _, script = answer.rstrip("\n").partition("|")
     # A cluster that was reinstalled counts from 1 again, too. The store may have
     # another path on this host; a run's id is not given twice.
     is_own = script.endswith(f"/{paths.run_id}/{paths.job_script.name}")
@@ -209,15 +209,15 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
         )
         raise LaunchError(message)
     # A cluster's own sbatch may print more than this line.
-    found = re.findall(r"^(\d+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
-    if not found:
-        said = done.stdout.strip() or words or "nothing"
+    jobs = re.findall(r"^(\d+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
+    if not jobs:
+        output = done.stdout.strip() or words or "nothing"
         message = (
-            f"sbatch printed no job id, but: {said}. Check "
+            f"sbatch printed no job id, but: {output}. Check "
             "slurm_additional_parameters, and whether `squeue --me` lists the job."
         )
         raise LaunchError(message)
-    job_id, cluster = found[-1]
+    job_id, cluster = jobs[-1]
     return job_id, cluster or None
 
 
@@ -232,9 +232,10 @@ def _device_type(config: ExperimentConfig) -> str:
         *([f"--partition={asked}"] if asked else []),
     )
     # Partition, and what its nodes have; the default one has a star after its name.
-    rows = [row.partition("|") for row in _gres(where, options, _minute())]
-    found = [gres for name, _, gres in rows if asked or name.endswith("*")]
-    has_gpus = any(re.search(r"\bgpu\b", gres) for gres in found)
+    minute = int(time.monotonic() // 60)
+    rows = [row.partition("|") for row in _gres(where, options, minute)]
+    gres_lists = [gres for name, _, gres in rows if asked or name.endswith("*")]
+    has_gpus = any(re.search(r"\bgpu\b", gres) for gres in gres_lists)
     return "cuda" if has_gpus else "cpu"
 
 
@@ -243,10 +244,6 @@ def _cluster_asked(config: ExperimentConfig) -> str:
     further = config.slurm.slurm_additional_parameters.get("clusters")
     own = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS")
     return str(further or own or "")
-
-
-def _minute() -> int:
-    return int(time.monotonic() // 60)
 
 
 @functools.lru_cache(maxsize=8)
@@ -277,7 +274,7 @@ def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:
             )
             raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' works on this machine only; use engine='local'."
+        message = "device='replay' needs this machine. Use engine='local'."
         raise ConfigError(message)
 
 

@@ -22,11 +22,11 @@ from nbkit.launch.code.command import torchrun_line
 from nbkit.launch.meeting import free_port
 from nbkit.launch.slurm.ranks import SlurmRanks
 from nbkit.launch.slurm.script import srun_argv
-from nbkit.launch.supervision.attempts import run_attempts, write_last_word
+from nbkit.launch.supervision.attempts import run_attempts, write_final_record
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
 from nbkit.launch.supervision.supervisor import (
-    become_supervisor,
+    become_subreaper,
     end_before_ranks,
     supervise,
 )
@@ -100,18 +100,18 @@ class SlurmJob:
 
     def _tells(self, field: str) -> str:
         which = ("--noheader", "--states=all", f"--jobs={self.id}")
-        wanted = f"--Format={field}"
-        return ask_slurm("squeue", *which, wanted, limit_seconds=_SOON_SECONDS).strip()
+        column = f"--Format={field}"
+        return ask_slurm("squeue", *which, column, limit_seconds=_SOON_SECONDS).strip()
 
 
 def _kill_wait_seconds() -> float:
     """Return how long a job lives after Slurm's SIGTERM."""
     try:
-        said = ask_slurm("scontrol", "show", "config", limit_seconds=_SOON_SECONDS)
+        settings = ask_slurm("scontrol", "show", "config", limit_seconds=_SOON_SECONDS)
     except SlurmSilentError:
         return _KILL_WAIT_SECONDS
-    found = re.search(r"^KillWait\s*=\s*(\d+) sec", said, re.MULTILINE)
-    return float(found[1]) if found else _KILL_WAIT_SECONDS
+    match = re.search(r"^KillWait\s*=\s*(\d+) sec", settings, re.MULTILINE)
+    return float(match[1]) if match else _KILL_WAIT_SECONDS
 
 
 class JobRequests(StopRequests):
@@ -129,23 +129,28 @@ class JobRequests(StopRequests):
         self._most_seconds: float | None = None
         """For ranks to end by themselves, once Slurm has said how long that is."""
         super().__init__(paths, submission, stop_grace_seconds)
+
         # As asked of sbatch: some time before the limit.
-        signal.signal(signal.SIGUSR1, self._on_time_limit)
+        def note_time_limit(*_: object) -> None:
+            self._terminated_by = self._terminated_by or BY_TIME_LIMIT
+
+        signal.signal(signal.SIGUSR1, note_time_limit)
         # A request to stop was written.
-        signal.signal(signal.SIGUSR2, self._on_request)
+        signal.signal(signal.SIGUSR2, lambda *_: see_anew(paths.root))
         self._kill_wait_seconds = _kill_wait_seconds()
 
     def look(self) -> list[dict[str, Any]]:
         """Return the requests that stand now, with no more grace than Slurm gives."""
-        found = super().look()
+        requests = super().look()
         if not self._is_terminated:
-            return found
+            return requests
         if self._most_seconds is None:
-            left = max(1.0, self._kill_wait_seconds - _LAST_WORD_SECONDS)
-            self._most_seconds = math.inf if self._job.makes_way() else left
+            seconds = max(1.0, self._kill_wait_seconds - _LAST_WORD_SECONDS)
+            self._most_seconds = math.inf if self._job.makes_way() else seconds
         most = self._most_seconds
         return [
-            {**one, "grace_seconds": min(one["grace_seconds"], most)} for one in found
+            {**request, "grace_seconds": min(request["grace_seconds"], most)}
+            for request in requests
         ]
 
     def note_sigterm(self) -> None:
@@ -154,29 +159,9 @@ class JobRequests(StopRequests):
         self._terminated_by = self._terminated_by or BY_SLURM
         self._is_terminated = True
 
-    def _on_time_limit(self, number: int, frame: object) -> None:
-        self._terminated_by = self._terminated_by or BY_TIME_LIMIT
-
-    def _on_request(self, number: int, frame: object) -> None:
-        see_anew(self._paths.root)
-
 
 class JobDevices:
-    """The nodes of a job, held over all attempts.
-
-    Parameters
-    ----------
-    job
-        The job.
-    submission
-        How the run was launched.
-    requests
-        Who wants it to stop.
-    timeouts
-        How often the run was put into the queue again before.
-    give_sign
-        Called while nodes are waited for.
-    """
+    """The nodes of a job, held over all attempts."""
 
     def __init__(
         self,
@@ -262,7 +247,7 @@ def supervise_job(root: Path) -> None:
         if not _waits_again(StoredRun(root), journal, job, timeouts, ended):
             cause = ended[1] or {}
             is_hurried = cause.get("by") in (BY_SLURM, BY_TIME_LIMIT)
-            write_last_word(root, journal, devices, ended, is_hurried=is_hurried)
+            write_final_record(root, journal, devices, ended, is_hurried=is_hurried)
 
     supervise(paths, is_mine, work, attempt=earlier.get("attempt", -1) + 1)
 
@@ -279,23 +264,18 @@ def _waits_again(
     # A run that was asked to stop must not wait again.
     if not slurm.slurm_requeue or read_json(run.paths.stop) is not None:
         return False
-    left = slurm.slurm_max_num_timeout - timeouts
-    if _is_by_slurm(ended) and job.makes_way():
+    restarts_left = slurm.slurm_max_num_timeout - timeouts
+    state, cause = ended
+    by = cause["by"] if cause and state is RunState.STOPPED else None
+    # A cluster may announce a preemption by the signal that a time limit has.
+    if by in (BY_SLURM, BY_TIME_LIMIT) and job.makes_way():
         why = f"preempted by another job; {_waits_to(run.paths)}"
-    elif left > 0 and (why := _why_again(ended, run.paths)):
+    elif restarts_left > 0 and (why := _why_again(ended, run.paths)):
         journal.record["launch"]["job"]["timeouts"] += 1
-        why += f" ({left - 1} more times)"
+        why += f" ({restarts_left - 1} more times)"
     else:
         return False
     return _requeue(journal, job, why)
-
-
-def _is_by_slurm(ended: tuple[RunState, dict[str, Any] | None]) -> bool:
-    state, cause = ended
-    if state is not RunState.STOPPED or cause is None:
-        return False
-    # A cluster may announce a preemption by the signal that a time limit has.
-    return cause["by"] in (BY_SLURM, BY_TIME_LIMIT)
 
 
 def _why_again(
@@ -331,7 +311,7 @@ def _requeue(journal: Journal, job: SlurmJob, why: str) -> bool:
 
 def main() -> None:
     """Supervise the run whose folder is the argument."""
-    become_supervisor()
+    become_subreaper()
     root = Path(sys.argv[1])
     supervise_job(root)
     state = (read_json(RunPaths(root).record) or {}).get("state")

@@ -45,7 +45,7 @@ def node_command(
     config, submission = run.config, run.submission
     if differences := software_differences(submission["software"], software()):
         message = (
-            f"it has {', '.join(differences)}; use the same environment on every node, "
+            f"it has {', '.join(differences)}. Use the same environment on every node, "
             "by its path or by slurm.setup."
         )
         raise LaunchError(message)
@@ -103,8 +103,8 @@ def _container_program(image: str) -> str:
         if shutil.which(program):
             return program
     message = (
-        f"slurm.container={image!r}: neither apptainer nor singularity is on this "
-        "node; load it by slurm.setup, or leave container out."
+        f"slurm.container={image!r}: neither apptainer nor singularity is installed on "
+        "this node. Load one in slurm.setup, or remove slurm.container."
     )
     raise LaunchError(message)
 

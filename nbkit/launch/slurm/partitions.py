@@ -54,20 +54,20 @@ class Partition:
 
 def partitions() -> list[Partition]:
     """Return the partitions of this machine's cluster, the default one first."""
-    found: dict[str, Partition] = {}
+    by_name: dict[str, Partition] = {}
     for row in _rows():
         name, available, time_limit, _, state, gres, used = row
-        one = found.setdefault(
+        partition = by_name.setdefault(
             name.rstrip("*"),
             Partition(
                 name.rstrip("*"), name.endswith("*"), available == "up", time_limit
             ),
         )
-        _add_node(one, state, _gpus(gres), _gpus(used))
-    return sorted(found.values(), key=lambda it: (not it.is_default, it.name))
+        _add_node(partition, state, _gpus(gres), _gpus(used))
+    return sorted(by_name.values(), key=lambda it: (not it.is_default, it.name))
 
 
-def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
+def refuse_too_many_nodes(nnodes: int, requested: str) -> None:
     """Refuse a job of more nodes than a partition has: it would never start.
 
     Slurm takes such a job, since nodes may be added some day. Where it does not tell
@@ -77,9 +77,9 @@ def refuse_too_many_nodes(nnodes: int, wanted: str) -> None:
         every = partitions()
     except SlurmSilentError:
         return
-    nodes = {one.name: one.nodes_total for one in every}
+    nodes = {partition.name: partition.nodes_total for partition in every}
     # Without a name a site may choose the partition by what a job asks for.
-    names = wanted or os.environ.get("SBATCH_PARTITION") or ",".join(nodes)
+    names = requested or os.environ.get("SBATCH_PARTITION") or ",".join(nodes)
     most = max(nodes.get(name, nnodes) for name in names.split(","))
     if most >= nnodes:
         return
@@ -117,8 +117,8 @@ def _rows() -> Iterable[list[str]]:
     """Return a row for every node of every partition."""
     fields = (*_FIELDS, *_GRES_FIELDS)
     # A mark after a field replaces a width, which would cut it off.
-    wanted = ",".join(f"{name}:|" for name in fields)
-    arguments = ("--noheader", "--Node", f"--Format={wanted}")
+    columns = ",".join(f"{name}:|" for name in fields)
+    arguments = ("--noheader", "--Node", f"--Format={columns}")
     text = ask_slurm("sinfo", *arguments, limit_seconds=_LIMIT_SECONDS)
     rows = (line.split("|") for line in text.splitlines())
     return [

@@ -26,21 +26,7 @@ _WORDS_SECONDS = 1.0
 
 
 class SlurmRanks(ManualRanks):
-    """As `ManualRanks`, with the torchruns started, in a step of the job.
-
-    Parameters
-    ----------
-    config, paths, attempt
-        As there.
-    names
-        What Slurm calls the nodes, the one of rank 0 first.
-    argv
-        The srun that starts a torchrun on each of them.
-    requests
-        Who wants the run to stop.
-    give_sign
-        Called while nodes are waited for, which may take minutes.
-    """
+    """As `ManualRanks`, with the torchruns started, in a step of the job."""
 
     kind_of_host = "node"
     ready_seconds = 300.0
@@ -86,7 +72,7 @@ class SlurmRanks(ManualRanks):
         while True:
             self._give_sign()
             has_ended = self._srun.poll() is not None
-            is_new = self._hear()
+            is_new = self._read_reports()
             if all(rank.pid for rank in self.ranks):
                 return
             is_late = time.monotonic() > deadline
@@ -97,13 +83,16 @@ class SlurmRanks(ManualRanks):
     def _why_not(self, *, has_ended: bool, is_late: bool) -> str | None:
         """Return why ranks will not start; None as long as they may."""
         if self._requests.look():
-            return "stopped before its nodes were ready; launch it again."
+            return "stopped before its nodes were ready. Launch it again."
         if self._failure():
             time.sleep(_WORDS_SECONDS)
-        if refusal := self._refusal():
-            return "node {}: {}".format(*refusal)
+        refusal = re.search(
+            r"^ *(\d+): nbkit refuses: (.+)", self._printed(), re.MULTILINE
+        )
+        if refusal:
+            return f"node {self._names[int(refusal[1])]}: {refusal[2]}"
         if failure := self._failure():
-            advice = "use an environment that is on every node, and"
+            advice = "use an environment that exists on every node, and"
             return "node {}: {}; {} {}.".format(*failure, advice, self.advice)
         if has_ended:
             return f"Slurm ended the job step of the ranks; {self.advice}."
@@ -131,29 +120,22 @@ class SlurmRanks(ManualRanks):
             break
         return stuck
 
-    def _hear(self) -> bool:
+    def _read_reports(self) -> bool:
         has_ended = self._srun is not None and self._srun.poll() is not None
-        if not super()._hear():
+        if not super()._read_reports():
             return False
         if self._nodes.signalled is not None:
             # On preemption Slurm does not signal the supervisor.
             self._requests.note_sigterm()
         name, how = self._failure() or ("", "")
         for node in self._nodes.started:
-            if node.told["is_over"]:
+            if node.report["is_over"]:
                 continue
             if node.name == name:
                 self._lose(node, how)
             elif has_ended:
-                self._lose(node, "Slurm has ended its part of the job")
+                self._lose(node, "Slurm has ended its task")
         return True
-
-    def _refusal(self) -> tuple[str, str] | None:
-        """Return which node says that it cannot take part, and why."""
-        said = re.search(
-            r"^ *(\d+): nbkit refuses: (.+)", self._printed(), re.MULTILINE
-        )
-        return said and (self._names[int(said[1])], said[2])
 
     def _failure(self) -> tuple[str, str] | None:
         """Return which node's torchrun has failed, and what it said last."""

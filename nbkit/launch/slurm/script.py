@@ -229,13 +229,11 @@ def _body(config: ExperimentConfig, command: Sequence[str]) -> list[str]:
         "}",
         # Also of one that calls exit.
         "trap _nbkit_ended EXIT",
-        *(_setup_line(line) for line in config.slurm.setup),
+        # Input and output belong to what comes after the setup.
+        *(
+            f"_nbkit_line={line}; eval {line} </dev/null >&2 || exit"
+            for line in map(shlex.quote, config.slurm.setup)
+        ),
         "trap - EXIT",
         *body,
     ]
-
-
-def _setup_line(line: str) -> str:
-    quoted = shlex.quote(line)
-    # Input and output belong to what comes after the setup.
-    return f"_nbkit_line={quoted}; eval {quoted} </dev/null >&2 || exit"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from nbkit.errors import LaunchError, StoreError
 from nbkit.launch.supervision import cause as causes
-from nbkit.launch.supervision.gpu_cause import blame_gpus
+from nbkit.launch.supervision.gpu_cause import attribute_to_gpus
 from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.ranks import LookClock, WatchedRank
@@ -112,7 +112,7 @@ class Attempt:
         """When to ask the other ranks of a function or script to end."""
         self._others_are_asked = False
         self._log_sizes: list[int] | None = None
-        self._left: list[int] = []
+        self._finished_ranks: list[int] = []
         """Ranks that were through before the first failure."""
         self._is_through = False
         """Whether rank 0 of a script has left by itself with exit code 0."""
@@ -157,17 +157,24 @@ class Attempt:
             return RunState.FAILED, cause
         if self.cause is not None:
             if self._log_sizes is not None:
-                self.cause["stacks"] = self._stacks(self._log_sizes)
-            return RunState.FAILED, blame_gpus(self.cause, self._paths)
+                logs = zip(self.ranks, self._logs(), self._log_sizes, strict=True)
+                self.cause["stacks"] = {
+                    str(rank.rank): causes.read_stacks(log, size, self._paths)
+                    for rank, log, size in logs
+                }
+            return RunState.FAILED, attribute_to_gpus(self.cause, self._paths)
         if self._group.lost is not None and not completed:
-            known = self.ranks, self._paths, self.number
-            return RunState.FAILED, causes.lost_node_cause(self._group.lost, *known)
+            return RunState.FAILED, causes.lost_node_cause(
+                self._group.lost, self.ranks, self._paths, self.number
+            )
         if self.stop is not None and (failed or not completed):
-            known = self.ranks, self.stop, self._paths, self.number
-            return RunState.STOPPED, causes.stop_cause(*known, ready=ready)
+            return RunState.STOPPED, causes.stop_cause(
+                self.ranks, self.stop, self._paths, self.number, ready=ready
+            )
         if failed:
-            known = self.ranks, self._paths, self.number
-            return RunState.FAILED, causes.failure_cause(*known, left=self._left)
+            return RunState.FAILED, causes.failure_cause(
+                self.ranks, self._paths, self.number, self._finished_ranks
+            )
         if not completed:
             what = "every rank ended with exit code 0 before the last step"
             return RunState.FAILED, causes.simple_cause("exit", what)
@@ -217,7 +224,7 @@ class Attempt:
             ended = rank, self._paths, self.number
             self.cause = causes.early_exit_cause(*ended)
         if rank.returncode != 0 and self._deadline is None:
-            self._left = [
+            self._finished_ranks = [
                 other.rank
                 for other, beat in zip(self.ranks, beats, strict=True)
                 if other is not rank
@@ -272,8 +279,9 @@ class Attempt:
         worker = self._worker()
         on_gpus = worker.get("device_type") == "cuda"
         trains = on_gpus and worker.get("task") == "train"
-        known = beats, seconds, self._paths, self.number
-        self.cause = hang_cause(*known, trains_on_gpus=trains)
+        self.cause = hang_cause(
+            beats, seconds, self._paths, self.number, trains_on_gpus=trains
+        )
         rank = self.cause["rank"]
         if rank is not None and (node := self.ranks[rank].node):
             self.cause["node"] = node
@@ -285,13 +293,6 @@ class Attempt:
 
     def _logs(self) -> list[Path]:
         return [self._paths.rank(self.number, rank.rank).stderr for rank in self.ranks]
-
-    def _stacks(self, sizes: list[int]) -> dict[str, str]:
-        """Return what each rank printed since its log had the size given, by rank."""
-        return {
-            str(rank.rank): causes.read_stacks(log, size, self._paths)
-            for rank, log, size in zip(self.ranks, self._logs(), sizes, strict=True)
-        }
 
     def _have_met(self) -> bool:
         """Return whether the ranks have met, as far as a file server answers."""

@@ -71,8 +71,8 @@ def run_attempts(
     def take_descriptions() -> None:
         if description.ident is None:
             description.start()  # after the ranks, which a user waits for
-        if found := description.take():
-            journal.record.update(found)
+        if descriptions := description.take():
+            journal.record.update(descriptions)
             journal.write_record()
 
     restarts_left = run.config.max_restarts
@@ -103,7 +103,7 @@ def run_attempts(
     return state, cause
 
 
-def write_last_word(
+def write_final_record(
     root: Path,
     journal: Journal,
     devices: HeldDevices,
@@ -160,9 +160,9 @@ def _end_leftovers(
         adopted = descendants(run.run_id) if adopts else set()
         return set(processes_of_run(run.paths, sessions, adopted)) - {me}
 
-    ended, left = end_leftovers(find)
+    ended, remaining = end_leftovers(find)
     if ended:
         journal.event("leftovers_ended", processes=ended)
-    if left:
-        journal.event("leftovers", pids=sorted(process.pid for process in left))
-    return not left
+    if remaining:
+        journal.event("leftovers", pids=sorted(process.pid for process in remaining))
+    return not remaining

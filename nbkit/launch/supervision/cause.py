@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.launch.supervision.gpu_cause import blame_gpus
+from nbkit.launch.supervision.gpu_cause import attribute_to_gpus
 from nbkit.launch.supervision.rank_error import RankError
 from nbkit.launch.supervision.ranks import WatchedRank, signal_name
 from nbkit.reading import open_regular, read_end
@@ -34,6 +34,7 @@ _TAIL_BYTES = 65_536
 _LINE_CHARACTERS = 2_000
 _STACK_CHARACTERS = 4_096
 
+_PORT_IN_USE = re.compile("EADDRINUSE|address already in use", re.IGNORECASE)
 _OUT_OF_MEMORY = (
     "the kernel was out of memory; use a smaller batch_size_per_gpu or fewer "
     "num_workers"
@@ -65,20 +66,20 @@ def failure_cause(
     ranks: Sequence[WatchedRank],
     paths: RunPaths,
     attempt: int,
-    left: Sequence[int] = (),
+    finished_ranks: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return the cause of a failed attempt, from the earliest failure."""
     first = _first_failure(ranks, paths, attempt)
     if first is None:
         unknown = make_cause("unknown", None, "no rank failed by itself", None)
-        return blame_gpus(unknown, paths)
+        return attribute_to_gpus(unknown, paths)
     rank = first.rank
     where = {} if rank.node is None else {"node": rank.node}
     cause = _failure(first, paths, attempt)
-    if first.is_consequence and left:
-        names = ", ".join(map(str, left))
-        cause["message"] += f" (rank {names} had left before, with exit code 0)"
-    return blame_gpus(cause, paths) | where
+    if first.is_consequence and finished_ranks:
+        names = ", ".join(map(str, finished_ranks))
+        cause["message"] += f" (rank {names} had already exited with code 0)"
+    return attribute_to_gpus(cause, paths) | where
 
 
 def lost_node_cause(
@@ -89,21 +90,24 @@ def lost_node_cause(
     if first is None or first.is_consequence:
         return make_cause("node", None, what, None)
     cause = failure_cause(ranks, paths, attempt)
-    return cause | {"message": f"{cause['message']} (after it: {what})"}
+    return cause | {"message": f"{cause['message']} (then: {what})"}
 
 
 def _first_failure(
     ranks: Sequence[WatchedRank], paths: RunPaths, attempt: int
 ) -> _Candidate | None:
     ahead_seconds = _server_ahead_seconds(paths)
-    found = [
+    candidates = (
         _candidate(rank, paths.rank(attempt, rank.rank).error, ahead_seconds)
         for rank in ranks
         if rank.returncode
-    ]
-    candidates = [candidate for candidate in found if candidate is not None]
+    )
     # An echo of another rank's end is the cause only if all of them are echoes.
-    return min(candidates, key=lambda a: (a.is_consequence, a.time), default=None)
+    return min(
+        filter(None, candidates),
+        key=lambda candidate: (candidate.is_consequence, candidate.time),
+        default=None,
+    )
 
 
 def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]:
@@ -138,21 +142,21 @@ def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
     except OSError:
         return ""
     own, *loading = _current_threads(text) or [""]
-    told = [own]
+    stacks = [own]
     # Below the line that has the thread's number.
-    alike = Counter(one.partition("\n")[2].strip() for one in loading)
+    alike = Counter(thread.partition("\n")[2].strip() for thread in loading)
     for stack, count in alike.items():
         who = "A loading process" if count == 1 else f"{count} loading processes"
-        told.append(f"{who} (most recent call first):\n  {stack}")
-    return "\n".join(_with_cells(one, paths) or "" for one in told)
+        stacks.append(f"{who} (most recent call first):\n  {stack}")
+    return "\n".join(_with_cells(thread, paths) or "" for thread in stacks)
 
 
 def _current_threads(stacks: str) -> list[str]:
     """Return the stacks of the threads that faulthandler calls the current ones."""
-    _, *found = stacks.split(_CURRENT_THREAD)
+    _, *threads = stacks.split(_CURRENT_THREAD)
     # Another thread's may follow, of this process or of the next one.
-    own = (_CURRENT_THREAD + _NEXT_THREAD.split(one, 1)[0] for one in found)
-    return [one[:_STACK_CHARACTERS] for one in own]
+    own = (_CURRENT_THREAD + _NEXT_THREAD.split(thread, 1)[0] for thread in threads)
+    return [thread[:_STACK_CHARACTERS] for thread in own]
 
 
 def early_exit_cause(
@@ -234,7 +238,9 @@ def _candidate(
 
 
 def _exception_cause(error: RankError, rank: WatchedRank, log: Path) -> dict[str, Any]:
-    kind, message = error.kind, error.said
+    kind, message = error.kind, error.message
+    if _PORT_IN_USE.search(message):
+        message += "; remove init_method and MASTER_PORT to use the port nbkit chose"
     if rank.kernel_ran_out_of_memory and error.has_lost_a_process:
         kind = "out_of_memory"
         message += f" (killed while {_OUT_OF_MEMORY})"
@@ -256,12 +262,12 @@ def _fatal_stack(log: Path) -> str | None:
         text = read_end(log, _MOST_STACKS_BYTES)[0].decode(errors="replace")
     except OSError:
         return None
-    _, found, rest = text.rpartition("Fatal Python error: ")
-    if not found:
+    _, header, report = text.rpartition("Fatal Python error: ")
+    if not header:
         return None
-    first, _, _ = rest.partition("\n")
-    *_, last = _current_threads(rest) or [""]
-    return f"{found}{first}\n\n{last}\n"
+    first, _, _ = report.partition("\n")
+    *_, last = _current_threads(report) or [""]
+    return f"{header}{first}\n\n{last}\n"
 
 
 def _with_cells(traceback: str | None, paths: RunPaths) -> str | None:
@@ -306,8 +312,8 @@ def _tail(log: Path, lines: int = 5) -> list[str]:
         text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
     except OSError:
         return []
-    found = [line for line in text.splitlines() if line.strip()][-lines:]
+    last_lines = [line for line in text.splitlines() if line.strip()][-lines:]
     return [
         line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
-        for line in found
+        for line in last_lines
     ]

@@ -18,31 +18,31 @@ _CRASHES = {"SIGABRT", "SIGBUS", "SIGSEGV"}
 """By which libraries of the driver, or NCCL's watchdog, end a process."""
 
 
-def blame_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
+def attribute_to_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
     """Return a cause that says so if a GPU of the run is at fault, and what to do.
 
     What ranks say is often an echo only: a GPU that is lost lets one rank hang and
     others end by NCCL. The sampler heard the driver meanwhile.
     """
-    kind, said = cause["kind"], cause["message"]
+    kind, message = cause["kind"], cause["message"]
     if not _may_be_of_gpu(cause):
         return cause
     names, since = _names(paths), _began(paths)
     # Each node of a run has its own file, and so has each of an earlier attempt.
     read = [last_readings(path, names, since) for path in paths.system_files()]
-    found = [fault for readings in read for fault in faults(readings)]
-    broken = [fault for fault in found if not fault.of_program]
-    advice = cuda_advice(said) if kind == "exception" else None
+    gpu_faults = [fault for readings in read for fault in faults(readings)]
+    broken = [fault for fault in gpu_faults if not fault.of_program]
+    advice = cuda_advice(message) if kind == "exception" else None
     if broken or advice:
         may_pass = all(fault.may_pass for fault in broken)
         if advice and not broken:
             may_pass = advice.may_pass
         cause = cause | {"kind": "device", "may_pass": may_pass}
-    texts = [fault.text for fault in broken or found]
+    texts = [fault.text for fault in broken or gpu_faults]
     if advice and not broken:
         texts = [advice.text, *texts]
     if texts:
-        cause = cause | {"message": "; ".join([first_line(said), *texts])}
+        cause = cause | {"message": "; ".join([first_line(message), *texts])}
     return cause
 
 
@@ -62,8 +62,8 @@ def _names(paths: RunPaths) -> set[str]:
     leased = (record.get("launch") or {}).get("devices")
     used = [str(device["uuid"]) for device in worker.get("devices") or []]
     # Of a function, rank 0 alone says where it is.
-    told = used if len(used) == worker.get("world_size") else []
-    return set(leased or told)
+    reported = used if len(used) == worker.get("world_size") else []
+    return set(leased or reported)
 
 
 def _began(paths: RunPaths) -> float:
@@ -72,8 +72,8 @@ def _began(paths: RunPaths) -> float:
         record = read_json(paths.record) or {}
         # The first is that of the supervisor's first attempt.
         times = [(record.get("time") or {}).get("started")]
-        times += [one.get("ended") for one in record.get("attempts") or []]
-        known = map(datetime.datetime.fromisoformat, filter(None, times))
-        return max((one.timestamp() for one in known), default=0.0)
+        times += [attempt.get("ended") for attempt in record.get("attempts") or []]
+        moments = map(datetime.datetime.fromisoformat, filter(None, times))
+        return max((moment.timestamp() for moment in moments), default=0.0)
     except DAMAGE_ERRORS:
         return 0.0

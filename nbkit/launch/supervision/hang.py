@@ -47,15 +47,15 @@ def hang_cause(
     if len(behind) == len(beats):
         message = f"no rank made progress for {timeout_seconds:.0f} s; all are {where}"
     else:
-        others = next(beat for beat in beats if (beat.step, beat.phase) != last)
+        waiting = next(beat for beat in beats if (beat.step, beat.phase) != last)
         names = ", ".join(map(str, behind))
         message = (
             f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}; the others wait for it {_WHAT[others.phase]}, step "
-            f"{others.step}"
+            f"{where}; the others wait for it {_WHAT[waiting.phase]}, step "
+            f"{waiting.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
-    message += "; the stacks of every rank are in this cause"
+    message += "; see the stacks of every rank in cause['stacks']"
     return make_cause("hang", behind[0], message, log)
 
 
@@ -66,22 +66,22 @@ def _gpu_hang_cause(
     finished = [beat.finished_step for beat in beats]
     behind = [rank for rank, step in enumerate(finished) if step == min(finished)]
     message = f"no rank made progress for {timeout_seconds:.0f} s: "
-    told = max(finished) - min(finished) >= _TELLING_STEPS
-    if not told:
+    is_conclusive = max(finished) - min(finished) >= _TELLING_STEPS
+    if not is_conclusive:
         behind = list(range(len(beats)))
-        message += f"the last step that any GPU finished is {max(finished)}"
+        message += f"the last step finished by any GPU is {max(finished)}"
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the last step that the GPU of rank {names} finished is "
-            f"{min(finished)}; the others are at step {max(finished)}"
+            f"the last step finished by the GPU of rank {names} is {min(finished)}; "
+            f"the others are at step {max(finished)}"
         )
-    message += "; the stacks of every host are in this cause"
+    message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:
         name = paths.rank(attempt, 0).collectives.name
         message += (
-            f". Where ranks have a {name} beside their logs (NCCL's flight recorder), "
-            "the rank whose last operation is the earliest keeps the others waiting"
+            f". If there is a {name} beside the logs (NCCL's flight recorder), the "
+            "rank whose last operation is the earliest blocks the others"
         )
     only = behind[0] if len(behind) == 1 else None
     log = None if only is None else paths.rank(attempt, only).stderr

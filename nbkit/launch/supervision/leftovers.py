@@ -42,12 +42,12 @@ _PARTS_OF_A_RANK = (b"nbkit.worker", b"nbkit.launch", b"multiprocessing")
 
 @dataclass(frozen=True)
 class Leftover:
-    """A process of a run whose supervisor is gone."""
+    """A process of a run whose supervisor has exited."""
 
     run_id: str
     process: ProcessIdentity
     is_zombie: bool
-    """It has ended already, and its parent has not noticed: it cannot be killed."""
+    """It has exited, but its parent has not collected it: it cannot be killed."""
     ended: bool
     """Whether it no longer runs, or is gone."""
 
@@ -82,7 +82,7 @@ def descendants(run_id: str) -> set[ProcessIdentity]:
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
         if parent := parent_of(pid):
             children.setdefault(parent.parent_pid, []).append(pid)
-    found: set[ProcessIdentity] = set()
+    processes: set[ProcessIdentity] = set()
     waiting = children.get(os.getpid(), [])
     while waiting:
         pid = waiting.pop()
@@ -92,17 +92,17 @@ def descendants(run_id: str) -> set[ProcessIdentity]:
             is_job = RUN_ID_VARIABLE in environment and is_of_another_job(environment)
             process = ProcessIdentity.of(pid)
             if own_id == run_id and not is_job and process.is_alive():
-                found.add(process)
+                processes.add(process)
                 waiting += children.get(pid, [])
         except OSError:
             continue  # it has ended, or is another user's
-    return found
+    return processes
 
 
 def _environment(pid: int) -> dict[str, str]:
     """Return the variables with which a process was started."""
     variables = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
-    return {name: value for name, _, value in (one.partition("=") for one in variables)}
+    return {name: value for name, _, value in (row.partition("=") for row in variables)}
 
 
 def is_elsewhere(folder: str, paths: RunPaths) -> bool:
@@ -137,10 +137,10 @@ def processes_of_run(
     identities = filter(None, map(read_json, _own_process_files(paths)))
     ranks = list(map(ProcessIdentity.from_dict, identities))
     if sessions is not None:
-        inside = {one for one in marked if _session(one.pid) in sessions}
-        outside = {one for one in marked - inside if one.pid != os.getpid()}
+        inside = {process for process in marked if _session(process.pid) in sessions}
+        outside = {process for process in marked - inside if process.pid != os.getpid()}
         # What cleans up after them is waited for, unless others need it still.
-        is_alone = all(is_cleaner(one.pid) for one in outside)
+        is_alone = all(is_cleaner(process.pid) for process in outside)
         marked = marked if is_alone else inside
     processes = marked.union(rank for rank in ranks if rank.exists())
     # A copied folder has the files of the ranks, too.
@@ -165,8 +165,8 @@ def _own_process_files(paths: RunPaths) -> list[Path]:
         return []
     parents = {folder for file in files for folder in (file.parent, file.parent.parent)}
     with damage_told(paths.root):
-        others = what_others_own([paths.root, paths.logs, *parents, *files])
-    return files if others is None else []
+        foreign_file = what_others_own([paths.root, paths.logs, *parents, *files])
+    return files if foreign_file is None else []
 
 
 def end_processes(processes: list[ProcessIdentity], timeout_seconds: float = 5) -> bool:
@@ -192,26 +192,28 @@ def end_leftovers(
     """End what ranks have left, until nothing is found, and collect it."""
     deadline = time.monotonic() + _LEFTOVER_SECONDS
     commands: dict[ProcessIdentity, str] = {}
-    while left := find():
+    while remaining := find():
         if time.monotonic() > deadline:
             break
-        commands |= {one: _command(one.pid) for one in left - commands.keys()}
-        end_processes([*left], deadline - time.monotonic())
+        commands |= {it: _command(it.pid) for it in remaining - commands.keys()}
+        end_processes([*remaining], deadline - time.monotonic())
         collect_orphans()
     collect_orphans()
     ended = [
         {"pid": process.pid, "command": command}
         for process, command in commands.items()
-        if command and process not in left
+        if command and process not in remaining
     ]
     if ended:
-        names = ", ".join(f"{one['command']} (pid {one['pid']})" for one in ended)
+        names = ", ".join(
+            f"{process['command']} (pid {process['pid']})" for process in ended
+        )
         sys.stderr.write(
             f"ended with the run: {names}. To keep a process after a run, start it in "
             "a separate session (start_new_session=True, setsid).\n"
         )
         sys.stderr.flush()
-    return ended, left
+    return ended, remaining
 
 
 def _command(pid: int) -> str:
@@ -228,26 +230,26 @@ def _command(pid: int) -> str:
 
 
 def sweep(run_id: str | None = None) -> list[Leftover]:
-    """End every process of runs whose supervisor is gone, and say what was found.
+    """End leftover processes of runs whose supervisor has exited.
 
     Parameters
     ----------
     run_id
-        Only this run; None sweeps every run of this store on this host.
+        Run to sweep; None sweeps all runs of this store on this host.
 
     Returns
     -------
     list of Leftover
-        Empty if nothing was left running, which is the ordinary case.
+        The leftover processes; usually empty.
 
     Raises
     ------
     StoreError
-        If `run_id` is damaged; of all runs, damaged ones are skipped.
+        If `run_id` is damaged; None skips damaged runs.
     """
     if run_id is None:
-        wanted = {run for run, *_ in marked_processes()}
-        folders = [runs_folder() / run for run in sorted(wanted)]
+        run_ids = {run for run, *_ in marked_processes()}
+        folders = [runs_folder() / run for run in sorted(run_ids)]
         folders += [path for path in list_run_folders()[:200] if path not in folders]
     else:
         folders = [runs_folder() / run_id]
@@ -307,9 +309,9 @@ def _is_being_resumed(paths: RunPaths) -> bool:
 def _supervisor_is_gone(paths: RunPaths) -> bool:
     """Return whether the run had a supervisor, and has none any more."""
     # None of a job of Slurm's, which ends what is left of it by itself.
-    told = read_json(paths.submission) or read_json(paths.record) or {}
-    job = told.get("job") or (told.get("launch") or {}).get("job")
-    supervisor = None if job else told.get("supervisor")
+    submission = read_json(paths.submission) or read_json(paths.record) or {}
+    job = submission.get("job") or (submission.get("launch") or {}).get("job")
+    supervisor = None if job else submission.get("supervisor")
     if supervisor is None:
         return False
     return is_supervised(paths, supervisor) is False

@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.5
 _LONGEST_LOOK_SECONDS = 8.0
 """Between two questions to the driver, which take up to a second each: often at first,
 since a rank that just ended may hold its memory for a moment."""
-_STARTING = "a driver that has not answered yet (nvidia-smi -pm 1 keeps it ready)"
+_STARTING = "a driver that does not respond yet (nvidia-smi -pm 1 keeps it initialized)"
 
 
 class QueuePlace:
@@ -80,7 +80,11 @@ def _wait(
             answer = claim.attempt(strangers.look_at_certain)
         if isinstance(answer, Lease):
             if strangers is not None:
-                _tell_doubts(journal, answer, strangers.in_doubt)
+                in_doubt = strangers.in_doubt.items()
+                taken = {name: who for name, who in in_doubt if name in answer.devices}
+                if taken:
+                    journal.record["launch"]["in_doubt"] = taken
+                    journal.event("devices_in_doubt", devices=taken)
             journal.record["queue"] = None
             return QueuePlace(claim, answer)
         journal.give_sign()
@@ -110,14 +114,6 @@ def _tell(journal: Journal, answer: Waiting, since: str) -> None:
         journal.set_state(RunState.QUEUED, **queue)
     elif before != queue:
         journal.write_record()
-
-
-def _tell_doubts(journal: Journal, lease: Lease, in_doubt: Mapping[str, str]) -> None:
-    """Write which devices a process uses that may be the launching kernel."""
-    taken = {name: who for name, who in in_doubt.items() if name in lease.devices}
-    if taken:
-        journal.record["launch"]["in_doubt"] = taken
-        journal.event("devices_in_doubt", devices=taken)
 
 
 class _Strangers:

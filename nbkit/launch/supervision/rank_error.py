@@ -53,7 +53,7 @@ _OF_TORCH = ("AcceleratorError", "DistBackendError", "RuntimeError")
 class RankError:
     """An exception, as `nbkit.worker.last_words` has written it down."""
 
-    said: str
+    message: str
     """The exception's own line, which begins with its class."""
     classes: tuple[str, ...]
     """Its class, and those of which it is one too."""
@@ -62,15 +62,15 @@ class RankError:
     traceback: str | None
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> RankError:
+    def from_dict(cls, values: dict[str, Any]) -> RankError:
         """Return what is in an error file; torchelastic's own tell less."""
-        content = told["message"]
+        content = values["message"]
         if not isinstance(content, dict):
             content = {"message": content}
-        said, extra = str(content["message"]), content.get("extraInfo", {})
+        message, extra = str(content["message"]), content.get("extraInfo", {})
         return cls(
-            said,
-            tuple(extra.get("classes") or [said.partition(":")[0]]),
+            message,
+            tuple(extra.get("classes") or [message.partition(":")[0]]),
             extra.get("module") or "",
             extra.get("py_callstack"),
         )
@@ -81,13 +81,13 @@ class RankError:
         for name, kind in _KINDS:
             if name in self.classes:
                 return kind
-        runs_out = self.classes[0] in _OF_TORCH and is_out_of_memory(self.said)
+        runs_out = self.classes[0] in _OF_TORCH and is_out_of_memory(self.message)
         return "out_of_memory" if runs_out else "exception"
 
     @property
     def has_lost_a_process(self) -> bool:
         """Whether it says that a process which worked for the rank has ended."""
-        return _LOST_PROCESS.search(self.said) is not None
+        return _LOST_PROCESS.search(self.message) is not None
 
     def is_of_a_neighbour(self, phase: Phase | None) -> bool:
         """Return whether it looks like the echo of another rank's end."""
@@ -99,7 +99,7 @@ class RankError:
         if (
             self.classes[0] == "RuntimeError"
             and (communicated or phase is Phase.COLLECTIVE)
-            and not _BY_ITSELF.search(self.said)
+            and not _BY_ITSELF.search(self.message)
         ):
             return True
-        return _LOST_NEIGHBOUR.search(self.said) is not None
+        return _LOST_NEIGHBOUR.search(self.message) is not None

@@ -43,11 +43,11 @@ class StopRequests:
         except StoreError as error:
             if not is_passing(error):
                 raise
-        found = [] if standing is None else [standing]
+        requests = [] if standing is None else [standing]
         if self._terminated_by is not None:
             by, grace_seconds = self._terminated_by, self._grace_seconds
-            found.append({"by": by, "grace_seconds": grace_seconds})
-        return found
+            requests.append({"by": by, "grace_seconds": grace_seconds})
+        return requests
 
     def note_sigterm(self) -> None:
         """Take SIGTERM for a request to stop."""
@@ -58,7 +58,7 @@ def checked_grace(grace_seconds: float) -> float:
     """Return a time for a graceful stop."""
     if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
         message = (
-            f"grace_seconds={grace_seconds:g} is not between 0 and "
+            f"grace_seconds={grace_seconds:g} is out of range. Use 0 to "
             f"{LONGEST_GRACE_SECONDS:,.0f} (one day)."
         )
         raise ConfigError(message)

@@ -67,8 +67,8 @@ def supervise(
         traceback.print_exc()
         if journal is not None:
             kind = _KINDS.get(type(error), "supervisor")
-            known = kind != "supervisor"
-            what = str(error) if known else start_problem(error)
+            is_expected = kind != "supervisor"
+            what = str(error) if is_expected else start_problem(error)
             what = what or f"the supervisor failed: {error!r}"
             _end(journal, RunState.FAILED, kind, what)
     finally:
@@ -98,13 +98,13 @@ def supervise_here(root: Path, claim_fd: int) -> None:
         if not isinstance(place, QueuePlace):
             end_before_ranks(journal, place)
             return
-        from nbkit.launch.supervision.attempts import run_attempts, write_last_word
+        from nbkit.launch.supervision.attempts import run_attempts, write_final_record
         from nbkit.launch.supervision.local_ranks import LocalDevices
 
         devices = LocalDevices(place, submission)
         ended = run_attempts(root, journal, submission, devices, requests, adopts=True)
         place.leave()
-        write_last_word(root, journal, devices, ended)
+        write_final_record(root, journal, devices, ended)
 
     def is_mine(submission: dict[str, Any]) -> bool:
         return (submission.get("supervisor") or {}).get("pid") == os.getpid()
@@ -149,7 +149,7 @@ def _await_submission(
     raise StoreError(message)
 
 
-def become_supervisor() -> None:
+def become_subreaper() -> None:
     """Make this process fit to own a run: orphans of it become children of this one."""
     # The shell that started this process may have made it ignore interrupts; the ranks
     # should start with ordinary signals.
@@ -161,7 +161,7 @@ def become_supervisor() -> None:
 
 def main() -> None:
     """Supervise the run whose folder and place in the queue are the arguments."""
-    become_supervisor()
+    become_subreaper()
     if os.getpgrp() != os.getpid():
         os.setsid()
     supervise_here(Path(sys.argv[1]), int(sys.argv[2]))
