@@ -62,10 +62,11 @@ def resolve(
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
     if device.type != "cuda" or config.oversubscribe:
-        found = "several ranks share a GPU" if config.oversubscribe else "it is on CPUs"
+        shared = config.oversubscribe
+        reason = "several ranks share a GPU" if shared else "this run is on CPUs"
         message = (
-            "batch_size_per_gpu='max' is probed in the memory of each rank's GPU, but "
-            f"in this run {found}. Use a number."
+            f"batch_size_per_gpu='max' needs a GPU per rank, but {reason}. Set a "
+            "number."
         )
         raise ConfigError(message)
     size = _probe(
@@ -133,12 +134,6 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
         or is_out_of_memory(str(error))
         or _is_out_of_memory(error.__context__)
     )
-
-
-def _usable_share(config: ExperimentConfig) -> float:
-    """Return which part of the free memory a probe may use."""
-    has_dali = config.loader == "dali" and config.data != "synthetic"
-    return _USABLE_SHARE - (_DALI_SHARE if has_dali else 0)
 
 
 def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) -> None:
@@ -213,7 +208,10 @@ def _largest_on_gpu(config: ExperimentConfig) -> int:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    share = _usable_share(config) * free_bytes / total_bytes
+    usable_share = _USABLE_SHARE
+    if config.loader == "dali" and config.data != "synthetic":
+        usable_share -= _DALI_SHARE
+    share = usable_share * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
     torch.backends.cudnn.benchmark = not config.deterministic
     return largest(lambda size: fits(config, device, size))

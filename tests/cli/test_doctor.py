@@ -160,7 +160,7 @@ def test_a_driver_that_hangs_does_not_hide_the_machine(examined, drive_child, tm
         (
             H100,
             TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD),
-            *("torch shows others", "CUDA_VISIBLE_DEVICES"),
+            *("torch shows other GPUs than the driver", "CUDA_VISIBLE_DEVICES"),
         ),
         (
             H100,

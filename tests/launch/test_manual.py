@@ -74,7 +74,7 @@ def test_ctrl_c_in_one_terminal_stops_all_ranks_with_a_checkpoint_to_resume_from
     run = nbkit.launch(by_hand(model="slow", steps=10_000))
     begin(run, terminals)
     terminals.paste(run.torchrun_line)
-    assert "nnodes=2; paste the line on as many hosts" in terminals.screen(2)
+    assert "nnodes=2. Paste the line on as many hosts" in terminals.screen(2)
 
     # Ctrl-C goes to the foreground group of a terminal: torchrun, and not its ranks.
     os.killpg(terminals.opened[1].pid, signal.SIGINT)

@@ -366,7 +366,7 @@ def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_two)
-    with pytest.raises(NbkitError, match="new thread; read with fewer threads"):
+    with pytest.raises(NbkitError, match=r"new thread\. Use fewer threads"):
         reader.read(work, 0)
 
     assert not any(thread.is_alive() for thread in started)

@@ -153,7 +153,7 @@ def test_only_what_it_said_shortly_before_its_end_is_why_it_ended(
 def test_a_line_is_as_old_as_its_process_wrote_it(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
-    words = child.LastWords()
+    words = child.StderrTail()
     words.add(b"first\n")
     now[0] = 200.0
     words.add(b"second\n")

@@ -269,7 +269,7 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
         return str(refused.value)
 
     assert asyncio.run(attempt()) == (
-        "4 TensorBoards are in use (limit 4): close one, or wait until it is unused "
+        "4 TensorBoards are in use (limit 4). Close one, or wait until one is unused "
         "for 60 s."
     )
 

@@ -118,7 +118,7 @@ def test_a_run_that_measured_nothing_is_named(bad):
 
 
 def test_an_empty_arm_is_an_error():
-    with pytest.raises(NotEnoughDataError, match="runs of B: there are 0"):
+    with pytest.raises(NotEnoughDataError, match="runs of B: 0 values"):
         ratio(A, [])
 
 

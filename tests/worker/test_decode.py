@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nbkit.datasets.check import ORIENTATION_TAG, look_at
+from nbkit.datasets.check import ORIENTATION_TAG, inspect_image
 from nbkit.datasets.samples import Decoding
 from nbkit.worker import data as package
 from nbkit.worker.data import decode, torch_loader
@@ -39,7 +39,7 @@ def encoded(image, suffix="JPEG", **settings):
 
 def compare(data, crop, size=48):
     """Return the largest and the mean error of the fast way."""
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     assert (
         decode_window(data, decoding, PixelWindow.of(decoding, crop, size)) is not None
     )
@@ -71,7 +71,7 @@ def crops(width, height, size=48):
 )
 def test_pixels_are_those_of_pillow(size, suffix, settings):
     data = encoded(photograph(size), suffix, **settings)
-    assert look_at(data).is_plain
+    assert inspect_image(data).is_plain
 
     for crop in crops(*size):
         largest, mean = compare(data, crop)
@@ -93,7 +93,7 @@ def test_every_orientation_is_brought_upright_and_then_mirrored(orientation, fli
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
     data = encoded(photograph((90, 150)), quality=95, exif=exif)
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     assert decoding.orientation == orientation
 
     crop = Crop(11, 23, decoding.width - 30, decoding.height - 50, flip)
@@ -154,7 +154,7 @@ def test_images_decoded_together_are_those_decoded_alone():
     images = []
     for number in range(12):
         data = encoded(photograph((60 + 9 * number, 200 - 7 * number)))
-        decoding = look_at(data)
+        decoding = inspect_image(data)
         crop = random_crop(
             decoding.width, decoding.height, (0.1, 1.0), random.Random(number)
         )
@@ -170,7 +170,7 @@ def test_threads_do_not_disturb_each_other():
     images = [encoded(photograph((60 + 9 * n, 200 - 7 * n))) for n in range(16)]
 
     def decode(data):
-        decoding = look_at(data)
+        decoding = inspect_image(data)
         crop = evaluation_crop(decoding.width, decoding.height, 48)
         return decode_crops([(data, decoding, crop)], 48)[0]
 

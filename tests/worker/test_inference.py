@@ -252,9 +252,9 @@ def test_passes_end_by_count_or_after_three_by_time(tmp_path):
     rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
     passes = inference._Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
 
-    assert len(passes.each(10, 3600)) == 10
-    assert len(passes.each(10, 0)) == 3
-    assert len(passes.each(2, 0)) == 2
+    assert len(passes.time_each(10, 3600)) == 10
+    assert len(passes.time_each(10, 0)) == 3
+    assert len(passes.time_each(2, 0)) == 2
 
 
 def test_where_time_has_ended_the_passes_only_those_that_were_done_count(

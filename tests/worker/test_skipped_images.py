@@ -33,7 +33,7 @@ def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
     assert "4 unreadable images" in said
     assert (
         "class 01/0.JPEG, class 03/0.JPEG, class 04/0.JPEG, class 08/0.JPEG (not a "
-        "format that Pillow knows); fix"
+        "format that Pillow knows). Fix"
     ) in said
     assert "unreadable_images='skip'" in said
     recorded = read_json(rank.paths.worker)["data"]["unreadable"]
@@ -59,7 +59,7 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert "; copy the packed data again, or fix or remove it in the data that" in said
+    assert ". Copy the packed data again, or fix or remove it in the original" in said
 
 
 def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
@@ -329,6 +329,6 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
 
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
-        f"are unreadable: {first} and 5 more (a Git LFS pointer, not the file itself; "
-        "run 'git lfs pull' where it was cloned); fix them, or set "
+        f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix them, or set "
     ) in str(raised.value)

@@ -114,8 +114,8 @@ def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
         manifest = source.prepare(config, new_run(name))
 
         assert (
-            "data: 2 greyscale images of more than 8 bits are shown in 8, 1 of them in "
-            "16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
+            "data: 2 greyscale images of more than 8 bits are reduced to 8, 1 of them "
+            "to 16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
         )
     described = source.describe(config, manifest)["deep"]
     assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}

@@ -162,7 +162,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(rank, trained):
         (b"no weights", "cannot be loaded"),
         (
             {"a": Path("/x")},
-            r"\(it contains more than tensors, numbers and text\); save the",
+            r"\(it contains more than tensors, numbers and text\)\. Save the",
         ),
         ({"model": 3}, "has no named weights"),
     ],
@@ -444,7 +444,7 @@ def test_a_server_that_is_silent_ends_the_download(rank, server, tmp_path, monke
     is_over = threading.Event()
     server.may_continue = lambda: is_over.wait(patient(60)) and False
 
-    with pytest.raises(RunError, match=r"cannot be loaded \(.*timed out\); put the"):
+    with pytest.raises(RunError, match=r"cannot be loaded \(.*timed out\)\. Put the"):
         load_pretrained(rank)
 
     is_over.set()
