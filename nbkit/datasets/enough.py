@@ -85,5 +85,5 @@ def too_few_images(
     return (
         f"data={config.data!r} has {images} training images, but one global "
         f"batch needs {needed} ({batch_size} images x {ranks} "
-        f"ranks x {accumulation} accumulation steps). Use {remedy} or more images."
+        f"ranks x {accumulation} accumulation steps). Use {remedy}, or more images."
     )

@@ -225,5 +225,5 @@ def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
         f"data={str(csv_path)!r} {problem}. It is read as the label table of NIH "
         "ChestX-ray14, with images in images/ or images_001/images/ and so on beside "
-        "it: fix it, or remove the rows of missing images."
+        "it. Fix it, or remove the rows of missing images."
     )

@@ -208,13 +208,16 @@ def _largest_on_gpu(config: ExperimentConfig) -> int:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    usable_share = _USABLE_SHARE
-    if config.loader == "dali" and config.data != "synthetic":
-        usable_share -= _DALI_SHARE
-    share = usable_share * free_bytes / total_bytes
+    share = _usable_share(config) * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
     torch.backends.cudnn.benchmark = not config.deterministic
     return largest(lambda size: fits(config, device, size))
+
+
+def _usable_share(config: ExperimentConfig) -> float:
+    """Return the share of the free memory that a probe may use."""
+    decodes_on_gpu = config.loader == "dali" and config.data != "synthetic"
+    return _USABLE_SHARE - (_DALI_SHARE if decodes_on_gpu else 0)
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ def test_names_that_webdataset_cannot_tell_apart_need_another_format(
 ):
     picture(1).save(folder / "train" / "apple" / name)
 
-    with pytest.raises(ConfigError, match=f"{said}.*use recordio or tfrecord"):
+    with pytest.raises(ConfigError, match=f"{said}.*Use recordio or tfrecord"):
         packed(folder, "webdataset")
 
     for format in ("recordio", "tfrecord"):
@@ -217,7 +217,7 @@ def test_names_that_webdataset_cannot_tell_apart_need_another_format(
 def test_a_name_that_recordio_cannot_list_needs_another_format(folder, packed):
     picture(1).save(folder / "train" / "apple" / "tab\t.png")
 
-    with pytest.raises(ConfigError, match=r"has a tab .* use tfrecord or webdataset"):
+    with pytest.raises(ConfigError, match=r"has a tab .* Use tfrecord or webdataset"):
         packed(folder, "recordio")
 
     for format in ("webdataset", "tfrecord"):

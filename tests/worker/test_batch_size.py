@@ -163,7 +163,7 @@ def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
 def test_max_is_refused_without_a_gpu_of_its_own(tmp_path, oversubscribe):
     config = ExperimentConfig(batch_size_per_gpu="max", oversubscribe=oversubscribe)
 
-    with pytest.raises(ConfigError, match=r"'max'.*Use a number"):
+    with pytest.raises(ConfigError, match=r"'max'.*Set a number"):
         batch_size.resolve(config, lone_rank(tmp_path), CPU, None, None)
 
 

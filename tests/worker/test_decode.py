@@ -210,7 +210,7 @@ def test_a_decoder_of_other_pixels_gives_way_to_pillow(monkeypatch):
     found = torch_loader.find_decoder()
 
     assert found.why_not_faster == (
-        "RuntimeError: a picture of one colour is decoded as another"
+        "RuntimeError: a test image of one color is decoded to another color"
     )
 
 

@@ -366,7 +366,7 @@ def test_the_first_rank_of_a_node_downloads_and_the_others_find_the_file(
 def test_weights_that_cannot_be_downloaded_say_where_to_put_the_file(rank, cached):
     config = taking("pretrained", model="resnet18", image_size=64)
 
-    with pytest.raises(RunError, match=r"resnet18-\w+\.pth cannot be loaded.*put the"):
+    with pytest.raises(RunError, match=r"resnet18-\w+\.pth cannot be loaded.*Put the"):
         weights.load(built(config), config, rank)
 
 
