@@ -74,29 +74,22 @@ def find(finder, *pids, uuid="GPU-a", **options):
     return found
 
 
-def test_a_grandchild_of_a_kernel_belongs_to_its_notebook():
+def test_holder_is_the_nearest_kernel_above_a_process():
     finder = HolderFinder(MARKER, host_pids=True)
-    with family(2) as (kernel, _, grandchild):
-        finder.set_kernels([Kernel("k1", kernel, "Python 3", "a/b.ipynb", 12.5)])
-        (holder,) = find(finder, grandchild)
+    with family(3) as (outer, inner, child, grandchild):
+        kernel = Kernel("inner", inner, "Python 3", "a/b.ipynb", 12.5)
+        finder.set_kernels([Kernel("outer", outer), kernel])
+        holders = find(finder, outer, inner, child, grandchild)
 
-    assert holder["kind"] == "kernel"
-    assert holder["pid"] == grandchild
-    assert (holder["kernel_id"], holder["path"]) == ("k1", "a/b.ipynb")
+    by_pid = {holder["pid"]: holder for holder in holders}
+    ids = {pid: holder["kernel_id"] for pid, holder in by_pid.items()}
+    assert ids == {outer: "outer", **dict.fromkeys((inner, child, grandchild), "inner")}
+    holder = by_pid[grandchild]
+    assert (holder["kind"], holder["path"]) == ("kernel", "a/b.ipynb")
     assert (holder["name"], holder["idle_since"]) == ("Python 3", 12.5)
     assert holder["own"] is True
     assert holder["start_ticks"] > 0
     assert holder["reported_by"] == "driver"
-
-
-def test_the_nearest_kernel_above_a_process_is_its_own():
-    finder = HolderFinder(host_pids=True)
-    with family(2) as (outer, inner, worker):
-        finder.set_kernels([Kernel("outer", outer), Kernel("inner", inner)])
-        found = find(finder, outer, inner, worker)
-
-    ids = {holder["pid"]: holder["kernel_id"] for holder in found}
-    assert ids == {outer: "outer", inner: "inner", worker: "inner"}
 
 
 def test_a_worker_of_a_rank_belongs_to_the_run():
@@ -228,23 +221,16 @@ def test_commands_of_others_are_hidden_only_if_asked(monkeypatch, tmp_path):
 # In a container with pids of its own, the driver's may mean somebody else
 
 
-def test_in_a_container_a_process_without_cuda_is_not_the_one_that_is_meant():
+def test_holder_in_a_container_uses_cuda(tmp_path):
     finder = HolderFinder(host_pids=False)
-    with family() as (kernel,):
-        finder.set_kernels([Kernel("k1", kernel, path="a.ipynb")])
-        (holder,) = find(finder, kernel)
+    with family() as (without,), cuda_process(tmp_path) as user:
+        kernels = [Kernel("k1", without, path="a.ipynb"), Kernel("k2", user, path="b")]
+        finder.set_kernels(kernels)
+        (outside,), (holder,) = find(finder, without), find(finder, user)
 
-    assert holder["kind"] == "outside"
-    assert (holder["user"], holder["command"], holder["path"]) == (None, None, None)
-
-
-def test_in_a_container_a_process_that_uses_cuda_is_named(tmp_path):
-    finder = HolderFinder(host_pids=False)
-    with cuda_process(tmp_path) as kernel:
-        finder.set_kernels([Kernel("k1", kernel, path="a.ipynb")])
-        (holder,) = find(finder, kernel)
-
-    assert (holder["kind"], holder["path"]) == ("kernel", "a.ipynb")
+    assert outside["kind"] == "outside"
+    assert (outside["user"], outside["command"], outside["path"]) == (None,) * 3
+    assert (holder["kind"], holder["path"]) == ("kernel", "b")
 
 
 def test_in_a_container_a_rank_is_not_named_on_a_gpu_that_its_run_does_not_use(
@@ -288,11 +274,8 @@ def test_a_run_on_an_instance_is_found_on_the_gpu_that_contains_it(tmp_path):
         elsewhere, _ = finder.find("GPU-b", [], instances=("MIG-c",))
 
     (named,), (told,) = found or [], reported or []
-    assert (named["kind"], named["run_id"], named["reported_by"]) == (
-        "run",
-        "r1",
-        "driver",
-    )
+    assert named["kind"] == "run"
+    assert (named["run_id"], named["reported_by"]) == ("r1", "driver")
     assert (told["run_id"], told["reported_by"]) == ("r1", "run")
     assert named["mig_uuid"] == told["mig_uuid"] == "MIG-b"
     assert elsewhere == []
