@@ -308,14 +308,14 @@ def _load_strictly(
     own = model.state_dict()
     outputs = _outputs(own, state)
     if outputs is not None:
-        remedy = f"set num_classes={outputs[1]}"
+        remedy = f"Set num_classes={outputs[1]}"
         if classes is not None:
             # The data's classes decide, and have to be those of the weights.
-            remedy = f"use data with {outputs[1]} classes, or weights='pretrained' or "
+            remedy = f"Use data with {outputs[1]} classes, or weights='pretrained' or "
             remedy += "'random'"
         message = (
-            f"weights={config.weights!r} have {outputs[1]} outputs, the model has "
-            f"{outputs[0]}; {remedy}."
+            f"weights={config.weights!r} have {outputs[1]} outputs, but the model has "
+            f"{outputs[0]}. {remedy}."
         )
         raise ConfigError(message)
     lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()
