@@ -2,10 +2,8 @@
 
 import importlib
 import os
-import random
 import re
 import signal
-import subprocess
 import sys
 
 import psutil
@@ -20,7 +18,7 @@ from nbkit.worker import data
 from nbkit.worker.data import Placement
 from nbkit.worker.data.dali import DaliData
 from tests.datasets.odd_files import SIZE, stream
-from tests.waiting import patient, wait_until
+from tests.waiting import wait_until
 from tests.worker.images import (
     CLASSES,
     CPU,
@@ -180,15 +178,6 @@ def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(
     assert same(resumed.train_batches(2), whole)
 
 
-def test_an_epoch_may_be_left_early_and_the_next_is_whole(flat, dali):
-    expected = labels_of(dali(flat).train_batches(1))
-    one = dali(flat)
-
-    next(iter(one.train_batches(0)))
-
-    assert labels_of(one.train_batches(1)) == expected
-
-
 def test_a_training_that_asks_for_no_more_than_there_is_keeps_its_pipeline(
     flat, dali, monkeypatch
 ):
@@ -261,15 +250,6 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(flat, dali, damage,
         list(one.train_batches(0))
 
 
-def test_loading_takes_no_random_numbers_from_the_training(flat, dali):
-    state, python_state = torch.get_rng_state(), random.getstate()
-
-    list(dali(flat).train_batches(0))
-
-    assert torch.equal(torch.get_rng_state(), state)
-    assert random.getstate() == python_state
-
-
 def test_a_request_to_stop_reaches_the_training_and_harms_no_batch(flat, dali):
     expected = labels_of(dali(flat).train_batches(0))
     stream = dali(flat).train_batches(0)
@@ -285,25 +265,6 @@ def test_a_request_to_stop_reaches_the_training_and_harms_no_batch(flat, dali):
 
     assert noted == [1]
     assert seen == expected
-
-
-def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):
-    manifest_of(flat, tmp_path)
-    program = f"""
-import pathlib
-import torch
-from nbkit.config import ExperimentConfig
-from nbkit.datasets.manifest import read_manifest
-from nbkit.worker import data
-
-config = ExperimentConfig(data={str(flat)!r}, loader="dali")
-manifest = read_manifest(pathlib.Path({str(tmp_path)!r}) / "manifest.jsonl")
-one = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
-stream = one.train_batches(0)
-next(stream)
-"""
-
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))
 
 
 def test_it_needs_no_module_of_dali_that_is_not_documented(monkeypatch):

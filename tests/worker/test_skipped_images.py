@@ -62,12 +62,14 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
     assert ". Copy the packed data again, or fix or remove it in the original" in said
 
 
-def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
+def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):
     broken(flat, 1)
     config = config_of(flat, unreadable_images="skip")
 
     manifest = source.prepare(config, new_run())
 
+    log = capsys.readouterr().out
+    assert "data: 1 of 10 classes has no training image\n" in log
     assert "class 01/0.JPEG" not in names(manifest.train)
     assert [manifest.train.label(index) for index in range(2)] == [0, 2]
     described = source.describe(config, manifest)
@@ -151,18 +153,24 @@ def test_every_reason_is_told_once_with_its_images(flat, new_run, capsys):
     ]  # fmt: skip
 
 
-def test_files_that_lack_different_bytes_have_one_reason():
-    lacking = [Unreadable(f"{n}.jpg", "train", f"lacks {n:,} bytes") for n in range(2)]
-
-    assert in_words(lacking) == "0.jpg, 1.jpg (lacks 0 bytes)"
+NAMES = "0.jpg, 1.jpg, 2.jpg, 3.jpg, 4.jpg"
 
 
-@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " and 1 more")])
-def test_of_one_reason_five_images_are_named_and_the_others_counted(more, said):
-    alike = [Unreadable(f"{n}.jpg", "train", "is empty") for n in range(5 + more)]
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (["lacks 0 bytes", "lacks 1 bytes"], "0.jpg, 1.jpg (lacks 0 bytes)"),
+        (["is empty"] * 5, f"{NAMES} (is empty)"),
+        (["is empty"] * 6, f"{NAMES} and 1 more (is empty)"),
+    ],
+)
+def test_unreadable_images_of_one_reason(reasons, text):
+    images = [
+        Unreadable(f"{number}.jpg", "train", reason)
+        for number, reason in enumerate(reasons)
+    ]
 
-    names = "0.jpg, 1.jpg, 2.jpg, 3.jpg, 4.jpg"
-    assert in_words(alike) == f"{names}{said} (is empty)"
+    assert in_words(images) == text
 
 
 def test_many_reasons_are_cut_and_counted():
@@ -293,15 +301,6 @@ def test_columns_that_are_no_labels_are_noted(tmp_path, new_run, capsys):
     assert len(manifest.train) == 2
     said = capsys.readouterr().out
     assert all(f"data: {note}\n" in said for note in notes)
-
-
-def test_a_class_of_which_no_image_can_be_read_is_counted(flat, new_run, capsys):
-    broken(flat, 1)
-
-    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
-
-    said = capsys.readouterr().out
-    assert "data: 1 of 10 classes has no training image\n" in said
 
 
 @pytest.mark.parametrize(
