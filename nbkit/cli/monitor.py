@@ -118,7 +118,7 @@ def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
 def _going_on(runs: Any) -> list[Values]:
     """Return the active runs in the form that the sampler's process reads."""
     try:
-        return runs.look([]).active
+        return runs.poll([]).active
     except (StoreError, OSError):
         return []  # the GPUs are shown even if the store cannot be read
 

@@ -55,7 +55,7 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
                 raise
     except OSError as error:
         message = (
-            f"{folder} cannot be written ({error.strerror or error}); free some space, "
+            f"{folder} cannot be written ({error.strerror or error}). Free some space, "
             "or set XDG_CACHE_HOME to a folder that you may write."
         )
         raise StoreError(message) from error

@@ -21,7 +21,7 @@ class UnreadableImageError(ValueError):
     """A file is not a whole image; the text says why."""
 
 
-def look_at(data: bytes) -> Decoding:
+def inspect_image(data: bytes) -> Decoding:
     """Decode an image once and return what was learnt."""
     if not data:
         message = "the file is empty"
@@ -40,7 +40,8 @@ def look_at(data: bytes) -> Decoding:
         raise
     except Exception as error:  # decoders raise many kinds
         _raise_what_the_machine_lacks(error)
-        raise UnreadableImageError(_reason(error)) from error
+        text = str(error) or type(error).__name__
+        raise UnreadableImageError(text.splitlines()[0]) from error
     if orientation in _TURNED:
         width, height = height, width
     return Decoding(width, height, orientation, plain, deep, coarse)
@@ -74,8 +75,3 @@ def _orientation(image: Image.Image) -> int:
         raise
     except Exception:  # noqa: BLE001 - the parsers of EXIF data raise many kinds
         return 1
-
-
-def _reason(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text.splitlines()[0]

@@ -42,7 +42,7 @@ def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> No
     if process.returncode:
         problem = problem.strip() or f"exit status {process.returncode}"
         message = (
-            f"data={name!r} cannot be downloaded ({problem}); connect this machine to "
+            f"data={name!r} cannot be downloaded ({problem}). Connect this machine to "
             f"the internet, copy {cache_path(name)} from a machine that has it, or use "
             "'photos', which needs no download."
         )

@@ -15,11 +15,11 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
 
     Nothing is downloaded or made: built-in sets are as large as they are.
     """
-    known = dict(NAMED_IMAGES)
+    sizes = dict(NAMED_IMAGES)
     for config in configs:
         if config.data == "synthetic":
             continue
-        if config.data not in known:
+        if config.data not in sizes:
             listing = find(
                 config.data,
                 missing_labels=config.missing_labels,
@@ -27,8 +27,8 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
             )
             labels = len(listing.classes) if listing.is_multi_label else 0
             counts = len(listing.train), len(listing.evaluation)
-            known[config.data] = (*counts, labels)
-        train, evaluation, labels = known[config.data]
+            sizes[config.data] = (*counts, labels)
+        train, evaluation, labels = sizes[config.data]
         if labels:
             check_several_labels(config, labels)
         if config.evaluation_period_epochs is not None and not evaluation:
@@ -45,8 +45,8 @@ def check_several_labels(config: ExperimentConfig, count: int) -> None:
     if config.label_smoothing:
         message = (
             f"label_smoothing={config.label_smoothing} needs one class per image, but "
-            f"data={config.data!r} has {count} labels per image; "
-            "set label_smoothing=0."
+            f"data={config.data!r} has {count} labels per image. "
+            "Set label_smoothing=0."
         )
         raise ConfigError(message)
     if config.target_accuracy is not None:
@@ -62,7 +62,7 @@ def no_evaluation_images(config: ExperimentConfig) -> str:
     """Return what to say of data that an evaluation finds no images in."""
     return (
         f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
-        f"data={config.data!r} has no evaluation images; lay it out as "
+        f"data={config.data!r} has no evaluation images. Lay it out as "
         "train/<class>/ and val/<class>/, or in a CSV file add a column 'split' or "
         "'patient_id', or set evaluation_period_epochs=None."
     )
@@ -85,5 +85,5 @@ def too_few_images(
     return (
         f"data={config.data!r} has {images} training images, but one global "
         f"batch needs {needed} ({batch_size} images x {ranks} "
-        f"ranks x {accumulation} accumulation steps); use {remedy} or more images."
+        f"ranks x {accumulation} accumulation steps). Use {remedy}, or more images."
     )

@@ -52,8 +52,8 @@ def find(
             return list_nih(root)
         return list_multi_label(root, **rules)
     if not root.is_dir():
-        found = "is a file" if root.exists() else "does not exist"
-        message = f"data={data!r} {found}; give the path of {_POSSIBLE}."
+        problem = "is a file" if root.exists() else "does not exist"
+        message = f"data={data!r} {problem}. Give the path of {_POSSIBLE}."
         raise ConfigError(message)
     if (table := nih_table(root)) is not None:
         return list_nih(table)
@@ -61,14 +61,14 @@ def find(
         layouts = _layouts(root)
     except OSError as error:
         message = (
-            f"data={data!r}: {error.filename} cannot be read ({error.strerror}); fix "
+            f"data={data!r}: {error.filename} cannot be read ({error.strerror}). Fix "
             "its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
     if len(layouts) > 1:
-        found = " and ".join(layouts.values())
+        problem = " and ".join(layouts.values())
         message = (
-            f"data={data!r} is ambiguous: it contains {found}. "
+            f"data={data!r} is ambiguous: it contains {problem}. "
             "Move all but one elsewhere."
         )
         raise ConfigError(message)

@@ -30,9 +30,9 @@ def _cache() -> CheckResult:
     nearest = next(path for path in seen if path.is_dir())
     made = [name for name in NAMED if os.access(cache_path(name), os.F_OK)]
     is_writable = os.access(nearest, os.W_OK | os.X_OK)
-    found = f"{folder}: {', '.join(made) if made else 'none created yet'}"
-    found = found if is_writable else f"{nearest} is not writable"
-    return check(what, is_writable, found, remedy)
+    detail = f"{folder}: {', '.join(made) if made else 'none created yet'}"
+    detail = detail if is_writable else f"{nearest} is not writable"
+    return check(what, is_writable, detail, remedy)
 
 
 if __name__ == "__main__":

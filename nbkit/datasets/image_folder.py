@@ -44,7 +44,7 @@ def list_image_folder(root: Path) -> Listing:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         message = (
-            f"data={str(root)!r} {problem}; give the path of a folder of images, or "
+            f"data={str(root)!r} {problem}. Give the path of a folder of images, or "
             "'synthetic'."
         )
         raise ConfigError(message)
@@ -53,7 +53,7 @@ def list_image_folder(root: Path) -> Listing:
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}); fix its permissions or copy the data elsewhere."
+            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
     return Listing(
@@ -84,7 +84,8 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
             _check_known(root, evaluation, train, classes)
         tested = files.samples(root / evaluation, classes, may_be_empty=True)
     for folder in dict.fromkeys((root, *read)):
-        beside = (name for name in names_in(folder)[1] if _is_data(name))
+        names = names_in(folder)[1]
+        beside = (name for name in names if _is_image(name) or is_archive(name))
         files.passed_over.update(map(suffix_kind, beside))
     unread = [
         name
@@ -103,7 +104,7 @@ def _splits(root: Path) -> tuple[str, str]:
     folders: dict[str | None, list[str]] = {}
     for name in subfolders(root):
         folders.setdefault(split_of(name), []).append(name)
-    others = folders.pop(None, [])
+    siblings = folders.pop(None, [])
     for split, names in folders.items():
         if len(names) > 1:
             problem = f"{' and '.join(names)} each name the {split} split"
@@ -114,7 +115,7 @@ def _splits(root: Path) -> tuple[str, str]:
     evaluation = [name for name in tested if name]
     if train and subfolders(root / train):
         return train, _evaluation(root, train, evaluation)
-    if evaluation and (train or not _is_class(root, evaluation, others)):
+    if evaluation and (train or not _is_class(root, evaluation, siblings)):
         name = evaluation[0]
         missing = f"no folder is called {' or '.join(TRAINING)}"
         missing = f"{train}/ has no folder of a class" if train else missing
@@ -124,13 +125,13 @@ def _splits(root: Path) -> tuple[str, str]:
     return "", ""  # A class may be called "train": it then holds images, not classes.
 
 
-def _is_class(root: Path, names: list[str], others: list[str]) -> bool:
+def _is_class(root: Path, names: list[str], siblings: list[str]) -> bool:
     """Tell whether a folder with the name of a split is a class, beside others."""
     return (
         len(names) == 1
         and bool(_images_in(root / names[0]))
         and not has_images_in_folders(root / names[0])
-        and any(_images_in(root / name) for name in others)
+        and any(_images_in(root / name) for name in siblings)
     )
 
 
@@ -160,11 +161,11 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
             suffix_kind(name) for here in there for name in names_in(here)[1]
         )
         deeper = [_level(base / name) for name in classes]
+        how = f"{_name_one(deeper)}put the images of each class into its own "
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
-            f"{base}, but a classifier needs 2 or more{remedy(counts)}; "
-            f"{_name_one(deeper)}put the images of each class into its own subfolder, "
-            "or into train/<class>/ and val/<class>/."
+            f"{base}, but a classifier needs 2 or more{remedy(counts)}. "
+            f"{_capital(how)}subfolder, or into train/<class>/ and val/<class>/."
         )
         raise ConfigError(message)
     if base != root:  # There, a class may have such a word in its name.
@@ -255,8 +256,12 @@ def _folders_inside(prefix: str, images: list[str]) -> set[str]:
 def _unclear(root: Path, problem: str, how: str) -> ConfigError:
     return ConfigError(
         f"data={str(root)!r}: {problem}, so nbkit cannot know which folders are "
-        f"classes; {how}."
+        f"classes. {_capital(how)}."
     )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _few(names: list[str]) -> str:
@@ -266,10 +271,6 @@ def _few(names: list[str]) -> str:
 
 def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _is_data(name: str) -> bool:
-    return _is_image(name) or is_archive(name)
 
 
 def _images_in(folder: Path) -> list[str]:
@@ -320,7 +321,7 @@ class _Files:
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
                 f"({_few(empty)}), but each needs 1 or more "
-                f"({' '.join(IMAGE_SUFFIXES)}){remedy(self.passed_over)}; add images "
+                f"({' '.join(IMAGE_SUFFIXES)}){remedy(self.passed_over)}. Add images "
                 "or remove them."
             )
             raise ConfigError(message)
@@ -354,7 +355,7 @@ class _Files:
         if first != folder:
             message = (
                 f"data={str(self._root)!r}: {first} and {folder} are one folder, "
-                "by a link, so that its images would count more than once; remove the "
+                "by a link, so that its images would count more than once. Remove the "
                 "link."
             )
             raise ConfigError(message)
@@ -366,6 +367,6 @@ def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) ->
         message = (
             f"data={str(root)!r}: {evaluation}/ has "
             f"{plural(len(unknown), 'class', 'classes')} that {train}/ has not "
-            f"({_few(unknown)}); use the same class folders in both."
+            f"({_few(unknown)}). Use the same class folders in both."
         )
         raise ConfigError(message)

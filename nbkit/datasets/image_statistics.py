@@ -40,27 +40,23 @@ def image_statistics(data: bytes) -> list[float]:
     with open_image(data) as image:
         stored_pixels = image.width * image.height
         grey = to_rgb(image).convert("L")
-    most = _MOST_PIXELS_A_SIDE
-    grey.thumbnail((most, most), Image.Resampling.BOX)
+    side = _MOST_PIXELS_A_SIDE
+    grey.thumbnail((side, side), Image.Resampling.BOX)
     pixels = np.asarray(grey, np.float32) / 255
     rows, columns = pixels.shape
     height, width = max(1, round(_BORDER * rows)), max(1, round(_BORDER * columns))
     border = np.ones(pixels.shape, bool)
     border[height : rows - height, width : columns - width] = False
-    found = [
+    # An image of one row or column has no neighbours that way.
+    steps = [np.abs(np.diff(pixels, axis=axis)) for axis in (0, 1)]
+    statistics = [
         pixels.mean(),
         pixels.std(),
         *np.percentile(pixels, _PERCENTILES),
-        _mean_step(pixels),
+        sum(float(step.mean()) for step in steps if step.size),
         pixels[border].mean(),
         (pixels <= _DARK).mean(),
         (pixels >= _SATURATED).mean(),
         len(data) / stored_pixels,
     ]
-    return [float(value) for value in found]
-
-
-def _mean_step(pixels: np.ndarray) -> float:
-    steps = [np.abs(np.diff(pixels, axis=axis)) for axis in (0, 1)]
-    # An image of one row or column has no neighbours that way.
-    return sum(float(step.mean()) for step in steps if step.size)
+    return [float(value) for value in statistics]

@@ -15,7 +15,7 @@ def refuse_one_class(config: ExperimentConfig) -> None:
     if config.label_weighting != "none":
         message = (
             f"label_weighting={config.label_weighting!r} needs several labels per "
-            f"image, but data={config.data!r} has one class per image; set "
+            f"image, but data={config.data!r} has one class per image. Set "
             "label_weighting='none'."
         )
         raise ConfigError(message)

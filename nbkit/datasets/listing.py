@@ -169,7 +169,7 @@ class Listing:
             try:
                 status = (self.root / name).stat()
             except OSError:
-                if not leads_nowhere(self.root / name):
+                if not is_broken_symlink(self.root / name):
                     raise
                 # It is skipped when the images are looked at.
                 lines.append(os.fsencode(name) + b"\0link\n")
@@ -177,7 +177,7 @@ class Listing:
             if not stat.S_ISREG(status.st_mode):
                 message = (
                     f"data={str(self.root)!r}: {name} is not a regular file, but a "
-                    "pipe or device; remove it."
+                    "pipe or device. Remove it."
                 )
                 raise ConfigError(message)
             lines.append(os.fsencode(name) + f"\0{status.st_size}\n".encode())
@@ -218,7 +218,7 @@ def alike_classes(classes: Sequence[str]) -> list[str]:
     return [f"{what}: {', '.join(alike)}"] if alike else []
 
 
-def leads_nowhere(path: Path) -> bool:
+def is_broken_symlink(path: Path) -> bool:
     """Tell whether a path is a link to nothing, or to itself."""
     return path.is_symlink() and not path.exists()
 

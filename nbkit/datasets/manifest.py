@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.check import UnreadableImageError, look_at
-from nbkit.datasets.listing import Fingerprint, Listing, leads_nowhere
+from nbkit.datasets.check import UnreadableImageError, inspect_image
+from nbkit.datasets.listing import Fingerprint, Listing, is_broken_symlink
 from nbkit.datasets.rgb import decoder_version
 from nbkit.datasets.samples import Decoding, ImageSample, Pieces, Samples
 from nbkit.errors import ConfigError, StoreError
@@ -124,8 +124,8 @@ def write_manifest(
         ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool,
     ):
         try:
-            for part, found in zip(parts, pool.map(reader.look, parts), strict=True):
-                for index, looked in zip(part, found, strict=True):
+            for part, results in zip(parts, pool.map(reader.look, parts), strict=True):
+                for index, looked in zip(part, results, strict=True):
                     split, sample = reader.images[index]
                     if isinstance(looked, str):
                         left_out = Unreadable(sample.name, split, looked)
@@ -167,7 +167,7 @@ def write_manifest(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         message = (
-            f"{target} cannot be written ({error.strerror}); free some space, or set "
+            f"{target} cannot be written ({error.strerror}). Free some space, or set "
             "NBKIT_HOME to a folder that you may write."
         )
         raise StoreError(message) from error
@@ -186,14 +186,14 @@ def read_manifest(path: Path) -> Manifest:
             rows = map(_from_row, lines)
             train = Samples(root, header["shards"], islice(rows, header["train"]))
             evaluation = Samples(root, header["shards"], rows)
-            found = len(train), len(evaluation)
-            if found != (header["train"], header["evaluation"]):
-                message = f"{sum(found)} images, unlike the count in its header"
+            counts = len(train), len(evaluation)
+            if counts != (header["train"], header["evaluation"]):
+                message = f"{sum(counts)} images, unlike the count in its header"
                 raise ValueError(message)
             deep = Deep(**header["deep"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
-            f"{path} is not a manifest ({error or type(error).__name__}); remove it, "
+            f"{path} is not a manifest ({error or type(error).__name__}). Remove it, "
             "and nbkit writes it again."
         )
         raise StoreError(message) from error
@@ -275,9 +275,9 @@ class _Reader:
         _, sample = self.images[index]
         try:
             data = self._samples.read(index)
-            decoding = look_at(data)
+            decoding = inspect_image(data)
         except OSError as error:
-            if sample.shard is None and leads_nowhere(self._root / sample.name):
+            if sample.shard is None and is_broken_symlink(self._root / sample.name):
                 return "a link to nothing"
             # This says nothing of the image: what is kept must not depend on it.
             message = (

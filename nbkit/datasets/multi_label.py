@@ -6,10 +6,9 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.patients import (
@@ -55,18 +54,18 @@ def list_multi_label(
     except ValueError as error:
         raise _unusable(csv_path, str(error)) from error
     _check_table(csv_path, columns, rows)
-    others = [
+    candidates = [
         number
         for number, column in enumerate(columns)
         if column not in (_FILE, _SPLIT, _PATIENT)
     ]
-    labels = [number for number in others if _is_label(rows.values(), number)]
+    labels = [number for number in candidates if _is_label(rows.values(), number)]
     if not labels:
         problem = "has no column of labels, with mostly 0 and 1"
         raise _unusable(csv_path, problem)
     rules = {"missing": missing_labels, "uncertain": uncertain_labels}
     notes = _check_values(csv_path, columns, rows, labels, rules)
-    unused = [columns[number] for number in others if number not in labels]
+    unused = [columns[number] for number in candidates if number not in labels]
     if unused:
         notes.append(f"columns that are not labels: {', '.join(unused)}")
     values: dict[str, int | None] = {
@@ -74,29 +73,32 @@ def list_multi_label(
         for kind, texts in _UNKNOWN.items()
         for text in texts
     } | _VALUES
-    given = {
+    listed = {
         _path(csv_path, line, row[columns.index(_FILE)]): row
         for line, row in rows.items()
     }
-    if len(given) < len(rows):
+    if len(listed) < len(rows):
         raise _unusable(csv_path, f"lists {_repeated(csv_path, columns, rows)}")
-    patients = _patients(csv_path, columns, rows, given)
-    splits = _splits(csv_path, columns, rows, given, patients)
+    patients = _patients(csv_path, columns, rows, listed)
+    splits = _splits(csv_path, columns, rows, listed, patients)
     samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
-    for name in sorted(given):
-        label = [values[given[name][number].strip().lower()] for number in labels]
-        known = tuple(value for value in label if value is not None)
-        if len(known) == len(label):
-            samples[splits[name]].append(ImageSample(name, known, None))
+    for name in sorted(listed):
+        label = [values[listed[name][number].strip().lower()] for number in labels]
+        present = tuple(value for value in label if value is not None)
+        if len(present) == len(label):
+            samples[splits[name]].append(ImageSample(name, present, None))
     if not samples["train"]:
         raise _unusable(csv_path, "lists no image for training")
+    split_by = BY_PATIENT if _PATIENT in columns else None
+    if _SPLIT in columns:
+        split_by = f"its column {_SPLIT!r}"
     contents = Contents(
         [columns[number] for number in labels],
         samples["train"],
         samples["evaluation"],
         is_multi_label=True,
         patients=patients,
-        split_by=_split_by(columns),
+        split_by=split_by,
     )
     listing = Listing(
         "multi-label",
@@ -127,7 +129,9 @@ def read_columns(csv_path: Path) -> tuple[list[str], dict[int, list[str]]]:
             open_regular(csv_path), encoding="utf-8-sig", newline=""
         ) as file:
             reader = csv.reader(file, strict=True)
-            return next(reader, []), dict(_numbered(reader))
+            columns = next(reader, [])
+            filled = (row for row in reader if any(map(str.strip, row)))
+            return columns, {reader.line_num: row for row in filled}  # noqa: B035
     except OSError as error:
         message = f"cannot be read ({error.strerror or error})"
     except (csv.Error, UnicodeDecodeError) as error:
@@ -225,12 +229,6 @@ def _check_values(
     return notes
 
 
-def _split_by(columns: Sequence[str]) -> str | None:
-    if _SPLIT in columns:
-        return f"its column {_SPLIT!r}"
-    return BY_PATIENT if _PATIENT in columns else None
-
-
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMED_IN_MESSAGE])
     return f"{shown}, ..." if len(names) > _NAMED_IN_MESSAGE else shown
@@ -240,7 +238,7 @@ def _patients(
     csv_path: Path,
     columns: Sequence[str],
     rows: Mapping[int, Sequence[str]],
-    given: Mapping[str, Sequence[str]],
+    listed: Mapping[str, Sequence[str]],
 ) -> dict[str, str]:
     """Return the patient of every file; nothing without the column."""
     if _PATIENT not in columns:
@@ -250,14 +248,14 @@ def _patients(
         if not row[place].strip():
             problem = f"has no {_PATIENT} in line {line}, but in others"
             raise _unusable(csv_path, problem)
-    return {name: row[place].strip() for name, row in given.items()}
+    return {name: row[place].strip() for name, row in listed.items()}
 
 
 def _splits(
     csv_path: Path,
     columns: Sequence[str],
     rows: Mapping[int, Sequence[str]],
-    given: Mapping[str, Sequence[str]],
+    listed: Mapping[str, Sequence[str]],
     patients: Mapping[str, str],
 ) -> dict[str, str]:
     """Return ``train`` or ``evaluation`` for every file."""
@@ -265,7 +263,7 @@ def _splits(
         chosen = evaluation_patients(patients.values())
         return {
             name: "evaluation" if patients.get(name) in chosen else "train"
-            for name in given
+            for name in listed
         }
     place = columns.index(_SPLIT)
     for line, row in rows.items():
@@ -273,7 +271,7 @@ def _splits(
             split = row[place].strip()
             problem = f"says split={split!r} in line {line}, not one of {[*_SPLITS]}"
             raise _unusable(csv_path, problem)
-    splits = {name: _SPLITS[row[place].strip().lower()] for name, row in given.items()}
+    splits = {name: _SPLITS[row[place].strip().lower()] for name, row in listed.items()}
     check_patients(csv_path, splits, patients)
     return splits
 
@@ -288,13 +286,6 @@ def _repeated(
             return f"{name!r} more than once"
         seen.add(name)
     return "a file more than once"
-
-
-def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a row's last line, and the row."""
-    for row in reader:
-        if any(map(str.strip, row)):
-            yield reader.line_num, row
 
 
 def _check_table(
@@ -327,7 +318,7 @@ def _path(csv_path: Path, line: int, text: str) -> str:
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"data={str(csv_path)!r} {problem}; give a CSV file with a column 'file' of "
+        f"data={str(csv_path)!r} {problem}. Give a CSV file with a column 'file' of "
         "paths below its folder, columns of 0 and 1 for the labels, and, if there are "
         "images for evaluation, a column 'split' of train and val, or a column "
         "'patient_id' by which they are split."

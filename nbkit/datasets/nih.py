@@ -124,16 +124,16 @@ def list_nih(csv_path: Path) -> Listing:
 
 
 def _places(csv_path: Path, columns: Sequence[str]) -> list[int]:
-    wanted = (_IMAGE, _FINDINGS, _PATIENT)
-    missing = [name for name in wanted if name not in columns]
+    required = (_IMAGE, _FINDINGS, _PATIENT)
+    missing = [name for name in required if name not in columns]
     if missing:
         raise _unusable(csv_path, f"has no column {', '.join(map(repr, missing))}")
-    return [columns.index(name) for name in wanted]
+    return [columns.index(name) for name in required]
 
 
 def _images_below(root: Path) -> dict[str, list[str]]:
     """Return the paths below the root of every image, by its file's name."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for folder in sorted(root.glob("images*")):
         if not _FOLDERS.fullmatch(folder.name):
             continue
@@ -141,8 +141,8 @@ def _images_below(root: Path) -> dict[str, list[str]]:
             place = Path(here).relative_to(root).as_posix()
             for name in files:
                 if name.lower().endswith(IMAGE_SUFFIXES):
-                    found.setdefault(name, []).append(f"{place}/{name}")
-    return found
+                    paths.setdefault(name, []).append(f"{place}/{name}")
+    return paths
 
 
 def _only_one(
@@ -166,12 +166,12 @@ def _check_images(csv_path: Path, listed: int, missing: Sequence[str]) -> None:
 
 
 def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
-    said = {finding.strip() for finding in findings.split("|")}
-    if said == {""}:
+    names = {finding.strip() for finding in findings.split("|")}
+    if names == {""}:
         problem = f"has no finding in line {line}, not even {_NO_FINDING!r}"
         raise _unusable(csv_path, problem)
-    given = said - {_NO_FINDING}
-    if given < said and given:
+    given = names - {_NO_FINDING}
+    if given < names and given:
         problem = f"has {findings!r} in line {line}, which exclude each other"
         raise _unusable(csv_path, problem)
     unknown = given.difference(NIH_LABELS)
@@ -223,7 +223,7 @@ def _listed(csv_path: Path, path: Path) -> set[str]:
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"data={str(csv_path)!r} {problem}; it is read as the table of labels of NIH "
-        "ChestX-ray14, with its images in images/ or images_001/images/ and so on "
-        "beside it: fix it, or remove the rows of images that are not here."
+        f"data={str(csv_path)!r} {problem}. It is read as the label table of NIH "
+        "ChestX-ray14, with images in images/ or images_001/images/ and so on beside "
+        "it. Fix it, or remove the rows of missing images."
     )

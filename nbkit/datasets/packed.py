@@ -104,7 +104,7 @@ def list_packed(
     with _readable(root):
         check_links(root, root, split_of)
         use = use_of(root, shards_below(root, is_shard))
-        others = [name for name in names_in(root)[1] if name not in use]
+        unpacked = [name for name in names_in(root)[1] if name not in use]
     shards = [shard for shard in use if use[shard]]
     notes = missing_shards(shards)
     if unused := len(use) - len(shards):
@@ -127,7 +127,7 @@ def list_packed(
         read,
         shards,
         described_by,
-        passed_over=Counter(map(suffix_kind, filter(is_archive, others))),
+        passed_over=Counter(map(suffix_kind, filter(is_archive, unpacked))),
         notes=notes,
     )
 
@@ -143,7 +143,7 @@ def _readable(root: Path) -> Iterator[None]:
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}); fix its permissions or copy the data elsewhere."
+            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
         )
         raise ConfigError(message) from error
 
@@ -188,7 +188,7 @@ def _contents(
     if not any(images_of):
         message = (
             f"data={str(root)!r} has no image in {plural(len(shards), f'{kind} file')}"
-            "; pack images with their labels."
+            ". Pack images with their labels."
         )
         raise ConfigError(message)
     description = PackDescription.read(root)
@@ -202,14 +202,18 @@ def _contents(
     for number, (use, shard, images) in enumerate(shards):
         for index, image in enumerate(images):
             name = image.name or f"{shard}/{index}"
-            samples[use].append(_sample(name, image, number, is_multi_label))
+            label = image.labels if is_multi_label else image.labels[0]
+            size = sum(length for _, length in image.pieces)
+            size += len(RECORDIO_MAGIC) * (len(image.pieces) - 1)
+            sample = ImageSample(name, label, size, number, image.pieces)
+            samples[use].append(sample)
     if description is not None:
         _check_whole(root, description.images, samples)
     if not samples["train"]:
         message = (
             f"data={str(root)!r} has no training images: none in "
             f"{plural(len(shards), f'{kind} file')} but those named "
-            f"{', '.join(EVALUATION)}; give the folder that holds the training files "
+            f"{', '.join(EVALUATION)}. Give the folder that holds the training files "
             "too."
         )
         raise ConfigError(message)
@@ -237,7 +241,7 @@ def _check_whole(
         if there < count:
             message = (
                 f"data={str(root)!r} has {plural(there, 'image')} for {split}, but "
-                f"{DESCRIPTION} says {count:,}: packed files are missing; copy them "
+                f"{DESCRIPTION} says {count:,}: packed files are missing. Copy them "
                 f"all, or remove 'images' from {DESCRIPTION}."
             )
             raise ConfigError(message)
@@ -249,17 +253,10 @@ def _check_several(root: Path, train: list[ImageSample], classes: list[str]) -> 
         only = ", ".join(classes[label] for label in there if isinstance(label, int))
         message = (
             f"data={str(root)!r} has training images of 1 class ({only}), but a "
-            "classifier needs 2 or more; add the files of the others, or pack the "
+            "classifier needs 2 or more. Add the files of the others, or pack the "
             "images with other labels."
         )
         raise ConfigError(message)
-
-
-def _sample(name: str, image: Packed, shard: int, is_multi_label: bool) -> ImageSample:
-    size = sum(length for _, length in image.pieces)
-    size += len(RECORDIO_MAGIC) * (len(image.pieces) - 1)
-    label = image.labels if is_multi_label else image.labels[0]
-    return ImageSample(name, label, size, shard, image.pieces)
 
 
 def _classes(
@@ -279,11 +276,11 @@ def _classes(
                 if image.class_name and not is_multi_label:
                     names[image.labels[0]] = image.class_name
         return _distinct(names)
-    known = len(description.classes)
-    if known < count or (is_multi_label and known != count):
+    described = len(description.classes)
+    if described < count or (is_multi_label and described != count):
         message = (
             f"data={str(root)!r}: the files have {plural(count, 'class', 'classes')}, "
-            f"but {DESCRIPTION} names {known}; it belongs to other files: remove it."
+            f"but {DESCRIPTION}, of other files, names {described}. Remove it."
         )
         raise ConfigError(message)
     return _distinct(description.classes)
@@ -330,14 +327,14 @@ def _count_labels(
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (
-                f"{have}several labels must be as many for every image, each 0 or 1; "
-                "pack them so, or give every image one class."
+                f"{have}several labels must be as many for every image, each 0 or 1. "
+                "Pack them so, or give every image one class."
             )
             raise ConfigError(message)
         return max(lengths)
     if lengths != {1} or min(numbers) < 0:
         message = (
-            f"{have}an image has one class, counted from 0; pack the images with other "
+            f"{have}an image has one class, counted from 0. Pack the images with other "
             "labels."
         )
         raise ConfigError(message)

@@ -117,7 +117,7 @@ def pack(
         _sync(folder.parent)
     except OSError as error:
         message = (
-            f"{folder} cannot be written ({error.strerror or error}); free some space, "
+            f"{folder} cannot be written ({error.strerror or error}). Free some space, "
             "or name a folder that you may write."
         )
         raise StoreError(message) from error
@@ -143,10 +143,10 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         )
         raise ConfigError(message)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        found = "holds files" if folder.is_dir() else "is a file"
+        problem = "holds files" if folder.is_dir() else "is a file"
         message = (
-            f"folder={str(folder)!r} {found}, but a pack needs its own folder; "
-            "name one that does not exist."
+            f"folder={str(folder)!r} {problem}, but a pack needs its own folder. "
+            "Name one that does not exist."
         )
         raise ConfigError(message)
 
@@ -161,7 +161,7 @@ def _check_names(listing: Listing, format: PackFormat) -> None:
                 if any(sign in sample.name for sign in "\t\n\r"):
                     message = (
                         f"{sample.name!r} has a tab or a line's end in its name, which "
-                        "separate names in RecordIO's list; use tfrecord or webdataset."
+                        "separate names in RecordIO's list. Use tfrecord or webdataset."
                     )
                     raise ConfigError(message)
 
@@ -181,7 +181,7 @@ def _check_stems(listing: Listing) -> None:
             if problem:
                 message = (
                     f"{problem}, but WebDataset identifies an image by what is before "
-                    "the first dot, and the kind of file by what is after it; use "
+                    "the first dot, and the kind of file by what is after it. Use "
                     "recordio or tfrecord."
                 )
                 raise ConfigError(message)
@@ -225,15 +225,16 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"{images.place(number)} cannot be read ({error.strerror}); fix it or "
+            f"{images.place(number)} cannot be read ({error.strerror}). Fix it or "
             "remove it from the data."
         )
         raise ConfigError(message) from error
     if sample.size_bytes not in (None, len(data)):
         # Python raises nothing when it reads past the end of a file.
         message = (
-            f"{images.place(number)} cannot be packed: it has {len(data):,} bytes now "
-            f"and had {sample.size_bytes:,}. Keep the data unchanged while packing."
+            f"{images.place(number)} cannot be packed: size changed from "
+            f"{sample.size_bytes:,} to {len(data):,} bytes. Keep the data unchanged "
+            "while packing."
         )
         raise ConfigError(message)
     return data

@@ -25,20 +25,19 @@ def evaluation_patients(patients: Iterable[str]) -> set[str]:
     They are those that come first by a hash of their id. Of two or more patients at
     least one is taken, and one is left.
     """
-    every = sorted(set(patients), key=_drawn)
-    count = max(1, round(EVALUATION_SHARE * len(every))) if len(every) > 1 else 0
-    return set(every[:count])
+    ordered = sorted(
+        set(patients),
+        key=lambda name: hashlib.sha256(f"{SPLIT_RULE}/{name}".encode()).digest(),
+    )
+    count = max(1, round(EVALUATION_SHARE * len(ordered))) if len(ordered) > 1 else 0
+    return set(ordered[:count])
 
 
 def patients_in_both(
     splits: Mapping[str, str], patients: Mapping[str, str]
 ) -> list[str]:
     """Return the patients who have images in more than one split."""
-    found: dict[str, set[str]] = {}
+    splits_of: dict[str, set[str]] = {}
     for file, split in splits.items():
-        found.setdefault(patients[file], set()).add(split)
-    return sorted(patient for patient, where in found.items() if len(where) > 1)
-
-
-def _drawn(patient: str) -> bytes:
-    return hashlib.sha256(f"{SPLIT_RULE}/{patient}".encode()).digest()
+        splits_of.setdefault(patients[file], set()).add(split)
+    return sorted(patient for patient, where in splits_of.items() if len(where) > 1)

@@ -80,14 +80,14 @@ def _cut(photo: Image.Image, drawn: random.Random) -> Image.Image:
 
 def _source() -> Path:
     """Return where the package has its photographs, without importing it."""
-    found = importlib.util.find_spec("skimage")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("skimage")
+    if spec is None or spec.origin is None:
         message = (
             "data='photos' is cut from photographs in scikit-image, which is not "
-            "installed; install it, or give the path of a folder of images."
+            "installed. Install it, or give the path of a folder of images."
         )
         raise ConfigError(message)
-    return Path(found.origin).parent / "data"
+    return Path(spec.origin).parent / "data"
 
 
 def _photo(file: Path, function: str) -> Image.Image:
@@ -99,13 +99,13 @@ def _photo(file: Path, function: str) -> Image.Image:
     try:
         import skimage.data
 
-        found = getattr(skimage.data, function)()
+        image = getattr(skimage.data, function)()
     except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
         message = (
             "data='photos' is cut from photographs in scikit-image, but this version "
-            f"has no file {file}, and skimage.data.{function}() fails ({error}); "
-            "install another version, or give the path of a folder of images."
+            f"has no file {file}, and skimage.data.{function}() fails ({error}). "
+            "Install another version, or give the path of a folder of images."
         )
         raise ConfigError(message) from error
     # Of a stereo pair it is the left one.
-    return Image.fromarray(found[0] if isinstance(found, tuple) else found)
+    return Image.fromarray(image[0] if isinstance(image, tuple) else image)

@@ -61,16 +61,16 @@ def _read(path: Path) -> Iterator[Packed]:
 def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces, int]:
     """Return where a record's parts are, and where the next record begins."""
     pieces: list[tuple[int, int]] = []
-    wanted = (_WHOLE, _FIRST)
+    expected = (_WHOLE, _FIRST)
     while True:
         word = os.pread(descriptor, _WORD.size, offset)
         if len(word) < _WORD.size:
             raise damaged(path, offset, "the file ends inside a record")
-        magic, rest = _WORD.unpack(word)
+        magic, flag_and_length = _WORD.unpack(word)
         if magic != _MAGIC:
             raise damaged(path, offset, f"{magic:#010x} instead of {_MAGIC:#010x}")
-        flag, length = rest >> 29, rest & (_LONGEST - 1)
-        if flag not in wanted:
+        flag, length = flag_and_length >> 29, flag_and_length & (_LONGEST - 1)
+        if flag not in expected:
             raise damaged(path, offset, f"unexpected part {flag} of a record")
         begin, end = offset + _WORD.size, offset + _WORD.size + length
         if end > size:
@@ -79,7 +79,7 @@ def _record(path: Path, descriptor: int, offset: int, size: int) -> tuple[Pieces
         offset = end + -length % 4
         if flag in (_WHOLE, _LAST):
             return tuple(pieces), offset
-        wanted = (_MIDDLE, _LAST)
+        expected = (_MIDDLE, _LAST)
 
 
 def _open(
@@ -100,7 +100,7 @@ def _open(
     if not all(value.is_integer() for value in values):
         message = (
             f"{path}: the image at byte {offset:,} has the label {values}, but a label "
-            "is the index of a class, or 0 or 1 for each; pack the images again."
+            "is the index of a class, or 0 or 1 for each. Pack the images again."
         )
         raise ConfigError(message)
     return tuple(map(int, values)), number, _without(pieces, length)
@@ -144,7 +144,7 @@ def _names(path: Path) -> dict[int, str]:
         except ValueError as error:
             message = (
                 f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line holds "
-                "a number, labels and a path between tabs; remove the file, and images "
+                "a number, labels and a path between tabs. Remove the file, and images "
                 "are named by their numbers."
             )
             raise ConfigError(message) from error
@@ -181,7 +181,7 @@ class RecordIOWriter:
         if len(content) >= _LONGEST:
             message = (
                 f"{sample.name!r} has {len(data):,} bytes, but a record of RecordIO "
-                f"holds less than {_LONGEST:,}; use webdataset."
+                f"holds less than {_LONGEST:,}. Use webdataset."
             )
             raise ConfigError(message)
         self._index.write(f"{index}\t{self._file.tell()}\n".encode())

@@ -37,7 +37,7 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
             # A pointer of Git LFS, a web page or a compressed file says so itself.
             what += f"; the file begins with {file.read(_BEGINNING_BYTES)!r}"
     return ConfigError(
-        f"{path} is damaged at byte {offset:,}: {what}; copy it again, or pack the "
+        f"{path} is damaged at byte {offset:,}: {what}. Copy it again, or pack the "
         "images again."
     )
 
@@ -55,7 +55,7 @@ def shards_below(root: Path, is_shard: Callable[[str], bool]) -> list[str]:
         if not path.is_file():
             message = (
                 f"data={str(root)!r}: {path} is not a regular file, but a pipe, a "
-                "device or a link to nothing; remove it."
+                "device or a link to nothing. Remove it."
             )
             raise ConfigError(message)
     return sorted(path.relative_to(root).as_posix() for path in shards)
@@ -67,7 +67,7 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     if 0 < len(held_out) < len(shards):
         message = (
             f"data={str(root)!r}: {held_out[0]} is named for neither training nor "
-            "evaluation; name it train or val, or move it elsewhere."
+            "evaluation. Name it train or val, or move it elsewhere."
         )
         raise ConfigError(message)
     splits = {shard: splits_in(shard) or {"train"} for shard in shards}
@@ -77,8 +77,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
         if "train" in split and len(split) > 1:
             message = (
                 f"data={str(root)!r}: {shard} is named for "
-                f"{' and '.join(sorted(split))}, so that its images would be of both; "
-                "name it for one of them."
+                f"{' and '.join(sorted(split))}, so that its images would be of both. "
+                "Name it for one of them."
             )
             raise ConfigError(message)
         use[shard] = "train" if split == {"train"} else "evaluation"

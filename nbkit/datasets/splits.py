@@ -49,14 +49,14 @@ def splits_among(names: Sequence[str]) -> list[str]:
     (``fold_0``, ``x_images_part_1``).
     """
     words = {name: _words(name) for name in names}
-    every = [*words.values()]
-    is_contained = all(of and _CONTAINERS.issuperset(of) for of in every)
-    is_numbered = len({*every}) == 1 and not _CONTAINERS.isdisjoint(every[0])
-    kinds = set().union(*map(_kinds, every))
-    if is_contained or is_numbered or (all(map(_kinds, every)) and len(kinds) > 1):
+    word_lists = [*words.values()]
+    is_contained = all(of and _CONTAINERS.issuperset(of) for of in word_lists)
+    is_numbered = len({*word_lists}) == 1 and not _CONTAINERS.isdisjoint(word_lists[0])
+    kinds = set().union(*map(_kinds, word_lists))
+    if is_contained or is_numbered or (all(map(_kinds, word_lists)) and len(kinds) > 1):
         return list(names)
     stems: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-    for of in every:
+    for of in word_lists:
         for stem, kind in _stems(of):
             stems[stem].add(kind)
     several = {

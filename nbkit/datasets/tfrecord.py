@@ -74,8 +74,8 @@ class _Wire:
         """Return bytes of the file, all that were asked for."""
         place = start - self._start
         if place < 0 or place + length > len(self._block):
-            wanted = max(length, _BLOCK_BYTES)
-            self._block = os.pread(self._descriptor, wanted, start)
+            block_bytes = max(length, _BLOCK_BYTES)
+            self._block = os.pread(self._descriptor, block_bytes, start)
             self._start, place = start, 0
             if len(self._block) < length:
                 raise damaged(self._path, start, "the file ends inside a record")
@@ -112,8 +112,8 @@ class _Wire:
 
     def only(self, number: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield begin and end of the messages or bytes with one field number."""
-        for found, kind, begin, after in self.fields(start, end):
-            if found == number and kind == _BYTES:
+        for field, kind, begin, after in self.fields(start, end):
+            if field == number and kind == _BYTES:
                 yield begin, after
 
 
@@ -139,7 +139,7 @@ def _read(path: Path) -> Iterator[Packed]:
                 place, what = error.args
                 message = (
                     f"{path}: the record at byte {offset:,} is damaged, or not a "
-                    f"tf.train.Example ({what} at byte {place:,}); copy the file "
+                    f"tf.train.Example ({what} at byte {place:,}). Copy the file "
                     "again, or write images and labels as tf.train.Example."
                 )
                 raise ConfigError(message) from error
@@ -156,9 +156,11 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     for names in (_IMAGE, _LABEL):
         called += [name for name in names if name in features][:1]
         if not set(names).intersection(called):
-            found = ", ".join(visible(os.fsdecode(name)) for name in sorted(features))
+            available = ", ".join(
+                visible(os.fsdecode(name)) for name in sorted(features)
+            )
             message = (
-                f"{where} no feature {names[0].decode()!r}, only {found}; pack the "
+                f"{where} no feature {names[0].decode()!r}, only {available}. Pack the "
                 "images again."
             )
             raise ConfigError(message)
@@ -167,18 +169,21 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     if len(pieces) != 1:
         message = (
             f"{where} {len(pieces)} files in its feature {image.decode()!r}, but an "
-            "image is the bytes of 1; pack the images again."
+            "image is the bytes of 1. Pack the images again."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
     if not labels:
         message = (
             f"{where} no integer in its feature {label.decode()!r}, but a label is the "
-            "index of a class, an integer; pack the images with such labels."
+            "index of a class, an integer. Pack the images with such labels."
         )
         raise ConfigError(message)
     ((start, after),) = pieces
-    name, text = (_text(wire, _first(features, names)) for names in (_NAMES, _TEXT))
+    name, text = (
+        _text(wire, next((features[name] for name in names if name in features), None))
+        for names in (_NAMES, _TEXT)
+    )
     return Packed(name, labels, ((start, after - start),), text)
 
 
@@ -188,7 +193,7 @@ _Span = tuple[int, int]
 
 def _features(wire: _Wire, begin: int, end: int) -> dict[bytes, _Span]:
     """Return where a message has the value of each feature."""
-    found: dict[bytes, _Span] = {}
+    spans: dict[bytes, _Span] = {}
     for features in wire.only(1, begin, end):
         for entry in wire.only(1, *features):
             name, value = b"", (0, 0)
@@ -197,12 +202,8 @@ def _features(wire: _Wire, begin: int, end: int) -> dict[bytes, _Span]:
                     name = wire.read(start, after - start)
                 elif number == 2 and kind == _BYTES:
                     value = (start, after)
-            found[name] = value
-    return found
-
-
-def _first(features: dict[bytes, _Span], names: Sequence[bytes]) -> _Span | None:
-    return next((features[name] for name in names if name in features), None)
+            spans[name] = value
+    return spans
 
 
 def _bytes_list(wire: _Wire, begin: int, end: int) -> Iterator[_Span]:

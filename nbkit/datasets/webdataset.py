@@ -111,7 +111,7 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
         else:
             message = (
                 f"{path} has two images of one stem, {parts.image.name!r} and "
-                f"{member.name!r}, but a stem has one label; give them other names."
+                f"{member.name!r}, but a stem has one label. Give them other names."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -137,7 +137,7 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
                 if not member.isreg() or member.issparse():
                     message = (
                         f"{path}: {member.name!r} is a link, stored sparse or not a "
-                        "file; pack the images with tar --dereference "
+                        "file. Pack the images with tar --dereference "
                         "--hard-dereference, and without --sparse."
                     )
                     raise ConfigError(message)
@@ -152,7 +152,7 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
         if block.strip(b"\0"):
             message = (
                 f"{path} continues after the end of its archive, as two that were "
-                "joined by cat; unpack them with tar --ignore-zeros, and pack the "
+                "joined by cat. Unpack them with tar --ignore-zeros, and pack the "
                 "images again."
             )
             raise ConfigError(message)
@@ -168,7 +168,7 @@ def _check_has_no_label(path: Path, file: io.BufferedReader, parts: _Parts) -> N
             return  # A text or a .json file of something else.
     names = ", ".join(repr(member.name) for member in parts.others.values())
     message = (
-        f"{path}: {parts.stem!r} has a label, but no image ({names}); give it an image "
+        f"{path}: {parts.stem!r} has a label, but no image ({names}). Give it an image "
         f"with one of the suffixes {' '.join(IMAGE_SUFFIXES)}, or remove its label."
     )
     raise ConfigError(message)
@@ -178,7 +178,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     member = parts.others.get("cls") or parts.others.get("json")
     if member is None:
         message = (
-            f"{path}: {parts.stem!r} has no label, but a classifier needs one; add "
+            f"{path}: {parts.stem!r} has no label, but a classifier needs one. Add "
             ".cls files that hold the index of the class, or .json files with a list "
             "of 0 and 1."
         )
@@ -192,7 +192,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     except (ValueError, RecursionError) as error:
         message = (
             f"{path}: {member.name!r} holds {text[:40]!r}, but a label is the index of "
-            "a class, or a list of 0 and 1; pack the images again."
+            "a class, or a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

@@ -30,14 +30,11 @@ DeviceRow = dict[str, Any]
 Value = Callable[[DeviceRow], float | None]
 
 
-def _gibibytes(row: DeviceRow) -> float | None:
-    used = row["memory_used_bytes"]
-    return None if used is None else used / _GIB
-
-
 _CHARTS: dict[str, Value] = {
     "gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
-    "memory_used_gibibytes": _gibibytes,
+    "memory_used_gibibytes": lambda row: (
+        (used := row["memory_used_bytes"]) and used / _GIB
+    ),
     "power_watts": lambda row: row["power_watts"],
 }
 
@@ -94,9 +91,9 @@ class LiveDevices:
                     # those of a second are one.
                     moment = t if len(paths) == 1 else float(math.floor(t))
                     self._waiting.setdefault(moment, []).extend(rows)
-        self._draw(math.inf if is_over or len(paths) < 2 else self._told_by_all())
+        self._draw(math.inf if is_over or len(paths) < 2 else self._complete_until())
 
-    def _told_by_all(self) -> float:
+    def _complete_until(self) -> float:
         """Return the time up to which all hosts that still write have written."""
         newest = max(self._heard_at.values(), default=0.0)
         times = (t for t in self._heard_at.values() if t > newest - _SILENT_SECONDS)
@@ -113,7 +110,7 @@ class LiveDevices:
 
     def _add(self, t: float, rows: list[DeviceRow]) -> None:
         for name, value in _CHARTS.items():
-            values = [known for row in rows if (known := value(row)) is not None]
+            values = [number for row in rows if (number := value(row)) is not None]
             if values:
                 series = self.series.setdefault(name, Series())
                 mean = sum(values) / len(values)

@@ -46,9 +46,9 @@ class LogTail:
             with open_regular(self._path) as file:
                 size = file.seek(0, os.SEEK_END)
                 end, tail = _open_tail(file, size)
-                begin, found = end, []
+                begin, lines = end, []
                 unfinished = b""
-                while begin > 0 and len(found) < MOST_LINES:
+                while begin > 0 and len(lines) < MOST_LINES:
                     if size - begin >= _SEARCHED_BYTES:
                         break
                     end, begin = begin, max(0, begin - _BLOCK_BYTES)
@@ -61,15 +61,15 @@ class LogTail:
                             unfinished = head
                             continue
                         unfinished = head if newline else b""
-                    found = self._matching(data) + found
+                    lines = self._matching(data) + lines
         except FileNotFoundError:
             self._offset = self._size = begin = size = 0
-            found, tail = [], b""
+            lines, tail = [], b""
         self._offset = size - len(tail)
         self._size = size
         self._take_open(tail)
         return {
-            "lines": found[-MOST_LINES:],
+            "lines": lines[-MOST_LINES:],
             "open_line": self.open_line,
             "size_bytes": size,
             "searched_bytes": size - begin,

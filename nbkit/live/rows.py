@@ -82,11 +82,11 @@ def run_numbers(
         if config.get("gpus"):
             numbers["gpus"] = config["gpus"] * (config.get("nnodes") or 1)
         numbers |= nonfinite_words(run, limit_seconds) or {"nonfinite": _NOT_READ}
-        found: dict[str, Any] = progress(run.paths.metrics)
-        found |= ended_rate(run, state, limit_seconds) or (
+        fresh: dict[str, Any] = progress(run.paths.metrics)
+        fresh |= ended_rate(run, state, limit_seconds) or (
             {"images_per_second": None} if state.is_final else {}
         )
-        numbers |= {key: found.get(key) for key in ("images_per_second", "loss")}
+        numbers |= {key: fresh.get(key) for key in ("images_per_second", "loss")}
     except DAMAGE_ERRORS as error:
         numbers["damage"] = damage_words(run.paths.root, error)
         return numbers if run.paths.root.is_dir() else None
@@ -118,11 +118,11 @@ def nonfinite_words(
         follower = FiniteFollower(path)
     if len(_finite) >= _MOST_RATES:
         _finite.clear()
-    found = follower.found(run.worker, limit_seconds)
+    nonfinite = follower.found(run.worker, limit_seconds)
     _finite[path] = status.st_ino, follower
     if not follower.has_all:
         return {}
-    return {"nonfinite": None if found is None else str(found)}
+    return {"nonfinite": None if nonfinite is None else str(nonfinite)}
 
 
 def ended_rate(
@@ -137,9 +137,9 @@ def ended_rate(
     except FileNotFoundError:
         return {"images_per_second": None}
     stamp = status.st_size, status.st_mtime_ns
-    known = _rates.get(path)
-    if known is not None and known[0] == stamp:
-        return {"images_per_second": known[1]}
+    cached = _rates.get(path)
+    if cached is not None and cached[0] == stamp:
+        return {"images_per_second": cached[1]}
     begun = _unread.pop(path, None)
     metrics = begun[1] if begun and begun[0] == stamp else LiveMetrics(path)
     if not metrics.read(limit_seconds):

@@ -33,14 +33,14 @@ def running_time(
     record: dict[str, Any], submission: dict[str, Any], state: RunState
 ) -> RunningTime:
     """Return how long a run has run, as its record tells it."""
-    known = of_newest_attempt(record, submission) if submission else record
-    times = known.get("time") or {}
+    newest = of_newest_attempt(record, submission) if submission else record
+    times = newest.get("time") or {}
     began = unix(times.get("started") or times.get("running"))
     spans = [
         (start, end)
-        for one in record.get("attempts") or ()
-        if (start := unix(one.get("started"))) is not None
-        and (end := unix(one.get("ended"))) is not None
+        for attempt in record.get("attempts") or ()
+        if (start := unix(attempt.get("started"))) is not None
+        and (end := unix(attempt.get("ended"))) is not None
     ]
     ended = sum(end - start for start, end in spans) if spans else None
     # A run that is started over keeps its devices: its next attempt begins where the

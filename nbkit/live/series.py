@@ -103,9 +103,5 @@ class _Merged:
         if not self.known:
             return [self.x, None, None, None]
         values = self.low, self.high, self.total / self.known
-        return [self.x, *(_short(value) for value in values)]
-
-
-def _short(value: float) -> float:
-    """Return six figures: more than a chart can show, and a third of the bytes."""
-    return float(f"{value:.6g}")
+        # Six figures: more than a chart can show, and a third of the bytes.
+        return [self.x, *(float(f"{value:.6g}") for value in values)]

@@ -117,8 +117,8 @@ class Coldness:
         part = device_bytes / read_bytes
         if part >= _WARM_FROM:
             return self
-        said = f"{part * 100:.0f}% of the bytes came from the device"
-        return replace(self, reason=f"{self.reason}; {said}")
+        detail = f"{part * 100:.0f}% of the bytes came from the device"
+        return replace(self, reason=f"{self.reason}; {detail}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -160,7 +160,7 @@ def resident_share(
     )
     if None in counted:
         return None
-    pages = [one for one in counted if one is not None]
+    pages = [pair for pair in counted if pair is not None]
     total = sum(all_pages for _, all_pages in pages)
     return sum(resident for resident, _ in pages) / total if total else 0.0
 
@@ -185,16 +185,16 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
     NotColdError
         If pages stay in memory, or the file system is one.
     """
-    every = _as_files(files)
-    _refuse_memory(one_of_each_device(every))
+    paths = _as_files(files)
+    _refuse_memory(one_of_each_device(paths))
     for _ in range(_TRIES - 1):
-        _of_all(_drop, every)
-        if not resident_share(every):
+        _of_all(_drop, paths)
+        if not resident_share(paths):
             break
         time.sleep(_BETWEEN_TRIES_SECONDS)
     else:
-        _of_all(_drop, every)
-    return check_cold(every)
+        _of_all(_drop, paths)
+    return check_cold(paths)
 
 
 def check_cold(files: Path | Sequence[Path]) -> Coldness:
@@ -205,12 +205,13 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
     NotColdError
         If a page is in memory, or the file system is one.
     """
-    every = _as_files(files)
-    storages = _refuse_memory(one_of_each_device(every))
-    share = resident_share(every)
+    paths = _as_files(files)
+    storages = _refuse_memory(one_of_each_device(paths))
+    share = resident_share(paths)
     if share:
+        more = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
         message = (
-            f"{_named(every)}: {_percent(share)} is in the page cache (limit 0% for a "
+            f"{paths[0]}{more}: {_percent(share)} is in the page cache (limit 0% for a "
             "cold run). End the process that maps or locks the file (fuser -v), or "
             "use cache='warm'."
         )
@@ -234,10 +235,10 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
 
 def warm_up(files: Path | Sequence[Path]) -> Coldness:
     """Read files once, and return how much of them is in memory then."""
-    every = _as_files(files)
+    paths = _as_files(files)
     is_over = threading.Event()
-    _of_all(lambda path: _read_through(path, is_over), every, is_over)
-    return check_warm(every)
+    _of_all(lambda path: _read_through(path, is_over), paths, is_over)
+    return check_warm(paths)
 
 
 def check_warm(
@@ -262,11 +263,6 @@ def _percent(share: float, digits: int = 1) -> str:
 
 def _as_files(files: Path | Sequence[Path]) -> list[Path]:
     return [files] if isinstance(files, Path) else list(files)
-
-
-def _named(files: Sequence[Path]) -> str:
-    more = len(files) - 1
-    return f"{files[0]} and {more:,} more files" if more else str(files[0])
 
 
 def one_of_each_device(files: Sequence[Path]) -> list[Path]:

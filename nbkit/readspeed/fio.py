@@ -53,7 +53,8 @@ def read(
     """
     [file] = work.files
     program = shutil.which("fio") or "fio"
-    name = f"--filename={_escaped(str(file))}"
+    # A plain colon separates file names.
+    name = "--filename=" + str(file).replace(":", r"\:")
     process = subprocess.Popen(
         [program, *_options(work, seed), name],
         stdin=subprocess.DEVNULL,
@@ -65,32 +66,32 @@ def read(
     try:
         if on_start is not None:
             on_start(process.pid)
-        said, complaints = process.communicate()
+        output, complaints = process.communicate()
     except BaseException:
         process.kill()
         process.communicate()
         raise
-    done = _parse(said) if process.returncode == 0 else None
+    done = _parse(output) if process.returncode == 0 else None
     if done is None or done.total_bytes != work.total_bytes:
         have = f"{done.total_bytes:,} bytes" if done else "nothing"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
         message = (
-            f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}); "
-            "use engine='own'."
+            f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}). "
+            "Use engine='own'."
         )
         raise NbkitError(message)
     return done.seconds
 
 
 def _options(work: ReadWork, seed: int) -> list[str]:
-    each = work.total_bytes // work.threads
+    thread_bytes = work.total_bytes // work.threads
     return [
         "--name=readspeed",
         f"--rw={'read' if work.pattern == 'sequential' else 'randread'}",
         f"--bs={work.operation_bytes}",
-        f"--size={each}",
+        f"--size={thread_bytes}",
         # Every job has a part of the file to itself.
-        f"--offset_increment={each}",
+        f"--offset_increment={thread_bytes}",
         f"--numjobs={work.threads}",
         f"--randseed={seed}",
         f"--direct={int(work.direct)}",
@@ -108,19 +109,14 @@ def _options(work: ReadWork, seed: int) -> list[str]:
     ]
 
 
-def _escaped(path: str) -> str:
-    """Return a path in which a colon separates nothing."""
-    return path.replace(":", r"\:")
-
-
-def _parse(said: str) -> _Done | None:
+def _parse(output: str) -> _Done | None:
     """Return what fio's JSON says; notes may stand before it."""
-    start = said.find("{")
+    start = output.find("{")
     if start < 0:
         return None
-    [job] = json.loads(said[start:])["jobs"]
-    found = job["read"]
-    if job["error"] or not found["bw_bytes"]:
+    [job] = json.loads(output[start:])["jobs"]
+    totals = job["read"]
+    if job["error"] or not totals["bw_bytes"]:
         return None
     # Of several threads fio has one rate; it counts their time in whole milliseconds.
-    return _Done(found["io_bytes"] / found["bw_bytes"], found["io_bytes"])
+    return _Done(totals["io_bytes"] / totals["bw_bytes"], totals["io_bytes"])

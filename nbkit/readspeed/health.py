@@ -21,20 +21,20 @@ _MEANINGS = {
 def checks() -> Iterator[CheckResult]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
-    found = version or "not installed; nbkit reads with its own reader"
+    detail = version or "not installed; nbkit reads with its own reader"
     remedy = "apt install fio, to read with both"
-    yield check("fio", version is not None, found, remedy, "info")
+    yield check("fio", version is not None, detail, remedy, "info")
     try:
         place = describe_place(store_folder())
     except StoreError:
         return  # the store's own check says why
-    found = (
+    detail = (
         f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
     )
     meaning = _MEANINGS.get(place["kind"])
     remedy = "lost at the next boot: set NBKIT_HOME to a folder on a disk"
-    found += f": {meaning}" if meaning else ""
-    yield check("Store is on", place["kind"] != "memory", found, remedy)
+    detail += f": {meaning}" if meaning else ""
+    yield check("Store is on", place["kind"] != "memory", detail, remedy)
 
 
 if __name__ == "__main__":

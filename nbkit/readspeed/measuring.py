@@ -14,9 +14,9 @@ from nbkit.errors import ConfigError
 from nbkit.reading import expanded
 from nbkit.readspeed import fio, reader
 from nbkit.readspeed.cache import Coldness, check_warm, make_cold, one_of_each_device
-from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.meter import Interval, Meter
 from nbkit.readspeed.places import block_devices, describe_place
+from nbkit.readspeed.temporary_file import temporary_file
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern, ReadWork, work_on
 from nbkit.statistics import Summary
 from nbkit.store.record import utc_now
@@ -91,7 +91,7 @@ class ReadSpeed:
     @property
     def bytes_per_second(self) -> Summary:
         """Over the repeats, which follow one another: no interval."""
-        rates = [one.bytes_per_second for one in self.readings]
+        rates = [reading.bytes_per_second for reading in self.readings]
         return statistics.summarise(rates, independent=False)
 
     @property
@@ -103,12 +103,12 @@ class ReadSpeed:
     def coldness(self) -> Coldness:
         """The least that was known before any repeat."""
         return min(
-            (one.coldness for one in self.readings),
-            key=lambda known: (
-                known.state != "not proven",
-                known.proven,
-                known.state == "client cold",
-                -1.0 if known.resident_share is None else known.resident_share,
+            (reading.coldness for reading in self.readings),
+            key=lambda coldness: (
+                coldness.state != "not proven",
+                coldness.proven,
+                coldness.state == "client cold",
+                -1.0 if coldness.resident_share is None else coldness.resident_share,
             ),
         )
 
@@ -139,12 +139,14 @@ class ReadSpeed:
         readings = tuple(
             Reading(
                 **{
-                    **one,
-                    "coldness": Coldness(**one["coldness"]),
-                    "intervals": tuple(Interval(**each) for each in one["intervals"]),
+                    **reading,
+                    "coldness": Coldness(**reading["coldness"]),
+                    "intervals": tuple(
+                        Interval(**interval) for interval in reading["intervals"]
+                    ),
                 }
             )
-            for one in values["readings"]
+            for reading in values["readings"]
         )
         return cls(**{**values, "readings": readings})
 
@@ -240,7 +242,7 @@ def measure(
         raise ConfigError(message)
     if direct and cache == "warm":
         message = (
-            "direct=True bypasses the page cache, which cache='warm' fills; use "
+            "direct=True bypasses the page cache, which cache='warm' fills. Use "
             "cache='cold', or direct=False."
         )
         raise ConfigError(message)
@@ -253,13 +255,13 @@ def measure(
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (
             f"operation_bytes={operation_bytes} is not a multiple of "
-            f"{ALIGNMENT_BYTES}, which direct=True needs; use one, or direct=False."
+            f"{ALIGNMENT_BYTES}, which direct=True needs. Use one, or direct=False."
         )
         raise ConfigError(message)
     with ExitStack() as stack:
-        found, what = stack.enter_context(_to_read(place, files, total_bytes))
+        paths, what = stack.enter_context(_to_read(place, files, total_bytes))
         work = work_on(
-            found,
+            paths,
             pattern,
             operation_bytes=operation_bytes,
             total_bytes=total_bytes,
@@ -272,7 +274,7 @@ def measure(
         for number in range(repeats):
             if on_repeat is not None:
                 on_repeat(number)
-            readings.append(_one(work, cache, name, number, Meter(devices)))
+            readings.append(_read_once(work, cache, name, number, Meter(devices)))
         return ReadSpeed(
             path=str(place),
             what=what,
@@ -286,7 +288,7 @@ def measure(
             num_files=len(work.extents),
             total_bytes=work.total_bytes,
             num_operations=work.num_operations,
-            storage=describe_place(found[0]),
+            storage=describe_place(paths[0]),
             counted_by=Meter(devices).source,
             readings=tuple(readings),
         )
@@ -294,17 +296,17 @@ def measure(
 
 def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> None:
     lines = [
-        f"{name}={value!r} is not one of {', '.join(known)}."
-        for name, value, known in (
+        f"{name}={value!r} is not one of {', '.join(choices)}."
+        for name, value, choices in (
             ("pattern", pattern, ("sequential", "random")),
             ("cache", cache, ("cold", "warm")),
             ("engine", engine, ("auto", "own", "fio")),
         )
-        if value not in known
+        if value not in choices
     ]
     names = ("repeats", "operation_bytes", "total_bytes", "threads")
     lines += [
-        f"{name}={value} is below 1; use 1 or more."
+        f"{name}={value} is below 1. Use 1 or more."
         for name, value in zip(names, (repeats, *sizes), strict=True)
         if value < 1
     ]
@@ -322,31 +324,31 @@ def _to_read(
     elif place.is_file():
         yield [place], "1 file"
     else:
-        with made_file(place, total_bytes) as path:
+        with temporary_file(place, total_bytes) as path:
             yield [path], "test file, made for this and removed"
 
 
-def _engine(asked: ReadEngine, work: ReadWork) -> tuple[str, str]:
+def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
     """Return which engine reads, and why."""
-    if asked == "own":
+    if requested == "own":
         return _OWN_READER, "asked for"
     if len(work.files) > 1:
-        if asked == "fio":
-            message = f"engine='fio' reads 1 file, not {len(work.files)}; use 'own'."
+        if requested == "fio":
+            message = f"engine='fio' reads 1 file, not {len(work.files)}. Use 'own'."
             raise ConfigError(message)
         return _OWN_READER, "many files are read"
-    if asked == "auto" and work.total_bytes < _FIO_FROM_BYTES:
+    if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
         return _OWN_READER, "fio's resolution of 1 ms is too coarse for this size"
     version = fio.fio_version()
     if version is not None:
-        return version, "asked for" if asked == "fio" else "installed"
-    if asked == "fio":
-        message = "engine='fio': it is not installed; install it, or use 'own'."
+        return version, "asked for" if requested == "fio" else "installed"
+    if requested == "fio":
+        message = "engine='fio': fio is not installed. Install it, or use 'own'."
         raise ConfigError(message)
     return _OWN_READER, "fio is not installed"
 
 
-def _one(
+def _read_once(
     work: ReadWork, cache: CacheState, engine: str, seed: int, meter: Meter
 ) -> Reading:
     extents = work.extents

@@ -80,11 +80,11 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
         # Btrfs numbers its volumes itself.
         device = Path("/sys/class/block") / Path(source).resolve().name
     names = [] if device is None else _under(device.resolve())
-    found = [name for name in names if _NO_DISK.match(name)]
-    if found:
+    virtual = [name for name in names if _NO_DISK.match(name)]
+    if virtual:
         return (
-            f"{found[0]} is a device in memory, in a file or on a server, with a cache "
-            "below it"
+            f"{virtual[0]} is a device in memory, in a file or on a server, with a "
+            "cache below it"
         )
     return None
 
@@ -92,8 +92,8 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
 def _under(device: Path) -> Iterator[str]:
     """Yield a device, and what it is on, as a logical volume does."""
     yield device.name
-    for one in (device / "slaves").glob("*"):
-        yield from _under(one.resolve())
+    for parent in (device / "slaves").glob("*"):
+        yield from _under(parent.resolve())
 
 
 def describe_place(path: Path) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def block_devices(paths: Iterable[Path]) -> list[Path]:
     Nothing if a file is on no device of this machine.
     """
     devices = [block_device(path) for path in paths]
-    known = [device for device in devices if device is not None]
-    return known if len(known) == len(devices) else []
+    existing = [device for device in devices if device is not None]
+    return existing if len(existing) == len(devices) else []
 
 
 def block_device(path: Path) -> Path | None:

@@ -50,7 +50,7 @@ def read(work: ReadWork, seed: int | str) -> float:
             try:
                 thread.start()
             except RuntimeError as error:
-                message = f"{len(threads)} threads: {error}; read with fewer threads."
+                message = f"{len(threads)} threads: {error}. Use fewer threads."
                 raise NbkitError(message) from error
         for thread in threads:
             thread.join()
@@ -115,9 +115,9 @@ class _Reader:
     def _read_one(
         self, descriptor: int, number: int, offset: int, buffer: memoryview
     ) -> None:
-        wanted = len(buffer)
+        length = len(buffer)
         done = os.preadv(descriptor, [buffer], offset)
-        while done < wanted:
+        while done < length:
             more = os.preadv(descriptor, [buffer[done:]], offset + done)
             if more == 0:
                 path = str(self._work.files[number])
@@ -135,7 +135,7 @@ class _Reader:
             if error.errno != errno.EINVAL:
                 raise
             message = (
-                f"direct=True: the file system of {path} has no O_DIRECT; use "
+                f"direct=True: the file system of {path} has no O_DIRECT. Use "
                 "direct=False."
             )
             raise ConfigError(message) from error

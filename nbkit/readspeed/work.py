@@ -79,11 +79,11 @@ def work_on(
     if len(files) == 1:
         # Whole operations alone, so that every engine reads the same.
         count = min(sizes[0], total_bytes) // operation_bytes
-        every = [(0, n * operation_bytes, operation_bytes) for n in range(count)]
+        operations = [(0, n * operation_bytes, operation_bytes) for n in range(count)]
     else:
-        every = list(_of_several(sizes, pattern, operation_bytes, total_bytes))
-    each = len(every) // threads
-    if each == 0:
+        operations = list(_of_several(sizes, pattern, operation_bytes, total_bytes))
+    per_thread = len(operations) // threads
+    if per_thread == 0:
         held = sum(sizes)
         more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
         have = (
@@ -95,11 +95,11 @@ def work_on(
         who = "1 thread needs" if threads == 1 else f"{threads} threads need"
         message = (
             f"{have}, but {who} {threads * operation_bytes:,} for one "
-            f"operation each; use {remedy}, fewer threads or smaller operations."
+            f"operation each. Use {remedy}, fewer threads or smaller operations."
         )
         raise ConfigError(message)
-    ends = list(accumulate([each] * threads))
-    parts = tuple(tuple(every[end - each : end]) for end in ends)
+    ends = list(accumulate([per_thread] * threads))
+    parts = tuple(tuple(operations[end - per_thread : end]) for end in ends)
     return ReadWork(tuple(files), pattern, operation_bytes, threads, direct, parts)
 
 
@@ -111,15 +111,15 @@ def _sizes(files: Sequence[Path]) -> list[int]:
     seen: dict[tuple[int, int], Path] = {}
     sizes = []
     for path in files:
-        found = path.stat()
-        first = seen.setdefault((found.st_dev, found.st_ino), path)
+        status = path.stat()
+        first = seen.setdefault((status.st_dev, status.st_ino), path)
         # Some file systems number no file, or several alike.
         is_again = (
-            found.st_ino
+            status.st_ino
             and first is not path
-            and (found.st_nlink > 1 or first.resolve() == path.resolve())
+            and (status.st_nlink > 1 or first.resolve() == path.resolve())
         )
-        sizes.append(0 if is_again else found.st_size)
+        sizes.append(0 if is_again else status.st_size)
     return sizes
 
 
@@ -129,11 +129,11 @@ def _of_several(
     numbers = list(range(len(sizes)))
     if pattern == "random":
         random.Random(0).shuffle(numbers)
-    left = total_bytes
+    remaining_bytes = total_bytes
     for number in numbers:
         for offset in range(0, sizes[number], operation_bytes):
             length = min(operation_bytes, sizes[number] - offset)
-            if length > left:
+            if length > remaining_bytes:
                 return
-            left -= length
+            remaining_bytes -= length
             yield number, offset, length

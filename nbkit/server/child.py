@@ -16,7 +16,7 @@ FRESH_SECONDS = 5.0
 """What a process said longer before its end is not why it ended."""
 
 
-class LastWords:
+class StderrTail:
     """The newest 500 bytes that a process wrote to its standard error."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class LastWords:
         return ": ".join([reason, *(lines[-1:] if self._heard >= since else [])])
 
 
-async def listen(process: Process, words: LastWords) -> None:
+async def listen(process: Process, words: StderrTail) -> None:
     """Keep the last output of a process, and read so that it never blocks."""
     assert process.stderr is not None
     while data := await process.stderr.read(1 << 16):
         words.add(data)
 
 
-async def hear_out(listener: asyncio.Task[None]) -> None:
+async def drain(listener: asyncio.Task[None]) -> None:
     """Let a listener take what an ended process has left in its pipe."""
     # A process that it left running may hold the pipe forever.
     await asyncio.wait([listener], timeout=_LAST_SECONDS)

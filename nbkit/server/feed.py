@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbkit.server import child
-from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
+from nbkit.server.child import StderrTail, drain, end, how_it_ended, listen
 from nbkit.store.metrics import to_json_line
 
 _DELAYS_SECONDS = (1, 2, 5, 10, 30, 60)
@@ -70,7 +70,7 @@ class SamplerFeed:
         self._process: Process | None = None
         self._abandoned: Process | None = None
         """One that cannot be killed, since it hangs in the driver."""
-        self._said: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
         self._state: tuple[str, str | None] = ("starting", None)
         self._logged: str | None = None
 
@@ -92,10 +92,10 @@ class SamplerFeed:
                 task.cancel()
             await asyncio.wait([task])
 
-    def say(self, **values: Any) -> None:
+    def send(self, **values: Any) -> None:
         """Send the process what changed; one that starts later gets everything."""
-        new = {k: v for k, v in values.items() if self._said.get(k) != v}
-        self._said.update(new)
+        new = {k: v for k, v in values.items() if self._sent.get(k) != v}
+        self._sent.update(new)
         self._write(new)
 
     def _write(self, values: dict[str, Any]) -> None:
@@ -165,12 +165,12 @@ class SamplerFeed:
             raise
         finally:
             os.close(read_end)
-        words = LastWords()
+        words = StderrTail()
         listener = asyncio.create_task(listen(process, words))
         self._process = process
         reason = None
         try:
-            self._write(self._said)
+            self._write(self._sent)
             reason = await self._read(process)
             since = time.monotonic() - child.FRESH_SECONDS
         finally:
@@ -179,7 +179,7 @@ class SamplerFeed:
             await end(process, at_once=reason is not None)
             if process.returncode is None:
                 self._abandoned = process
-            await hear_out(listener)
+            await drain(listener)
         if process.returncode is None:
             reason = self._why_stuck()
         elif reason is None:
@@ -197,14 +197,13 @@ class SamplerFeed:
             except TimeoutError:
                 return f"no output for {self._silent_seconds:g} s"
             except ValueError:
-                return f"it wrote a line of more than {_LONGEST_LINE_BYTES:,} bytes"
+                return f"line of more than {_LONGEST_LINE_BYTES:,} bytes"
             if not line.endswith(b"\n"):
                 return None
             try:
                 self._on_line(json.loads(line))
             except Exception as error:  # noqa: BLE001 - its fault must not stay ours
-                what = f"{type(error).__name__}: {error}"
-                return f"its output cannot be read, {what}"
+                return f"unreadable output, {type(error).__name__}: {error}"
             self._set_state("running", None)
 
     @property

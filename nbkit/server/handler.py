@@ -27,12 +27,12 @@ class NbkitHandler(web.RequestHandler):
         """Take what all handlers share."""
         self.monitor = monitor
 
-    def seen(self) -> tuple[str | None, int | None]:
+    def stream_position(self) -> tuple[str | None, int | None]:
         """Return the stream and newest message that ``?stream=ID&since=SEQ`` names."""
         stream = self.get_query_argument("stream", None)
         since = self.get_query_argument("since", None)
-        known = since is not None and since.isdecimal() and since.isascii()
-        number = min(int(since[:20]), _LARGEST_SEQ) if since and known else None
+        is_number = since is not None and since.isdecimal() and since.isascii()
+        number = min(int(since[:20]), _LARGEST_SEQ) if since and is_number else None
         return stream, number
 
     def log_exception(
@@ -71,24 +71,24 @@ class ApiHandler(NbkitHandler, APIHandler):
         if len(self.request.body) > _MOST_BODY_BYTES:
             message = (
                 f"the body has {len(self.request.body):,} bytes (limit "
-                f"{_MOST_BODY_BYTES:,}); send only the fields."
+                f"{_MOST_BODY_BYTES:,}). Send only the fields."
             )
             raise ValueError(message)
         try:
             values = json.loads(self.request.body or b"{}")
         except ValueError:  # also bytes that are not UTF-8
-            message = "the body is not JSON; send a JSON object."
+            message = "the body is not JSON. Send a JSON object."
             raise ValueError(message) from None
         except RecursionError:
-            message = "the body is nested too deeply; send a flat JSON object."
+            message = "the body is nested too deeply. Send a flat JSON object."
             raise ValueError(message) from None
         if not isinstance(values, dict):
-            message = f"the body is a {type(values).__name__}; send a JSON object."
+            message = f"the body is a {type(values).__name__}. Send a JSON object."
             raise ValueError(message)
         unknown = sorted(set(values) - set(known))
         if unknown:
             fields = ", ".join(known) or "none"
-            message = f"unknown field {unknown[0][:40]!r}; use one of: {fields}."
+            message = f"unknown field {unknown[0][:40]!r}. Use one of: {fields}."
             raise ValueError(message)
         return values
 
@@ -98,6 +98,6 @@ def unreadable(error: OSError) -> str:
     if isinstance(error, StoreError):
         return str(error)
     return (
-        f"the store cannot be read ({error}); set $NBKIT_HOME, or "
+        f"the store cannot be read ({error}). Set $NBKIT_HOME, or "
         "NbkitServer.store, to a folder that this server's user can read."
     )

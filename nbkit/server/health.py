@@ -30,22 +30,22 @@ def checks() -> Iterator[CheckResult]:
     """Yield the results of the environment of this Python."""
     version = installed("jupyterlab")
     is_usable = version is not None and version.startswith("4.")
-    found = version or "not installed"
-    found += ", not version 4" if version and not is_usable else ""
+    detail = version or "not installed"
+    detail += ", not version 4" if version and not is_usable else ""
     command = pip_install("jupyterlab")
-    yield check("JupyterLab", is_usable, found, command, "failure")
+    yield check("JupyterLab", is_usable, detail, command, "failure")
     notebook = installed("notebook")
     if notebook is not None:
         shows_sidebar = int(notebook.partition(".")[0]) >= 7
-        found = notebook if shows_sidebar else f"{notebook} shows no sidebar"
+        detail = notebook if shows_sidebar else f"{notebook} shows no sidebar"
         remedy = "update it to Notebook 7, or use JupyterLab"
-        yield check("Notebook", shows_sidebar, found, remedy)
+        yield check("Notebook", shows_sidebar, detail, remedy)
     try:
         Path.home()
     except RuntimeError:
         # A container may give its processes a user that the system does not know.
-        found, remedy = "this user has no home folder", "set HOME to one"
-        yield CheckResult("Home folder", "failure", found, remedy)
+        detail, remedy = "this user has no home folder", "set HOME to one"
+        yield CheckResult("Home folder", "failure", detail, remedy)
         return
     parts = {
         "Server extension": ("server extension list", _server_extension),
@@ -55,9 +55,9 @@ def checks() -> Iterator[CheckResult]:
         try:
             yield from results(what)
         except (ImportError, AttributeError, TypeError, KeyError) as error:
-            found = f"unknown: Jupyter's interface has changed ({error!r})"
+            detail = f"unknown: Jupyter's interface has changed ({error!r})"
             remedy = f"check nbkit in `jupyter {command}`, and update nbkit"
-            yield CheckResult(what, "warning", found, remedy)
+            yield CheckResult(what, "warning", detail, remedy)
 
 
 def _server_extension(what: str) -> Iterator[CheckResult]:
@@ -68,16 +68,16 @@ def _server_extension(what: str) -> Iterator[CheckResult]:
     manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
     enabled: Mapping[str, bool] = manager.get_jpserver_extensions()
     if not enabled.get(_EXTENSION):
-        found = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
+        detail = "disabled" if _EXTENSION in enabled else "not registered with Jupyter"
         remedy = f"jupyter server extension enable {_EXTENSION}"
-        yield CheckResult(what, "failure", found, remedy)
+        yield CheckResult(what, "failure", detail, remedy)
         return
     try:
         valid = ExtensionPackage(name=_EXTENSION, enabled=True).validate()
-        found = "enabled" if valid else "enabled, but not valid"
+        detail = "enabled" if valid else "enabled, but not valid"
     except ImportError as error:
-        valid, found = False, f"enabled, but cannot be imported: {error}"
-    yield check(what, valid, found, _AGAIN, "failure")
+        valid, detail = False, f"enabled, but cannot be imported: {error}"
+    yield check(what, valid, detail, _AGAIN, "failure")
 
 
 def _pages(what: str) -> Iterator[CheckResult]:
@@ -94,23 +94,23 @@ def _pages(what: str) -> Iterator[CheckResult]:
         remedy = f"jupyter labextension enable {_PAGE}"
         yield CheckResult(what, "failure", "disabled", remedy)
     elif own["version"] != version:
-        found = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
-        yield CheckResult(what, "failure", found, _AGAIN)
+        detail = f"{own['version']} in {own['ext_dir']}, but nbkit is {version}"
+        yield CheckResult(what, "failure", detail, _AGAIN)
     else:
         yield CheckResult(what, "ok", f"{own['version']}, enabled")
     missing = [package for page, package in _WIDGETS.items() if page not in pages]
     if missing:
-        found = f"JupyterLab has no {' and '.join(missing)}"
+        detail = f"JupyterLab has no {' and '.join(missing)}"
         remedy = f"{pip_install(*missing)}, then reload the page"
-        yield CheckResult("Widgets", "failure", found, remedy)
+        yield CheckResult("Widgets", "failure", detail, remedy)
     off = [page for page in _WIDGETS if page in pages and disabled.get(page)]
     for page in off:
         remedy = f"jupyter labextension enable {page}, then reload the page"
         yield CheckResult("Widgets", "failure", f"{page} is disabled", remedy)
     if not missing and not off:
-        found = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
-        found += "tested in Chromium only; VS Code and others are untested"
-        yield CheckResult("Widgets", "ok", found)
+        detail = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
+        detail += "tested in Chromium only; VS Code and others are untested"
+        yield CheckResult("Widgets", "ok", detail)
 
 
 if __name__ == "__main__":

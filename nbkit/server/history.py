@@ -91,16 +91,16 @@ class History:
         series = len(self._fine.columns) or 1
         room = (_MESSAGE_BYTES // series - 2 * _COLUMN_BYTES) * 3 // 4
         fine = self._fine.part(since, min(_FINE_SLOTS, max(1, room * 2 // 3)), 1)
-        left = max(1, room - fine["count"])
+        coarse_room = max(1, room - fine["count"])
         # Many GPUs: the long part says less often how it was.
-        thin = math.ceil(_COARSE_SLOTS / left)
+        thin = math.ceil(_COARSE_SLOTS / coarse_room)
         return [fine, self._coarse.part(since, _COARSE_SLOTS, thin)]
 
     def _forget_strangers(self, gpus: Mapping[str, Any]) -> None:
         """Drop GPUs that are gone, once there are too many (a MIG layout changed)."""
-        known = {uuid for uuid, _ in self._fine.columns} - {""}
-        if len(known | set(gpus)) > max(_MOST_SERIES, len(gpus)):
-            for uuid in known - set(gpus):
+        uuids = {uuid for uuid, _ in self._fine.columns} - {""}
+        if len(uuids | set(gpus)) > max(_MOST_SERIES, len(gpus)):
+            for uuid in uuids - set(gpus):
                 self._fine.forget(uuid)
                 self._coarse.forget(uuid)
 
@@ -268,6 +268,6 @@ def _thinned(row: bytes, thin: int) -> bytes:
     """Return the mean of every ``thin`` slots; a gap only where all are gaps."""
     means = bytearray()
     for start in range(0, len(row), thin):
-        known = row[start : start + thin].replace(b"\xff", b"")
-        means.append(round(sum(known) / len(known)) if known else GAP)
+        values = row[start : start + thin].replace(b"\xff", b"")
+        means.append(round(sum(values) / len(values)) if values else GAP)
     return bytes(means)

@@ -92,7 +92,7 @@ class Monitor:
             self._on_state,
             log,
         )
-        self._feed.say(hide_commands_of_others=settings.hide_commands_of_others)
+        self._feed.send(hide_commands_of_others=settings.hide_commands_of_others)
         self._inventory: dict[str, Any] = {}
         self._inventory_seq = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,7 +120,7 @@ class Monitor:
             self._wants_past = True
             loop = asyncio.get_running_loop()
             self._tasks = [
-                loop.create_task(self._look_on()),
+                loop.create_task(self._poll_forever()),
                 loop.create_task(self._show_life()),
             ]
 
@@ -141,10 +141,10 @@ class Monitor:
         """Send one viewer the error in its message."""
         self._hub.refuse(viewer, message)
 
-    async def look(self, limit: int = NEWEST) -> StoreView:
+    async def poll(self, limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
         kernels = await self.kernels() or []
-        return await self.store.do(lambda: self.runs.look(kernels, limit))
+        return await self.store.do(lambda: self.runs.poll(kernels, limit))
 
     async def kernels(self) -> list[JupyterKernel] | None:
         """Return the server's kernels; None if it fails to tell, which is logged."""
@@ -180,10 +180,10 @@ class Monitor:
             self._past_timer.cancel()
         await self._feed.stop()
 
-    async def _look_on(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             try:
-                await self._look_once()
+                await self._poll_once()
                 self._set_runs_fault(None)
             except StoreError as error:
                 self._set_runs_fault(str(error))
@@ -197,18 +197,18 @@ class Monitor:
             if self._hub.quiet_seconds >= _QUIET_SECONDS:
                 self._broadcast_status()
 
-    async def _look_once(self) -> None:
+    async def _poll_once(self) -> None:
         kernels = await self.kernels()
         if kernels is not None:
-            self._feed.say(kernels=[kernel.to_dict() for kernel in kernels])
-        look = await self.store.do(lambda: self.runs.look(kernels or []))
-        self._feed.say(runs=look.active)
+            self._feed.send(kernels=[kernel.to_dict() for kernel in kernels])
+        view = await self.store.do(lambda: self.runs.poll(kernels or []))
+        self._feed.send(runs=view.active)
         if self._wants_past:
             self._wants_past = False
-            self._feed.say(read_past=look.past)
-        if look.rows != self._rows:
-            self._rows = look.rows
-            self._hub.broadcast("runs", {"runs": look.rows})
+            self._feed.send(read_past=view.past)
+        if view.rows != self._rows:
+            self._rows = view.rows
+            self._hub.broadcast("runs", {"runs": view.rows})
 
     def _set_runs_fault(self, fault: str | None) -> None:
         if fault == self._runs_fault:
@@ -254,7 +254,11 @@ class Monitor:
         elif kind == "past":
             self._history.fill(line["rows"], time.time())
             self._filled_seq = self._history.newest_seq
-            self._send_history_soon()
+            # When no more rows come, of several batches once.
+            if self._past_timer is not None:
+                self._past_timer.cancel()
+            loop = asyncio.get_running_loop()
+            self._past_timer = loop.call_later(_PAST_SECONDS, self._send_history)
         else:
             message = f"kind {kind!r}"
             raise ValueError(message)
@@ -293,12 +297,6 @@ class Monitor:
             "parts": self._history.parts(time_of),
         }
         return self._hub.frame("history", values, self._history.newest_seq)
-
-    def _send_history_soon(self) -> None:
-        if self._past_timer is not None:
-            self._past_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._past_timer = loop.call_later(_PAST_SECONDS, self._send_history)
 
     def _send_history(self) -> None:
         self._past_timer = None

@@ -16,7 +16,7 @@ from nbkit.studies.notebooks import notebooks
 def describe_notebooks() -> list[dict[str, str]]:
     """Return name, label, title and description of every canonical notebook."""
     paths = notebooks()
-    labels = {one.name: one.label for one in notebooks_of_questions()}
+    labels = {question.name: question.label for question in notebooks_of_questions()}
     # Those of a site come after them.
     names = [*(n for n in labels if n in paths), *sorted(paths.keys() - labels)]
     return [

@@ -62,19 +62,19 @@ class RunsHandler(ApiHandler):
     @authorized
     async def get(self) -> None:
         """Return rows of the newest runs, and of older ones that have not ended."""
-        asked = self.get_query_argument("limit", str(NEWEST))
-        is_number = asked.isascii() and asked.isdecimal() and len(asked) < 9
-        limit = int(asked) if is_number else 0
+        text = self.get_query_argument("limit", str(NEWEST))
+        is_number = text.isascii() and text.isdecimal() and len(text) < 9
+        limit = int(text) if is_number else 0
         if not 1 <= limit <= _MOST_RUNS:
-            message = f"limit={asked[:20]!r} is not a number from 1 to {_MOST_RUNS:,}."
+            message = f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS:,}."
             self.refuse(400, message)
             return
         try:
-            look = await self.monitor.look(limit)
+            view = await self.monitor.poll(limit)
         except OSError as error:
             self.refuse(503, unreadable(error))
             return
-        self.reply({"runs": look.rows})
+        self.reply({"runs": view.rows})
 
 
 class RunHandler(ApiHandler):
@@ -87,13 +87,13 @@ class RunHandler(ApiHandler):
         monitor = self.monitor
         kernels = await monitor.kernels() or []
         try:
-            found = await monitor.store.do(lambda: monitor.runs.one(run_id, kernels))
+            row = await monitor.store.do(lambda: monitor.runs.read_run(run_id, kernels))
         except RunNotFoundError as error:
             self.refuse(404, str(error))
         except OSError as error:
             self.refuse(503, unreadable(error))
         else:
-            self.reply(found)
+            self.reply(row)
 
 
 class NodesHandler(ApiHandler):
@@ -104,13 +104,13 @@ class NodesHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return the newest values of each of a run's nodes but this host."""
         try:
-            found = await self.monitor.store.do(lambda: _nodes(run_id))
+            nodes = await self.monitor.store.do(lambda: _nodes(run_id))
         except RunNotFoundError as error:
             self.refuse(404, str(error))
         except OSError as error:
             self.refuse(503, unreadable(error))
         else:
-            self.reply(found)
+            self.reply(nodes)
 
 
 class StopHandler(ApiHandler):
@@ -174,7 +174,7 @@ class NotebookHandler(ApiHandler):
         try:
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
-                text = f"folder={folder!r:.80} is not a string; name a folder."
+                text = f"folder={folder!r:.80} is not a string. Name a folder."
                 raise ValueError(text)
         except ValueError as error:
             self.refuse(400, str(error))
@@ -188,7 +188,7 @@ class NotebookHandler(ApiHandler):
         folder = folder.strip("/")
         try:
             if not await ensure_async(manager.dir_exists(folder)):
-                message = f"folder={folder[:80]!r} does not exist; create it first."
+                message = f"folder={folder[:80]!r} does not exist. Create it first."
                 self.refuse(404, message)
                 return
             async with self._naming:
@@ -211,7 +211,7 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     if not fits:
         message = (
             f"grace_seconds={grace!r:.60} is not a number from 0 to "
-            f"{LONGEST_GRACE_SECONDS:g}; use one, or null for the run's own."
+            f"{LONGEST_GRACE_SECONDS:g}. Use one, or null for the run's own."
         )
         raise ValueError(message)
     return float(grace)
@@ -232,7 +232,7 @@ def _stop(run_id: str, grace_seconds: float | None) -> tuple[int, dict[str, Any]
     folder = find_exactly(run_id)
     run = Run(folder)
     if not is_own(folder):
-        message = f"run {run_id} belongs to another user; ask that user to stop it."
+        message = f"run {run_id} belongs to another user. Ask that user to stop it."
         return 403, {"message": message}
     try:
         state = run.state

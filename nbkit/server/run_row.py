@@ -69,8 +69,8 @@ def queue_of(run: StoredRun) -> Row:
     if queue is None:
         return {}
     unix_seconds(queue["since"])  # a damaged time raises here
-    known = ("position", "length", "reason", "since")
-    return {"queue": {name: queue[name] for name in known}}
+    names = ("position", "length", "reason", "since")
+    return {"queue": {name: queue[name] for name in names}}
 
 
 def nodes_of(paths: RunPaths) -> list[Path]:

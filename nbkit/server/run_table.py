@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.live.rows import ended_rate, nonfinite_words
 from nbkit.reading import read_file
-from nbkit.server.going_runs import GoingRuns
+from nbkit.server.active_runs import ActiveRuns
 from nbkit.server.run_row import (
     Row,
     cause_of,
@@ -93,7 +94,7 @@ class StoredRunTable:
         self._root = root.resolve() if root is not None else None
         self._allow_hidden = allow_hidden
         self._seen: dict[str, _Seen] = {}
-        self._going = GoingRuns()
+        self._going = ActiveRuns()
         self._notebooks: dict[str, str] = {}
         """By run: known as long as its owner's kernel lives, and remembered."""
         self._owners: dict[tuple[str, int], int | None] = {}
@@ -101,14 +102,14 @@ class StoredRunTable:
         self._folders_stamp: tuple[Path, int] | None = None
         self._steps_until = 0.0
 
-    def look(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
+    def poll(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         owners = self._kernel_owners(kernels)
         folders, going = self._newest_folders(), self._going.ids()
-        found: list[_Seen] = []
+        runs: list[_Seen] = []
         for folder in folders:
-            is_newest = len(found) < limit
+            is_newest = len(runs) < limit
             if not is_newest and folder.name not in going:
                 continue
             seen = self._see(folder, owners)
@@ -116,17 +117,17 @@ class StoredRunTable:
                 continue
             self._going.note(folder.name, seen.state)
             if is_newest or not seen.state.is_final:
-                found.append(seen)
+                runs.append(seen)
                 self._seen[folder.name] = seen
         # A request for fewer must not discard the others.
         kept = {folder.name for folder in folders[: max(limit, NEWEST)]} | going
         self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
-        active = [_active(seen) for seen in found if not seen.state.is_final]
-        past = [file for seen in found if (file := _past(seen)) is not None]
+        active = [_active(seen) for seen in runs if not seen.state.is_final]
+        past = [file for seen in runs if (file := _past(seen)) is not None]
         # Copies: two polls are compared, and must not share a row.
-        return StoreView([dict(seen.row) for seen in found], active, past[:_PAST_RUNS])
+        return StoreView([dict(seen.row) for seen in runs], active, past[:_PAST_RUNS])
 
-    def one(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
+    def read_run(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
         """Return one run's row and its record; a damaged one is None."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
@@ -160,17 +161,20 @@ class StoredRunTable:
         self, kernels: Iterable[JupyterKernel]
     ) -> dict[tuple[int, int], str]:
         """Return notebooks by pid and start time: a pid alone may be another's now."""
-        known: dict[tuple[str, int], int | None] = {}
+        start_ticks: dict[tuple[str, int], int | None] = {}
         owners: dict[tuple[int, int], str] = {}
         for kernel in kernels:
             if kernel.pid is None or kernel.path is None:
                 continue
             key = (kernel.kernel_id, kernel.pid)
-            ticks = self._owners[key] if key in self._owners else _start(kernel.pid)
-            known[key] = ticks
+            ticks = self._owners.get(key)
+            if key not in self._owners:
+                with suppress(ProcessLookupError):
+                    ticks = ProcessIdentity.of(kernel.pid).start_ticks
+            start_ticks[key] = ticks
             if ticks is not None:
                 owners[kernel.pid, ticks] = kernel.path
-        self._owners = known
+        self._owners = start_ticks
         return owners
 
     def _see(self, folder: Path, owners: dict[tuple[int, int], str]) -> _Seen | None:
@@ -203,16 +207,18 @@ class StoredRunTable:
         seen.supervisor = submission.get("supervisor")
         seen.is_job = submission.get("job") is not None
         seen.may_go_on = seen.is_job and may_go_on(record)
-        known = of_newest_attempt(record, submission)
-        begun = bool(known) or not record
+        newest = of_newest_attempt(record, submission)
+        begun = bool(newest) or not record
         row["state"] = str(seen.state)
         parts = (
             lambda: cause_of(run, seen.state),
             # Before a Slurm job has begun, only its launcher has written.
             lambda: {"name": record.get("name") or submission.get("name")},
-            lambda: times_of(known),
-            lambda: last_sign(paths, begun) if _lacks_end(known, seen.state) else {},
-            lambda: {"devices": [str(one) for one in devices_of(record, submission)]},
+            lambda: times_of(newest),
+            lambda: last_sign(paths, begun) if _lacks_end(newest, seen.state) else {},
+            lambda: {
+                "devices": [str(device) for device in devices_of(record, submission)]
+            },
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
             lambda: {"imported_from": run.imported_from},
@@ -234,16 +240,16 @@ class StoredRunTable:
         return max(0.0, self._steps_until - time.monotonic())
 
     def _nonfinite(self, run: StoredRun, seen: _Seen) -> Row:
-        found = nonfinite_words(run, self._left_seconds)
-        if not found:
+        nonfinite = nonfinite_words(run, self._left_seconds)
+        if not nonfinite:
             seen.stamp = None  # the next poll continues
-        return found
+        return nonfinite
 
     def _ended_rate(self, run: StoredRun, seen: _Seen) -> Row:
-        found = ended_rate(run, seen.state, self._left_seconds)
-        if seen.state.is_final and not found:
+        rate = ended_rate(run, seen.state, self._left_seconds)
+        if seen.state.is_final and not rate:
             seen.stamp = None  # the next poll continues
-        return found
+        return rate
 
     def _notebook(
         self, run_id: str, submission: Row, owners: dict[tuple[int, int], str]
@@ -253,12 +259,12 @@ class StoredRunTable:
             path = owners.get((owner["pid"], owner["start_ticks"]))
             if path is not None:
                 self._notebooks[run_id] = path
-        known = self._notebooks.get(run_id)
+        notebook = self._notebooks.get(run_id)
         launched_in = submission.get("notebook")
-        if known is None and launched_in and Path(launched_in).is_file():
+        if notebook is None and launched_in and Path(launched_in).is_file():
             # The kernel is gone, or another server knows it.
             return self._relative(Path(launched_in))
-        return known
+        return notebook
 
     def _relative(self, folder: Path) -> str | None:
         """Return a folder's path below the server's root, if the server shows it."""
@@ -306,7 +312,8 @@ def _active(seen: _Seen) -> Row:
     files: list[Path] = []
     try:
         # Ranks of a job are on its nodes, and may be thousands.
-        files = [] if seen.is_job else _processes(seen.paths)
+        if not seen.is_job:
+            files = [f for f in seen.paths.process_files() if f.name == "process.json"]
     except OSError as error:
         seen.note(error)
     pids: set[int] = set()
@@ -352,22 +359,11 @@ def _lacks_end(record: Row, state: RunState) -> bool:
     return state.is_final and record.get("state") != state
 
 
-def _processes(paths: RunPaths) -> list[Path]:
-    return [path for path in paths.process_files() if path.name == "process.json"]
-
-
 def _json(path: Path) -> Row | None:
     try:
         return read_json(path)
     except StoreError:
         return None  # the rank is writing it, or has lost its disk; the run says so
-
-
-def _start(pid: int) -> int | None:
-    try:
-        return ProcessIdentity.of(pid).start_ticks
-    except ProcessLookupError:
-        return None
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

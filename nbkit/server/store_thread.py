@@ -65,8 +65,8 @@ class StoreThread:
         return StoreError(message)
 
     def _work(self) -> None:
-        while (found := self._jobs.get()) is not None:
-            job, future = found
+        while (entry := self._jobs.get()) is not None:
+            job, future = entry
             if future.cancelled():  # no caller waits any more
                 continue
             self._busy_since = time.monotonic()

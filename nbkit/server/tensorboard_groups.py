@@ -51,11 +51,11 @@ def curves_of_study(study_id: str) -> EventFiles:
         message = f"study_id={study_id[:80]!r}: no study in the store has this id."
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
-    named = filter(None, map(_named, reversed(runs)))
+    named = filter(None, map(_name_and_id, reversed(runs)))
     return EventFiles(_existing(f"study {study_id}", named), len(runs))
 
 
-def _named(run: Any) -> tuple[str, str] | None:
+def _name_and_id(run: Any) -> tuple[str, str] | None:
     """Return the name and the id of a run of a study; None if either is damaged."""
     try:
         name = f"{run['arm'][:_LONGEST_ARM]} {run['repeat'] + 1} {run['run_id'][-4:]}"
@@ -70,8 +70,11 @@ def list_studies() -> list[dict[str, Any]]:
         ids = [path.name for path in studies_folder().iterdir()]
     except FileNotFoundError:
         return []
-    known = sorted(filter(is_id, ids), reverse=True)
-    return [{"study_id": one, "name": _name(one)} for one in known[:_MOST_STUDIES]]
+    study_ids = sorted(filter(is_id, ids), reverse=True)
+    return [
+        {"study_id": study_id, "name": _name(study_id)}
+        for study_id in study_ids[:_MOST_STUDIES]
+    ]
 
 
 def _name(study_id: str) -> str | None:
@@ -97,7 +100,7 @@ def are_curves(folder: Path) -> bool:
 
 
 def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name, run_id in named:
         try:
             folder = RunPaths(find_exactly(run_id)).tensorboard
@@ -105,13 +108,13 @@ def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
             continue  # it was removed, or a link leads out of the store
         if are_curves(folder):
             # It becomes the name of a link.
-            found[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
-        if len(found) == MOST_RUNS:
+            folders[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
+        if len(folders) == MOST_RUNS:
             break
-    if not found:
+    if not folders:
         message = (
-            f"no run of {owner} has TensorBoard files; launch with tensorboard=True "
+            f"no run of {owner} has TensorBoard files. Launch with tensorboard=True "
             "to write them."
         )
         raise RunNotFoundError(message)
-    return found
+    return folders

@@ -77,11 +77,11 @@ class _Opener(ApiHandler):
         for that each time.
         """
         boards = self.monitor.tensorboards
-        found, started = None, False
+        curves, started = None, False
         try:
             if self.body("keep").get("keep") is not True or not boards.keep(key):
-                found = await self.monitor.store.do(find)
-                files = found.folders if isinstance(found, EventFiles) else found
+                curves = await self.monitor.store.do(find)
+                files = curves.folders if isinstance(curves, EventFiles) else curves
                 started = await boards.open(key, files)
         except ValueError as error:
             self.refuse(400, str(error))
@@ -97,8 +97,8 @@ class _Opener(ApiHandler):
                 "started": started,
                 "idle_seconds": boards.idle_seconds,
             }
-            if isinstance(found, EventFiles):
-                answer |= {"shown": len(found.folders), "total": found.total}
+            if isinstance(curves, EventFiles):
+                answer |= {"shown": len(curves.folders), "total": curves.total}
             self.reply(answer)
 
 
@@ -215,8 +215,12 @@ class PageHandler(NbkitHandler, JupyterHandler):
         if board is None or board.client is None:
             self._refuse(404, _is_gone(run_id, boards.idle_seconds))
             return
-        asked = self.request.headers
-        headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
+        request_headers = self.request.headers
+        headers = {
+            name: request_headers[name]
+            for name in _REQUEST_HEADERS
+            if name in request_headers
+        }
         client = board.client
         with board.use():
             try:
@@ -327,7 +331,7 @@ def _event_files(run_id: str) -> Path:
     if are_curves(folder):
         return folder
     message = (
-        f"run {run_id} has no TensorBoard files; launch with tensorboard=True to "
+        f"run {run_id} has no TensorBoard files. Launch with tensorboard=True to "
         "write them."
     )
     raise RunNotFoundError(message)

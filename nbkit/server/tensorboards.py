@@ -23,7 +23,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from nbkit.errors import RunError
 from nbkit.packages import pip_install
-from nbkit.server.child import LastWords, end, hear_out, how_it_ended, listen
+from nbkit.server.child import StderrTail, drain, end, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
 
 MOST_TENSORBOARDS = 4
@@ -125,7 +125,7 @@ class TensorBoards:
             if not unused:
                 message = (
                     f"{len(self._boards)} TensorBoards are in use (limit "
-                    f"{MOST_TENSORBOARDS}): close one, or wait until it is unused for "
+                    f"{MOST_TENSORBOARDS}). Close one, or wait until one is unused for "
                     f"{self.idle_seconds:g} s."
                 )
                 raise RunError(message)
@@ -222,7 +222,7 @@ class Board:
             ) as folder:
                 await self._keep(Path(folder, "socket"))
         except OSError as error:
-            self._fail(f"it cannot be started: {error}")
+            self._fail(str(error))
 
     async def _keep(self, path: Path) -> None:
         logdir = self._files
@@ -244,7 +244,7 @@ class Board:
             # Ctrl-C is the server's business: it may ask before it ends.
             start_new_session=True,
         )
-        words = LastWords()
+        words = StderrTail()
         listener = asyncio.create_task(listen(process, words))
         try:
             failure = await _wait_until_ready(process)
@@ -264,7 +264,7 @@ class Board:
             if client is not None:
                 client.close()
             await end(process, at_once=not self.started.done())
-            await hear_out(listener)
+            await drain(listener)
         if failure is not None:
             self._fail(words.after(failure), process.returncode)
 
@@ -272,13 +272,13 @@ class Board:
         """Return when it was unused for a while, or has ended by itself."""
         clock = asyncio.get_running_loop()
         while process.returncode is None:
-            left = self._idle_seconds
+            remaining_seconds = self._idle_seconds
             if not self._requests:
-                left += self.used - clock.time()
-            if left <= 0:
+                remaining_seconds += self.used - clock.time()
+            if remaining_seconds <= 0:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(remaining_seconds):
                     await process.wait()
 
     def _link(self, folder: Path) -> None:

@@ -59,7 +59,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
     def open(self, *args: str, **kwargs: str) -> None:
         """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
         self._viewer = Viewer(lambda frame: self.write_message(frame))
-        self.monitor.connect(self._viewer, *self.seen())
+        self.monitor.connect(self._viewer, *self.stream_position())
 
     def on_message(self, message: str | bytes) -> None:
         """Take a wish, or say what is wrong with it."""
@@ -87,7 +87,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the interval that a message asks for."""
         values = _object(message)
         if values.get("type") != "interval":
-            text = f"unknown type={_short(values.get('type'))}; use 'interval'."
+            text = f"unknown type={_short(values.get('type'))}. Use 'interval'."
             raise ValueError(text)
         if set(values) != {"type", "interval_seconds"}:
             fields = ", ".join(sorted(map(_short, values)))
@@ -99,7 +99,7 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         if not number or not least <= seconds <= 1e6 or not math.isfinite(seconds):
             text = (
                 f"interval_seconds={_short(seconds)} is not a number of at least "
-                f"{least}, the server's interval; use that or more."
+                f"{least}, the server's interval. Use that or more."
             )
             raise ValueError(text)
         return float(seconds)
@@ -107,21 +107,21 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
 
 def _object(message: str | bytes) -> dict[str, Any]:
     if isinstance(message, bytes):
-        text = "the message is binary; send a JSON object as text."
+        text = "the message is binary. Send a JSON object as text."
         raise ValueError(text)
     if len(message.encode(errors="replace")) > _LONGEST_BYTES:
         text = (
             f"the message has {len(message):,} characters (limit {_LONGEST_BYTES:,} "
-            "bytes); send a short JSON object."
+            "bytes). Send a short JSON object."
         )
         raise ValueError(text)
     try:
         values = json.loads(message)
     except (ValueError, RecursionError):
-        text = f"the message {_short(message)} is not JSON; send a JSON object."
+        text = f"the message {_short(message)} is not JSON. Send a JSON object."
         raise ValueError(text) from None
     if not isinstance(values, dict):
-        text = f"the message is a {type(values).__name__}; send a JSON object."
+        text = f"the message is a {type(values).__name__}. Send a JSON object."
         raise ValueError(text)
     return values
 

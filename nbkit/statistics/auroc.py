@@ -106,7 +106,7 @@ def area_under_roc(
     if not len(scores) == len(labels) == len(members):
         message = (
             f"{len(scores)} scores, {len(labels)} labels and {len(members)} groups are "
-            "not of the same images; pass one of each for every image."
+            "not of the same images. Pass one of each for every image."
         )
         raise NotEnoughDataError(message)
     numbers = [score for score in scores if score is not None]
@@ -172,8 +172,8 @@ def _placements(scores: Sequence[float], labels: Sequence[int]) -> list[float]:
     without, with_label = map(sorted, ordered)
     placed = []
     for score, label in zip(scores, labels, strict=True):
-        others = without if label else with_label
-        lower = (bisect_left(others, score) + bisect_right(others, score)) / 2
-        share = lower / len(others)
+        opposite = without if label else with_label
+        lower = (bisect_left(opposite, score) + bisect_right(opposite, score)) / 2
+        share = lower / len(opposite)
         placed.append(share if label else 1 - share)
     return placed

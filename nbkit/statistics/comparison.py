@@ -270,7 +270,7 @@ def holm(compare: Sequence[Callable[..., Ratio]]) -> list[Ratio]:
     """
 
     def made(comparisons: int) -> list[Ratio]:
-        return [one(comparisons=comparisons) for one in compare]
+        return [ratio_of(comparisons=comparisons) for ratio_of in compare]
 
     return made(comparisons_at_once(made))
 
@@ -281,14 +281,14 @@ def comparisons_at_once(made: Callable[[int], Sequence[Ratio]]) -> int:
     `made` returns every `ratio` of a report for a number of comparisons; the control,
     which is the noise floor and no verdict, is not among them.
     """
-    left = max(len(made(1)), 1)
+    count = max(len(made(1)), 1)
     while True:
-        found = made(left)
-        decided = sum(one.verdict in ("faster", "slower") for one in found)
-        undecided = max(len(found) - decided, 1)
-        if undecided >= left:
-            return left
-        left = undecided
+        ratios = made(count)
+        decided = sum(item.verdict in ("faster", "slower") for item in ratios)
+        undecided = max(len(ratios) - decided, 1)
+        if undecided >= count:
+            return count
+        count = undecided
 
 
 def noise_floor(
@@ -335,21 +335,21 @@ def noise_floor(
     laboratory), https://www.iso.org/standard/11837.html; with the standard deviation
     estimated from these runs, so Student's t replaces its 1.96.
     """
-    found = ratio(second_runs, first_runs, margin=margin, confidence=confidence)
+    control = ratio(second_runs, first_runs, margin=margin, confidence=confidence)
     floor = None
     shows_difference = False
-    if found.ci_low is not None and found.ci_high is not None:
-        low, high = math.log(found.ci_low), math.log(found.ci_high)
+    if control.ci_low is not None and control.ci_high is not None:
+        low, high = math.log(control.ci_low), math.log(control.ci_high)
         half, centre = (high - low) / 2, (high + low) / 2
         floor = math.expm1(max(half, abs(centre)))
         shows_difference = not (
-            found.ci_low <= 1 + margin and found.ci_high >= 1 / (1 + margin)
+            control.ci_low <= 1 + margin and control.ci_high >= 1 / (1 + margin)
         )
     return NoiseFloor(
-        ratio=found,
+        ratio=control,
         noise_floor=floor,
         shows_difference=shows_difference,
-        sentence=_control_sentence(found, floor, shows_difference, name),
+        sentence=_control_sentence(control, floor, shows_difference, name),
     )
 
 
@@ -425,23 +425,23 @@ def _verdict_in_words(
 
 
 def _control_sentence(
-    found: Ratio, floor: float | None, shows_difference: bool, name: str
+    control: Ratio, floor: float | None, shows_difference: bool, name: str
 ) -> str:
-    runs = _runs_text(found.n_b, found.n_a)
+    runs = _runs_text(control.n_b, control.n_a)
     start = f"A/A control{f' ({name})' if name else ''}: "
-    start += f"{abs(found.estimate - 1) * 100:.1f}% difference"
-    if floor is None or found.ci_low is None or found.ci_high is None:
+    start += f"{abs(control.estimate - 1) * 100:.1f}% difference"
+    if floor is None or control.ci_low is None or control.ci_high is None:
         return f"{start} ({runs}, no interval), noise floor unknown."
     ends = ci_text(
-        found.ci_low,
-        found.ci_high,
-        found.confidence,
+        control.ci_low,
+        control.ci_high,
+        control.confidence,
         lambda end: f"{(end - 1) * 100:+.1f}",
     )
     start += f" ({ends}, {runs})"
     if shows_difference:
         return (
-            f"{start}, beyond the practical margin of {found.margin * 100:g}%: no "
+            f"{start}, beyond the practical margin of {control.margin * 100:g}%: no "
             "verdict of this study can be trusted. Check for other load, throttling "
             "or runs that were not interleaved, and measure again."
         )

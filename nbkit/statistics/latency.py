@@ -71,7 +71,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def _timing(batch_size: int, rows: Sequence[Mapping[str, Any]]) -> LatencyTiming:
-    seconds = [one for row in rows for one in row["times_seconds"]]
+    seconds = [latency for row in rows for latency in row["times_seconds"]]
     last = rows[-1]
     p50, p95, p99 = (percentile(seconds, percent) for percent in PERCENTILES)
     assert p50 is not None  # every set of values has a median

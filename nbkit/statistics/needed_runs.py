@@ -114,7 +114,7 @@ def runs_needed(
     for name, values in (("A", a_runs), ("B", b_runs)):
         require_positive(f"runs of {name}", values)
     n_a, n_b = len(a_runs), len(b_runs)
-    found = ratio(
+    comparison = ratio(
         a_runs, b_runs, margin=margin, confidence=confidence, noise_floor=noise_floor
     )
     runs, more, start = None, None, ""
@@ -123,13 +123,13 @@ def runs_needed(
             f"Runs needed for a verdict: at least {MINIMUM_RUNS} per arm; 1 run per "
             "arm shows no scatter"
         )
-    elif found.verdict == "withheld":
-        why = found.conclusion.rstrip(".")
+    elif comparison.verdict == "withheld":
+        why = comparison.conclusion.rstrip(".")
         start = f"Runs needed for a verdict: unknown, {why}"
-    elif found.is_settled:
+    elif comparison.is_settled:
         runs, more = max(n_a, n_b), 0
         start = f"{n_a} and {n_b} runs are enough: no more are needed"
-    elif found.is_noise:
+    elif comparison.is_noise:
         start = (
             "More runs of the control are needed: the difference exceeds the "
             f"practical margin of {margin * 100:g}%, but not the noise floor"
@@ -215,8 +215,8 @@ class _Outlook:
         # first runs leave open, and the scatter of the future ones.
         spread = sum((runs - done) / (runs * done) for done in (self.n_a, self.n_b))
         settled = 0.0
-        for weight, known in _chi_squared(self._freedom):
-            variance = self._squares / known
+        for weight, chi_squared in _chi_squared(self._freedom):
+            variance = self._squares / chi_squared
             deviation = math.sqrt(variance * spread)
             for further_weight, further in _chi_squared(new) if new else [(1.0, 0.0)]:
                 squares = self._squares + variance * further

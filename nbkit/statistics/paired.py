@@ -83,7 +83,7 @@ def paired_accuracy(
     """
     if not a_correct or len(a_correct) != len(b_correct):
         message = (
-            f"paired_accuracy: {len(a_correct)} and {len(b_correct)} images; pass as "
+            f"paired_accuracy: {len(a_correct)} and {len(b_correct)} images. Pass as "
             "many of each, at least 1, in the same order."
         )
         raise NotEnoughDataError(message)
@@ -91,7 +91,7 @@ def paired_accuracy(
     images = len(pairs)
     only_a = sum(a and not b for a, b in pairs)
     only_b = sum(b and not a for a, b in pairs)
-    part_a, part_b = ((one + 1) / (images + 2) for one in (only_a, only_b))
+    part_a, part_b = ((count + 1) / (images + 2) for count in (only_a, only_b))
     centre = part_a - part_b
     error = math.sqrt(max(0.0, part_a + part_b - centre**2) / (images + 2))
     half = statistics.NormalDist().inv_cdf(0.5 + confidence / 2) * error
@@ -136,7 +136,7 @@ def share_interval(
     """
     if not 0 <= count <= images or not images:
         message = (
-            f"share_interval: {count} of {images} images; pass at least 1 image, and a "
+            f"share_interval: {count} of {images} images. Pass at least 1 image, and a "
             "count from 0 to all of them."
         )
         raise NotEnoughDataError(message)

@@ -18,14 +18,14 @@ UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
 
 
-def counted(count: int, one: str, ending: str = "s") -> str:
+def counted(count: int, noun: str, ending: str = "s") -> str:
     """Return a number of things, in the plural unless there is one: "1 GPU"."""
-    return f"{count} {one}{'' if count == 1 else ending}"
+    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 def one_sentence(sentences: Sequence[str]) -> str:
     """Return several sentences as one, with semicolons between them."""
-    return f"{'; '.join(one.removesuffix('.') for one in sentences)}."
+    return f"{'; '.join(sentence.removesuffix('.') for sentence in sentences)}."
 
 
 def rate(images_per_second: float | None) -> str:
@@ -95,7 +95,7 @@ def device_label(device_type: str, count: int, nnodes: int = 1) -> str:
     Such as ``1 GPU``, ``8 GPUs``, ``2 x 8 GPUs``, ``2 x 1 GPU`` or
     ``2 CPU processes``.
     """
-    one, several = ("GPU", "GPUs")
+    singular, several = ("GPU", "GPUs")
     if device_type == "cpu":
-        one, several = ("CPU process", "CPU processes")
-    return f"{size_label(count, nnodes)} {one if count == nnodes else several}"
+        singular, several = ("CPU process", "CPU processes")
+    return f"{size_label(count, nnodes)} {singular if count == nnodes else several}"

@@ -30,7 +30,7 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
         message = (
             f"student_t_quantile({probability}, {degrees_of_freedom}) has no value; "
             "the probability must be between 0 and 1 and the degrees of freedom above "
-            "0; check the confidence level and that there are at least 2 runs."
+            "0. Check the confidence level and that there are at least 2 runs."
         )
         raise NotEnoughDataError(message)
     if probability < 0.5:

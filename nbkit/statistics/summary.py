@@ -123,8 +123,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 def median_of(items: Iterable[T], value: Callable[[T], float | None]) -> float | None:
     """Return the median over the items that know a value; None if none does."""
-    known = [number for item in items if (number := value(item)) is not None]
-    return statistics.median(known) if known else None
+    numbers = [number for item in items if (number := value(item)) is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 def median_absolute_deviation(values: Sequence[float]) -> float:
@@ -141,13 +141,13 @@ def median_absolute_deviation(values: Sequence[float]) -> float:
 def require_finite(name: str, values: Sequence[float]) -> None:
     """Raise `NotEnoughDataError` unless there are values, all of them finite."""
     if not values:
-        message = f"{name}: there are 0, at least 1 is needed; measure something first."
+        message = f"{name}: 0 values (minimum 1). Measure at least one run first."
         raise NotEnoughDataError(message)
     for position, value in enumerate(values):
         if not math.isfinite(value):
             message = (
                 f"{name}: number {position + 1} of {len(values)} is {value}, not a "
-                "finite number; omit runs without a result."
+                "finite number. Omit runs without a result."
             )
             raise NotEnoughDataError(message)
 
@@ -159,7 +159,7 @@ def require_positive(name: str, values: Sequence[float]) -> None:
         if value <= 0:
             message = (
                 f"{name}: number {position + 1} of {len(values)} is {value}, but a "
-                "ratio needs numbers above 0; omit runs that measured nothing."
+                "ratio needs numbers above 0. Omit runs that measured nothing."
             )
             raise NotEnoughDataError(message)
 

@@ -69,16 +69,16 @@ def summarise_times(
     ordered = [*sorted(times), *[math.inf] * not_reached]
     interval = None
     if not not_reached and all(times):
-        found = summarise(times, confidence=confidence)
-        interval = found.ci_low, found.ci_high
+        summary = summarise(times, confidence=confidence)
+        interval = summary.ci_low, summary.ci_high
     return Times(
         n=len(ordered),
         reached=len(times),
         median=_quantile(ordered, 0.5),
         q25=_quantile(ordered, 0.25),
         q75=_quantile(ordered, 0.75),
-        fastest=_known(ordered[0]),
-        slowest=_known(ordered[-1]),
+        fastest=_finite_or_none(ordered[0]),
+        slowest=_finite_or_none(ordered[-1]),
         ci_low=interval[0] if interval else None,
         ci_high=interval[1] if interval else None,
         olympic_mean=olympic_mean(times, not_reached),
@@ -109,9 +109,9 @@ def _quantile(ordered: Sequence[float], part: float) -> float | None:
     below, share = math.floor(place), place - math.floor(place)
     low = ordered[below]
     if not share:
-        return _known(low)
-    return _known(low + share * (ordered[below + 1] - low))
+        return _finite_or_none(low)
+    return _finite_or_none(low + share * (ordered[below + 1] - low))
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -45,12 +45,12 @@ class Binding:
         """Return a constant or class of the module, or a function as said above."""
         if not (name.startswith("nvml") and name[4:5].isupper()):
             return getattr(self._module, name)
-        found = getattr(self._module, name, None)
-        if found is None:
+        attribute = getattr(self._module, name, None)
+        if attribute is None:
             return functools.partial(self._refuse, "NVML_ERROR_FUNCTION_NOT_FOUND")
-        if not callable(found) or isinstance(found, type):
-            return found
-        return functools.partial(self._call, found)
+        if not callable(attribute) or isinstance(attribute, type):
+            return attribute
+        return functools.partial(self._call, attribute)
 
     def missing(self) -> list[str]:
         """Return names that nvidia-ml-py has and this module lacks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpu import Gpu, nvml_reason
-from nbkit.telemetry.questions import as_told
+from nbkit.telemetry.questions import check_reading
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read_condition(pynvml: Any, gpu: Gpu) -> GpuCondition:
     def ask(read: Callable[[], Any]) -> Any:
         try:
             # A wrong type or size is not an answer either.
-            return as_told(read())
+            return check_reading(read())
         except (pynvml.NVMLError, *UNREADABLE):
             return None
 

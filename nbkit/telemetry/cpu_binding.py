@@ -89,17 +89,17 @@ def gpu_nodes(
         return GpuNodes((), why)
     if parts is None:
         return GpuNodes(tuple(gpu.numa_node for gpu in numbered))
-    found: list[int | None] = []
+    nodes: list[int | None] = []
     for part in parts:
         match = visible_devices(numbered, part, mig_parents)
         if not match:
             break  # CUDA ignores everything after an invalid entry.
-        found.append(match[0].numa_node)
+        nodes.append(match[0].numa_node)
         if part.startswith("MIG-"):
             break  # A process gets one MIG instance, and no GPU after it.
-    if not found:
+    if not nodes:
         return GpuNodes((), f"CUDA_VISIBLE_DEVICES={setting} names no GPU of this host")
-    return GpuNodes(tuple(found))
+    return GpuNodes(tuple(nodes))
 
 
 def choose(
@@ -205,7 +205,7 @@ def _own_cores(
         count = max(1, len(usable) // ranks)
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
-        sharing = sum(one * count % len(usable) == first for one in range(ranks))
+        sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
         fewer = "one hardware thread per rank: fewer cores than ranks"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
@@ -216,10 +216,10 @@ def _part(cores: Sequence[Sequence[Cpu]], number: int, count: int) -> list[Cpu]:
 
 
 def _by_core(cpus: Sequence[Cpu]) -> list[list[Cpu]]:
-    found: dict[str, list[Cpu]] = {}
+    cores: dict[str, list[Cpu]] = {}
     for cpu in cpus:
-        found.setdefault(cpu.core, []).append(cpu)
-    return list(found.values())
+        cores.setdefault(cpu.core, []).append(cpu)
+    return list(cores.values())
 
 
 def _binding(
@@ -236,5 +236,5 @@ def _binding(
 
 
 def _known(numbers: Sequence[int | None]) -> tuple[int, ...] | None:
-    known = {number for number in numbers if number is not None}
-    return tuple(sorted(known)) if len(set(numbers)) == len(known) else None
+    distinct = {number for number in numbers if number is not None}
+    return tuple(sorted(distinct)) if len(set(numbers)) == len(distinct) else None

@@ -136,24 +136,24 @@ class Feed:
         while not self._output.is_full and (rows := self._past.take()) is not None:
             self._output.write({"kind": "past", "rows": rows})
 
-    def obey(self, line: bytes) -> None:
+    def handle_command(self, line: bytes) -> None:
         """Take in what the parent says; what cannot be parsed is reported on stderr."""
         try:
-            self._obey(json.loads(line))
+            self._apply(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             message = (
-                f"command {line[:200]!r} is not valid ({error}): the rest of it is "
-                "ignored; send an object with keys that Feed.obey knows.\n"
+                f"command {line[:200]!r} is not valid ({error}), the rest of it is "
+                "ignored. Send an object with the keys of Feed.handle_command.\n"
             )
             sys.stderr.write(message)
 
-    def _obey(self, command: dict[str, Any]) -> None:
+    def _apply(self, command: dict[str, Any]) -> None:
         for key, value in command.items():
             match key:
                 case "kernels":
-                    self._holders.tell_kernels([Kernel(**kernel) for kernel in value])
+                    self._holders.set_kernels([Kernel(**kernel) for kernel in value])
                 case "runs":
-                    self._holders.tell_runs([_run(**run) for run in value])
+                    self._holders.set_runs([_run(**run) for run in value])
                 case "hide_commands_of_others":
                     self._holders.hide_commands_of_others = bool(value)
                 case "interval_seconds":
@@ -169,13 +169,13 @@ class Feed:
         t = round(clock.now(), 3)
         self._is_silent = reading is None
         last = self._reading
-        found = [
+        by_gpu = [
             self._holders.find(
                 gpu.uuid,
                 gpu.processes,
-                instances=[one.uuid for one in gpu.mig_instances or ()],
+                instances=[mig.uuid for mig in gpu.mig_instances or ()],
                 pids_are_here=last.pids_are_here,
-                told=last.told_holders,
+                reported_holders=last.reported_holders,
             )
             for gpu in last.gpus
         ]
@@ -183,7 +183,7 @@ class Feed:
         self._holders.forget_all_but(it.pid for it in processes if it.pid is not None)
         self._note_unavailable(last if reading else None, t)
         host = self._host.read()
-        self._write_inventory([holders for holders, _ in found], host, t)
+        self._write_inventory([holders for holders, _ in by_gpu], host, t)
         values = {
             "kind": "sample",
             "t": t,
@@ -194,9 +194,14 @@ class Feed:
             ],
             "holders": [
                 frames.memory_row(memory if reading else [None] * len(memory))
-                for _, memory in found
+                for _, memory in by_gpu
             ],
-            "mig": [_mig_row(gpu) if reading else None for gpu in last.gpus],
+            "mig": [
+                None
+                if reading is None or gpu.mig_instances is None
+                else frames.memory_row([m.memory_used_bytes for m in gpu.mig_instances])
+                for gpu in last.gpus
+            ],
             "cores": host.cores_percent or (),
             "host_values": frames.host_row(host, t, self._rates),
         }
@@ -239,12 +244,6 @@ class Feed:
         elif self._unavailable is None or self._unavailable["reason"] != reason:
             since = round(since, 3)
             self._unavailable = {"reason": reason, "message": message, "since": since}
-
-
-def _mig_row(gpu: Any) -> list[int | None] | None:
-    if gpu.mig_instances is None:
-        return None
-    return frames.memory_row([one.memory_used_bytes for one in gpu.mig_instances])
 
 
 def _run(
@@ -325,7 +324,7 @@ class _Loop:
         data = os.read(stdin, 1 << 16)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._feed.obey(line)
+            self._feed.handle_command(line)
         return bool(data)
 
 

@@ -217,6 +217,6 @@ def _clock_event_bits(words: Sequence[str] | None) -> int | None:
         return None
     bits = 0
     for word in words:
-        known = _BIT_OF_WORD.get(word)
-        bits |= known if known is not None else int(word[len("unknown (") : -1], 16)
+        bit = _BIT_OF_WORD.get(word)
+        bits |= bit if bit is not None else int(word[len("unknown (") : -1], 16)
     return bits

@@ -73,20 +73,20 @@ class Gpm:
 
     def _between(self, before: Any, after: Any) -> dict[str, float | None]:
         nvml = self._pynvml
-        asked = nvml.c_nvmlGpmMetricsGet_t(
+        request = nvml.c_nvmlGpmMetricsGet_t(
             version=nvml.NVML_GPM_METRICS_GET_VERSION,
             numMetrics=len(self._metrics),
             sample1=before,
             sample2=after,
         )
         for place, metric in enumerate(self._metrics):
-            asked.metrics[place].metricId = metric
-        nvml.nvmlGpmMetricsGet(asked)
-        found: dict[str, float | None] = {}
+            request.metrics[place].metricId = metric
+        nvml.nvmlGpmMetricsGet(request)
+        values: dict[str, float | None] = {}
         for place, field in enumerate(GPM_FIELDS):
-            metric = asked.metrics[place]
-            known = metric.nvmlReturn == nvml.NVML_SUCCESS
+            metric = request.metrics[place]
+            valid = metric.nvmlReturn == nvml.NVML_SUCCESS
             # A GPU that slept meanwhile divides nothing by nothing.
-            known = known and math.isfinite(metric.value)
-            found[field] = round(metric.value, 1) if known else None
-        return found
+            valid = valid and math.isfinite(metric.value)
+            values[field] = round(metric.value, 1) if valid else None
+        return values

@@ -15,7 +15,7 @@ import psutil
 from nbkit import clock
 from nbkit.telemetry.binding import UNREADABLE
 from nbkit.telemetry.gpm import GPM_FIELDS, Gpm
-from nbkit.telemetry.questions import Query, as_told, questions_for
+from nbkit.telemetry.questions import Query, check_reading, questions_for
 from nbkit.telemetry.sample import (
     FIRST_READING,
     GpuDevice,
@@ -162,7 +162,7 @@ class Gpu:
         if self._gpm is not None:
             self._gpm.close()
 
-    def hear_no_xid(self, reason: str | None) -> None:
+    def set_xid_reason(self, reason: str | None) -> None:
         """Remember why the driver does not report this GPU's errors; None: it does."""
         if reason is None:
             self._reasons.pop("xid", None)
@@ -229,7 +229,7 @@ class Gpu:
             function, *arguments = query.forms[form]
             try:
                 answer = getattr(self._pynvml, function)(handle, *arguments)
-                values = [as_told(value) for value in query.values(answer)]
+                values = [check_reading(value) for value in query.values(answer)]
                 return dict(zip(query.fields, values, strict=True))
             except UNREADABLE:
                 unread = {prefix + field: _UNREADABLE for field in query.fields}
@@ -291,7 +291,7 @@ class Gpu:
 
     def _mig_instances(self) -> list[tuple[Any, str, str]]:
         nvml = self._pynvml
-        found: list[tuple[Any, str, str]] = []
+        instances: list[tuple[Any, str, str]] = []
         slots = self._ask(self._questions.mig_slots, self.handle)["mig_slots"]
         for slot in range(min(slots or 0, _MOST_MIG_SLOTS)):
             try:
@@ -301,12 +301,12 @@ class Gpu:
                     nvml.nvmlDeviceGetUUID(handle),
                 )
                 if isinstance(name, str) and isinstance(uuid, str):
-                    found.append((handle, uuid, name))
+                    instances.append((handle, uuid, name))
             except nvml.NVMLError as error:
                 # An empty slot says "not found", and an instance may be destroyed
                 # between two of these calls; only a lost GPU ends the reading.
                 self._reason_unless_lost(error)
-        return found
+        return instances
 
     def _count_nvlinks(self) -> int | None:
         nvml = self._pynvml

@@ -36,8 +36,8 @@ _ECHOES = {45}
 
 def xid_advice(code: int, index: int) -> Fault:
     """Return what an Xid means."""
-    known = gpu_errors()["xids"]
-    row = known.get(str(code), known["other"])
+    rows = gpu_errors()["xids"]
+    row = rows.get(str(code), rows["other"])
     text = f"Xid {code} ({row['what']}): {row['advice'].format(index=index)}"
     return Fault(text, row.get("may_pass", False), row.get("of_program", False))
 
@@ -52,7 +52,7 @@ def last_readings(
         return []
     lines = data.split(b"\n")
     # The first line may be cut by where reading began, the last by a full disk.
-    found: list[list[GpuSample]] = []
+    readings: list[list[GpuSample]] = []
     is_current = False
     for line in lines[1 if start else 0 : -1]:
         try:
@@ -63,45 +63,42 @@ def last_readings(
         except (ValueError, TypeError, AttributeError):
             continue  # A damaged line is not evidence.
         if row.get("kind") == "header":
-            found = []  # An earlier attempt had other troubles.
+            readings = []  # An earlier attempt had other troubles.
             is_current = began
         elif is_current or not is_earlier:
-            found.append([gpu for gpu in gpus if not names or _is_of(gpu, names)])
-    return found
-
-
-def _is_of(gpu: GpuSample, names: Collection[str]) -> bool:
-    instances = [one.uuid for one in gpu.mig_instances or ()]
-    return any(name in names for name in (gpu.uuid, *instances))
+            selected = []
+            for gpu in gpus:
+                uuids = {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances or ())}
+                if not names or not uuids.isdisjoint(names):
+                    selected.append(gpu)
+            readings.append(selected)
+    return readings
 
 
 def faults(readings: Sequence[Sequence[GpuSample]]) -> list[Fault]:
     """Return the errors of GPUs in some readings: of each GPU the first cause."""
     last = readings[-1] if readings else ()
-    found: list[Fault] = []
+    causes: list[Fault] = []
     for gpu in last:
-        told = [*_xids(readings, gpu.uuid), *_errors(gpu)]
+        candidates = [*_xids(readings, gpu.uuid)]
+        if gpu.error is not None:
+            reset = _RESET.format(index=gpu.index)
+            text = f"cannot be read ({gpu.error}): see dmesg, then {reset}"
+            candidates.append(Fault(text, may_pass=False, of_program=False))
         # What the program did may be followed by an error of the GPU itself.
-        first = min(told, key=lambda fault: fault.of_program, default=None)
+        first = min(candidates, key=lambda fault: fault.of_program, default=None)
         if first is not None:
             who = f"GPU {gpu.index} ({gpu.uuid})"
             text = f"{who}: {first.text}"
-            found.append(Fault(text, first.may_pass, first.of_program))
-    return found
+            causes.append(Fault(text, first.may_pass, first.of_program))
+    return causes
 
 
 def _xids(readings: Sequence[Sequence[GpuSample]], uuid: str | None) -> Iterator[Fault]:
-    seen: set[int] = set()
+    codes: set[int] = set()
     for reading in readings:
         for gpu in reading:
-            if gpu.uuid != uuid or gpu.xid is None or gpu.xid.code in seen | _ECHOES:
+            if gpu.uuid != uuid or gpu.xid is None or gpu.xid.code in codes | _ECHOES:
                 continue
-            seen.add(gpu.xid.code)
+            codes.add(gpu.xid.code)
             yield xid_advice(gpu.xid.code, gpu.index)
-
-
-def _errors(gpu: GpuSample) -> Iterator[Fault]:
-    if gpu.error is not None:
-        todo = _RESET.format(index=gpu.index)
-        text = f"it cannot be read any more ({gpu.error}): see dmesg, then {todo}"
-        yield Fault(text, may_pass=False, of_program=False)

@@ -40,12 +40,12 @@ def checks() -> Iterator[CheckResult]:
     yield from _kinds(devices)
     for gpu in devices:
         if gpu.error:
-            found = f"cannot be read ({gpu.error})"
+            detail = f"cannot be read ({gpu.error})"
             remedy = "look for an Xid message in dmesg, then reset the GPU or reboot"
-            yield CheckResult(f"GPU {gpu.index}", "failure", found, remedy)
+            yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.mig_enabled:
-            found = "divided by MIG; an instance serves a run of one rank"
-            yield CheckResult(f"GPU {gpu.index}", "info", found)
+            detail = "divided by MIG; an instance serves a run of one rank"
+            yield CheckResult(f"GPU {gpu.index}", "info", detail)
     yield from _persistence(devices)
     yield from _conditions(conditions)
     yield from _hidden(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -69,9 +69,11 @@ def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
         yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
-        found = f"{len(kinds)} kinds: a run over both waits for the slower at each step"
+        detail = (
+            f"{len(kinds)} kinds: a run over both waits for the slower at each step"
+        )
         remedy = f"export CUDA_VISIBLE_DEVICES={alike} leaves GPUs of one kind"
-        yield CheckResult("Mix of GPUs", "warning", found, remedy)
+        yield CheckResult("Mix of GPUs", "warning", detail, remedy)
 
 
 def _kind(gpu: GpuDevice) -> str:
@@ -86,13 +88,13 @@ def _kind(gpu: GpuDevice) -> str:
 def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
-        found = f"off on {named(off)}: each start waits seconds for an idle GPU"
+        detail = f"off on {named(off)}: each start waits seconds for an idle GPU"
         host = "" if container_kind() is None else ", on the host"
         remedy = f"sudo nvidia-smi -pm 1{host}"
-        yield CheckResult("Persistence", "warning", found, remedy)
+        yield CheckResult("Persistence", "warning", detail, remedy)
     elif any(gpu.persistence_mode for gpu in devices):
-        found = "on: the driver keeps the GPUs initialised"
-        yield CheckResult("Persistence", "ok", found)
+        detail = "on: the driver keeps the GPUs initialised"
+        yield CheckResult("Persistence", "ok", detail)
 
 
 def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
@@ -100,39 +102,39 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
     what = "Fabric manager"
     for fabric, indices in _alike((gpu.fabric, gpu.index) for gpu in conditions):
         is_done = fabric == "completed"
-        found = f"{fabric} on {named(indices)}: CUDA waits for it"
-        found = f"{named(indices)} can use NVSwitch" if is_done else found
+        detail = f"{fabric} on {named(indices)}: CUDA waits for it"
+        detail = f"{named(indices)} can use NVSwitch" if is_done else detail
         remedy = "sudo systemctl restart nvidia-fabricmanager; its version must be the "
-        yield check(what, is_done, found, f"{remedy}driver's own", "failure")
+        yield check(what, is_done, detail, f"{remedy}driver's own", "failure")
     links = ((gpu.pcie_width, gpu.pcie_width_max, gpu.index) for gpu in conditions)
     for (width, most), indices in _reduced(links):
-        found = f"{named(indices)} has {width} of {most} lanes: images and gradients "
+        detail = f"{named(indices)} has {width} of {most} lanes: images and gradients "
         remedy = (
             "switch off, reseat card and riser; sudo lspci -vv | grep -i downgraded"
         )
         yield CheckResult(
-            "PCIe link", "warning", f"{found}wait", f"{remedy} shows the slot"
+            "PCIe link", "warning", f"{detail}wait", f"{remedy} shows the slot"
         )
     for gpu in conditions:
         if gpu.remap_failed:
-            found = "memory is damaged and cannot be repaired (row remapping failed)"
+            detail = "memory is damaged and cannot be repaired (row remapping failed)"
             remedy = "replace the GPU"
-            yield CheckResult(f"GPU {gpu.index}", "failure", found, remedy)
+            yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.remap_pending:
-            found = "damaged memory is replaced at the next reset (row remap pending)"
+            detail = "damaged memory is replaced at the next reset (row remap pending)"
             remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index}, while it is idle"
-            yield CheckResult(f"GPU {gpu.index}", "warning", found, remedy)
+            yield CheckResult(f"GPU {gpu.index}", "warning", detail, remedy)
     limits = (
         (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
         for gpu in conditions
     )
     for (limit, default), indices in _reduced(limits):
-        found = (
+        detail = (
             f"{named(indices)} may draw {limit:.0f} of {default:.0f} W: slower clocks"
         )
         numbers = ",".join(map(str, indices))
         remedy = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
-        yield CheckResult("Power limit", "warning", found, remedy)
+        yield CheckResult("Power limit", "warning", detail, remedy)
 
 
 def _reduced(
@@ -164,25 +166,25 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
     if setting is None or any(gpu.mig_enabled for gpu in devices):
         return
     what = "Visible GPUs"
-    left = len(visible_devices(devices, setting))
+    visible = len(visible_devices(devices, setting))
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
-        found = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-        found += f"ignores it and all after it: {left} of {len(devices)} left"
+        detail = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
+        detail += f"ignores it and all after it: {visible} of {len(devices)} left"
         remedy = "unset it, or name GPUs that nvidia-smi -L lists"
-        yield CheckResult(what, "failure", found, remedy)
-    elif left < len(devices):
-        found = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {left} of {len(devices)}"
-        state: State = "info" if left else "warning"
-        yield CheckResult(what, state, found, "unset it to use them all")
+        yield CheckResult(what, "failure", detail, remedy)
+    elif visible < len(devices):
+        detail = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {visible} of {len(devices)}"
+        state: State = "info" if visible else "warning"
+        yield CheckResult(what, state, detail, "unset it to use them all")
 
 
 def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
     """Yield the errors that the driver wrote into the kernel's log since the boot."""
     what = "Xid errors"
     if log is None:
-        found = "no permission to read the kernel log"
-        yield CheckResult(what, "info", found, "sudo dmesg | grep Xid")
+        detail = "no permission to read the kernel log"
+        yield CheckResult(what, "info", detail, "sudo dmesg | grep Xid")
         return
     slots = {_slot(gpu.pci_bus_id): f"GPU {gpu.index}" for gpu in devices}
     counts = Counter(
@@ -192,16 +194,16 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
     if not counts:
         yield CheckResult(what, "ok", "none since boot")
     for (gpu, code), count in counts.items():
-        found = f"{code} of {gpu}, {count}x since boot"
+        detail = f"{code} of {gpu}, {count}x since boot"
         if code in _OF_PROGRAMS:
-            found += ": a program failed or was ended"
-            yield CheckResult(what, "info", found)
+            detail += ": a program failed or was ended"
+            yield CheckResult(what, "info", detail)
         elif code == _LOST:
-            found += ": it fell off the bus"
-            yield CheckResult(what, "warning", found, "reboot; then check its seat")
+            detail += ": it fell off the bus"
+            yield CheckResult(what, "warning", detail, "reboot; then check its seat")
         else:
             remedy = "sudo nvidia-smi --gpu-reset, while it is idle; again: replace it"
-            yield CheckResult(what, "warning", found, remedy)
+            yield CheckResult(what, "warning", detail, remedy)
 
 
 def _slot(bus_id: str | None) -> str:
@@ -210,9 +212,9 @@ def _slot(bus_id: str | None) -> str:
     NVML writes the domain with eight digits, the kernel with four. Some machines tell
     their GPUs apart by it alone.
     """
-    domain, _, rest = (bus_id or "").lower().partition(".")[0].partition(":")
+    domain, _, slot = (bus_id or "").lower().partition(".")[0].partition(":")
     try:
-        return f"{int(domain, 16):x}:{rest}"
+        return f"{int(domain, 16):x}:{slot}"
     except ValueError:
         return ""
 

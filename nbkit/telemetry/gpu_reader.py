@@ -48,7 +48,7 @@ class GpuReading:
     cuda_driver_version: str | None = None
     pids_are_here: bool = True
     """As in `GpuSource`."""
-    told_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    reported_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
     """As in `GpuSource`."""
     reason: str | None = None
     """Why GPUs cannot be read; None if they can."""
@@ -125,23 +125,23 @@ class GpuReader:
             driver_version=source.driver_version,
             cuda_driver_version=source.cuda_driver_version,
             pids_are_here=source.pids_are_here,
-            told_holders=dict(source.told_holders),
+            reported_holders=dict(source.reported_holders),
         )
         self._next_look = time.monotonic() + self._retry_seconds
 
     def _read(self, source: GpuSource) -> GpuReading:
         opened = self._opened
-        wanted = self._wanted
-        if len(wanted) == len(opened.devices):
+        selected = self._wanted
+        if len(selected) == len(opened.devices):
             gpus = list(source.read())
         else:
-            gpus = list(source.read({gpu.uuid for gpu in wanted if gpu.uuid}))
+            gpus = list(source.read({gpu.uuid for gpu in selected if gpu.uuid}))
             # The source cannot find one that was lost before its UUID was read.
-            found = {gpu.index for gpu in gpus}
+            indices = {gpu.index for gpu in gpus}
             gpus += [
                 GpuSample(gpu.index, gpu.uuid, gpu.name, gpu.error)
-                for gpu in wanted
-                if gpu.index not in found
+                for gpu in selected
+                if gpu.index not in indices
             ]
         gpus = self._with_xids(self._recognised(sorted(gpus, key=_index)))
         self._is_whole = all(gpu.error is None for gpu in gpus)
@@ -151,7 +151,7 @@ class GpuReader:
             opened.driver_version,
             opened.cuda_driver_version,
             opened.pids_are_here,
-            opened.told_holders,
+            opened.reported_holders,
             *self._why_none(gpus),
         )
 
@@ -162,16 +162,16 @@ class GpuReader:
         others, which are known by theirs.
         """
         gpus = list(gpus)
-        told = {gpu.uuid for gpu in gpus}
-        found: list[_Gpu] = []
+        uuids = {gpu.uuid for gpu in gpus}
+        recognised: list[_Gpu] = []
         for gpu in gpus:
             if gpu.uuid is not None:
                 self._names[gpu.index] = (gpu.uuid, gpu.name)
             elif gpu.index in self._names:
                 uuid, name = self._names[gpu.index]
-                gpu = gpu if uuid in told else replace(gpu, uuid=uuid, name=name)
-            found.append(gpu)
-        return found
+                gpu = gpu if uuid in uuids else replace(gpu, uuid=uuid, name=name)
+            recognised.append(gpu)
+        return recognised
 
     def _with_xids(self, gpus: list[GpuSample]) -> list[GpuSample]:
         """Return GPUs with the errors heard before the source was opened again."""
@@ -193,7 +193,7 @@ class GpuReader:
             hidden = "the only GPU" if count == 1 else f"all {count} GPUs"
             message = (
                 f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of "
-                "this machine; change or unset it, then restart Jupyter."
+                "this machine. Change or unset it, then restart Jupyter."
             )
             return "hidden", message
         from nbkit.telemetry.nvml import unavailable

@@ -37,7 +37,7 @@ class GpuSource(Protocol):
         ...
 
     @property
-    def told_holders(self) -> Mapping[int, dict[str, Any]]:
+    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
         """What the source itself says of a process, by pid: parts of a holder."""
         ...
 

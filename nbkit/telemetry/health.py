@@ -59,19 +59,19 @@ def checks() -> Iterator[CheckResult]:
     parts += [machine["hypervisor"]] if machine["hypervisor"] else []
     parts += [f"{machine['container']} container"] if machine["container"] else []
     yield CheckResult("System", "ok", ", ".join(map(str, parts)))
-    found = f"{platform.python_version()} ({sys.executable})"
-    yield CheckResult("Python", "ok", found)
+    detail = f"{platform.python_version()} ({sys.executable})"
+    yield CheckResult("Python", "ok", detail)
     yield _nbkit()
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
-    found = f"{usable:g} of {machine['num_cpus']} usable; {model}"
+    detail = f"{usable:g} of {machine['num_cpus']} usable; {model}"
     remedy = "the cgroup limit is below one CPU; request more"
-    yield check("CPUs", usable >= 1, found, remedy)
+    yield check("CPUs", usable >= 1, detail, remedy)
     yield _binding(machine["num_numa_nodes"])
-    found = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
+    detail = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
     if (usable := machine["usable_memory_bytes"]) != machine["memory_total_bytes"]:
-        found = f"{usable / 2**30:.1f} GiB (control group) of {found}"
-    yield CheckResult("Memory", "ok", found)
+        detail = f"{usable / 2**30:.1f} GiB (control group) of {detail}"
+    yield CheckResult("Memory", "ok", detail)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     remedy = f"ulimit -n {_FEWEST_FILES} or more; loading processes keep many open"
@@ -85,14 +85,14 @@ def checks() -> Iterator[CheckResult]:
 
 def _nbkit() -> CheckResult:
     """Say which nbkit is here, and whether another project's is installed over it."""
-    found, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
+    detail, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
-        found += f"; the package {NAMESAKE} ({other}) is also installed: another "
-        found += f"project, or nbkit before its name was {DISTRIBUTION}; both write "
-        found += "into the folder nbkit"
+        detail += f"; the package {NAMESAKE} ({other}) is also installed: another "
+        detail += f"project, or nbkit before its name was {DISTRIBUTION}; both write "
+        detail += "into the folder nbkit"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
-    return check("nbkit", other is None, found, remedy, "failure")
+    return check("nbkit", other is None, detail, remedy, "failure")
 
 
 def _packages() -> Iterator[CheckResult]:
@@ -101,9 +101,9 @@ def _packages() -> Iterator[CheckResult]:
     newer = newer_than_tested(versions)
     if newer:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
-        found = f"newer than tested: {', '.join(names)}"
+        detail = f"newer than tested: {', '.join(names)}"
         remedy = "if something fails, try the tested versions"
-        yield CheckResult("Packages", "info", found, remedy)
+        yield CheckResult("Packages", "info", detail, remedy)
 
 
 def _binding(num_nodes: int | None) -> CheckResult:
@@ -111,9 +111,9 @@ def _binding(num_nodes: int | None) -> CheckResult:
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
     except OSError as error:
-        found = f"not possible here ({error.strerror})"
+        detail = f"not possible here ({error.strerror})"
         remedy = "cpu_binding leaves ranks unbound; allow sched_setaffinity"
-        return CheckResult("CPU binding", "warning", found, remedy)
+        return CheckResult("CPU binding", "warning", detail, remedy)
     nodes = (
         "NUMA nodes unknown" if num_nodes is None else plural(num_nodes, "NUMA node")
     )
@@ -125,36 +125,36 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     try:
         space = shutil.disk_usage(folder)
     except OSError as error:
-        found = f"{folder} cannot be checked ({error.strerror})"
+        detail = f"{folder} cannot be checked ({error.strerror})"
         remedy = f"DataLoader's processes need it: sudo mount -t tmpfs tmpfs {folder}"
-        return CheckResult("Shared memory", "failure", found, remedy)
+        return CheckResult("Shared memory", "failure", detail, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
     who = f"{processes} loading processes"
     if num_gpus > 1:
         needed += _NCCL_BYTES
         who += f" and NCCL between {num_gpus} GPUs"
-    found = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
+    detail = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
         f"{who} need about {_mib(needed)}, or end by a bus error; sudo mount -o "
         f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
-    return check("Shared memory", space.free >= needed, found, remedy)
+    return check("Shared memory", space.free >= needed, detail, remedy)
 
 
 def _processes() -> CheckResult:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    found = _count(soft, hard)
+    detail = _count(soft, hard)
     remedy = f"ulimit -u {_FEWEST_PROCESSES} or more; each thread counts"
     granted = smallest_limit("pids")
     if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
-        soft, found = granted, f"{granted:,} (control group)"
+        soft, detail = granted, f"{granted:,} (control group)"
         remedy = (
             f"each thread counts: ask for {_FEWEST_PROCESSES} or more (docker run "
             "--pids-limit; systemd: TasksMax)"
         )
-    return check("Processes", soft not in range(_FEWEST_PROCESSES), found, remedy)
+    return check("Processes", soft not in range(_FEWEST_PROCESSES), detail, remedy)
 
 
 def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
@@ -167,9 +167,9 @@ def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     is_unlimited = soft == resource.RLIM_INFINITY
     names = ", ".join(sorted({port["name"] for port in rdma_ports}))
-    found = "unlimited" if is_unlimited else _mib(soft)
+    detail = "unlimited" if is_unlimited else _mib(soft)
     remedy = f"NCCL needs more for {names}: ulimit -l unlimited"
-    return check("Locked memory", is_unlimited or not names, found, remedy)
+    return check("Locked memory", is_unlimited or not names, detail, remedy)
 
 
 def _replay() -> Iterator[CheckResult]:
@@ -186,9 +186,9 @@ def _replay() -> Iterator[CheckResult]:
         remedy = f"unset {SOURCE_VARIABLE}"
         yield CheckResult("GPU replay", state, str(error), remedy)
         return
-    found = f"{value}: the sidebar and nbkit monitor play a trace"
+    detail = f"{value}: the sidebar and nbkit monitor play a trace"
     remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
-    yield CheckResult("GPU replay", "info", found, remedy)
+    yield CheckResult("GPU replay", "info", detail, remedy)
 
 
 def _mib(size_bytes: int) -> str:

@@ -110,12 +110,12 @@ class HolderFinder:
         self._version = 0
         self._known: dict[int, _Known] = {}
 
-    def tell_kernels(self, kernels: Iterable[Kernel]) -> None:
+    def set_kernels(self, kernels: Iterable[Kernel]) -> None:
         """Replace what is known of kernels."""
         self._kernels = {kernel.kernel_id: kernel for kernel in kernels}
         self._note_roots()
 
-    def tell_runs(self, runs: Iterable[ReportedRun]) -> None:
+    def set_runs(self, runs: Iterable[ReportedRun]) -> None:
         """Replace what is known of runs."""
         self._runs = {run.run_id: run for run in runs}
         self._note_roots()
@@ -127,22 +127,26 @@ class HolderFinder:
         *,
         instances: Sequence[str] = (),
         pids_are_here: bool = True,
-        told: Mapping[int, dict[str, Any]] | None = None,
+        reported_holders: Mapping[int, dict[str, Any]] | None = None,
     ) -> tuple[list[dict[str, Any]] | None, list[int | None]]:
         """Return the holders of a GPU, and the bytes that each holds."""
         holders: list[dict[str, Any]] = []
         memory: list[int | None] = []
-        for process in sorted(processes or (), key=_order):
+        # By pid; those whose pid the driver hides come last.
+        for process in sorted(
+            processes or (),
+            key=lambda it: (it.pid is None, it.pid or 0, it.mig_uuid or ""),
+        ):
             holder = self._holder(uuid, process, pids_are_here)
-            if told and process.pid is not None:
-                holder |= told.get(process.pid, {})
+            if reported_holders and process.pid is not None:
+                holder |= reported_holders.get(process.pid, {})
             holders.append(holder)
             memory.append(process.memory_used_bytes)
-        seen = {holder["run_id"] for holder in holders}
+        run_ids = {holder["run_id"] for holder in holders}
         for run in self._runs.values():
             parts = [part for part in instances if part in run.devices]
             is_here = bool(parts) or (uuid is not None and uuid in run.devices)
-            if is_here and run.run_id not in seen:
+            if is_here and run.run_id not in run_ids:
                 reported = {
                     "own": any(map(is_own, run.pids)),
                     "mig_uuid": parts[0] if parts else None,
@@ -155,8 +159,8 @@ class HolderFinder:
 
     def forget_all_but(self, pids: Iterable[int]) -> None:
         """Forget processes that are on no GPU any more."""
-        kept = set(pids)
-        self._known = {pid: it for pid, it in self._known.items() if pid in kept}
+        used = set(pids)
+        self._known = {pid: it for pid, it in self._known.items() if pid in used}
 
     def _note_roots(self) -> None:
         """Note the processes of kernels and runs, with their start times.
@@ -165,14 +169,14 @@ class HolderFinder:
         another process has the pid by now.
         """
         kernels = self._kernels.values()
-        told = [
+        reported = [
             ("kernel", it.kernel_id, it.pid) for it in kernels if it.pid is not None
         ]
-        told += [
+        reported += [
             ("run", it.run_id, pid) for it in self._runs.values() for pid in it.pids
         ]
         roots: dict[int, _Root] = {}
-        for kind, name, pid in told:
+        for kind, name, pid in reported:
             before = self._roots.get(pid)
             if before is not None and (before.kind, before.name) == (kind, name):
                 roots[pid] = before
@@ -188,10 +192,10 @@ class HolderFinder:
         holder = _OUTSIDE | {"pid": process.pid, "mig_uuid": process.mig_uuid}
         if not pids_are_here or process.pid is None:
             return holder
-        known = self._look(process.pid)
-        if known is None or not self._is_proved(known, {uuid, process.mig_uuid}):
+        record = self._look(process.pid)
+        if record is None or not self._is_proved(record, {uuid, process.mig_uuid}):
             return holder
-        local = known.process
+        local = record.process
         hidden = self.hide_commands_of_others and not local.own
         holder |= {
             "start_ticks": local.start_ticks,
@@ -199,45 +203,45 @@ class HolderFinder:
             "command": None if hidden else local.command,
             "own": local.own,
         }
-        if known.run_id is not None:
-            return holder | _of_run(known.run_id, self._runs.get(known.run_id))
-        if known.kernel_id in self._kernels:
-            return holder | _of_kernel(self._kernels[known.kernel_id])
+        if record.run_id is not None:
+            return holder | _of_run(record.run_id, self._runs.get(record.run_id))
+        if record.kernel_id in self._kernels:
+            return holder | _of_kernel(self._kernels[record.kernel_id])
         return holder
 
     def _look(self, pid: int) -> _Known | None:
         status = parent_of(pid)
         if status is None:
             return None
-        known = self._known.get(pid)
-        if known is None or known.process.start_ticks != status.start_ticks:
-            known = _Known(LocalProcess.of(pid, status.start_ticks))
+        record = self._known.get(pid)
+        if record is None or record.process.start_ticks != status.start_ticks:
+            record = _Known(LocalProcess.of(pid, status.start_ticks))
             if self._run_marker is not None:
-                known.marker = known.process.variable(self._run_marker)
-            self._known[pid] = known
-        if known.version != self._version:
-            known.version = self._version
-            known.kernel_id, known.run_id = self._owner(known, status)
-        return known
+                record.marker = record.process.variable(self._run_marker)
+            self._known[pid] = record
+        if record.version != self._version:
+            record.version = self._version
+            record.kernel_id, record.run_id = self._owner(record, status)
+        return record
 
-    def _is_proved(self, known: _Known, names: set[str | None]) -> bool:
+    def _is_proved(self, record: _Known, names: set[str | None]) -> bool:
         """Tell whether the process here is the one that the driver means."""
         if self._host_pids:
             return True
         now = time.monotonic()
-        if not known.uses_cuda and now - known.looked_at >= _DOUBT_SECONDS:
-            known.looked_at = now
-            known.uses_cuda = known.process.uses_cuda()
-        if not known.uses_cuda:
+        if not record.uses_cuda and now - record.looked_at >= _DOUBT_SECONDS:
+            record.looked_at = now
+            record.uses_cuda = record.process.uses_cuda()
+        if not record.uses_cuda:
             return False
-        run = self._runs.get(known.run_id or "")
+        run = self._runs.get(record.run_id or "")
         return run is None or not run.devices or not names.isdisjoint(run.devices)
 
-    def _owner(self, known: _Known, status: Parent) -> tuple[str | None, str | None]:
+    def _owner(self, record: _Known, status: Parent) -> tuple[str | None, str | None]:
         """Return the kernel or the run that a process descends from."""
-        if known.marker:
-            return None, known.marker
-        pid = known.process.pid
+        if record.marker:
+            return None, record.marker
+        pid = record.process.pid
         for _ in range(_MOST_ANCESTORS):
             root = self._roots.get(pid)
             if root is not None and root.start_ticks == status.start_ticks:
@@ -248,11 +252,6 @@ class HolderFinder:
                 break  # No process is older than its parent: that pid is used again.
             status = parent
         return None, None
-
-
-def _order(process: GpuProcess) -> tuple[bool, int, str]:
-    """Return the place by pid; those whose pid the driver hides come last."""
-    return process.pid is None, process.pid or 0, process.mig_uuid or ""
 
 
 _OUTSIDE: dict[str, Any] = {

@@ -44,7 +44,9 @@ class HostReader:
     def read(self) -> HostSample:
         """Return one reading."""
         memory = psutil.virtual_memory()
-        disk_read, disk_write = self._disk_bytes()
+        disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+        counters = [disks[name] for name in disks if name in self._disks]
+        disk_read, disk_write = _sums(counters, "read_bytes", "write_bytes")
         net_rx, net_tx = _network_bytes()
         return HostSample(
             **self._cpu_percent(),
@@ -72,11 +74,6 @@ class HostReader:
         cores = tuple(None if share is None else round(share) for share in shares[1:])
         whole = None if shares[0] is None else round(shares[0], 1)
         return {"cpu_percent": whole, "cores_percent": cores if cores else None}
-
-    def _disk_bytes(self) -> tuple[int | None, ...]:
-        disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
-        chosen = [disks[name] for name in disks if name in self._disks]
-        return _sums(chosen, "read_bytes", "write_bytes")
 
 
 def busy_and_all(times: Any) -> tuple[float, float]:
@@ -176,10 +173,10 @@ class _ProcessTrees:
         members: dict[int, psutil.Process] = {}
         for root in self._roots:
             try:
-                found = root.children(recursive=True)
+                descendants = root.children(recursive=True)
             except psutil.NoSuchProcess:
                 continue
-            members |= {process.pid: process for process in found}
+            members |= {process.pid: process for process in descendants}
         for pid in (os.getpid(), *(root.pid for root in self._roots)):
             members.pop(pid, None)
         return list(members.values())

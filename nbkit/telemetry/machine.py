@@ -19,9 +19,17 @@ from nbkit.telemetry.virtualization import detect_hypervisor
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
     """Return what this machine is, as JSON values; unknown is None."""
+    gpu_facts: dict[str, Any] = {}
+    if gpus:
+        # Here, since importing pynvml takes longer than all the rest.
+        from nbkit.telemetry.nvml import describe_gpus
+
+        gpu_facts = describe_gpus()
+    dmi = Path("/sys/class/dmi/id")
+    product = (_read(dmi / "sys_vendor"), _read(dmi / "product_name"))
     return {
         "hostname": socket.gethostname(),
-        "system_product": _system_product(),
+        "system_product": " ".join(filter(None, product)) or None,
         "container": container_kind(),
         "operating_system": _operating_system(),
         "kernel": platform.release(),
@@ -30,26 +38,13 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
         **_describe_memory(),
         "network_cards": _network_cards(),
         "rdma_ports": _rdma_ports(),
-        **(_describe_gpus() if gpus else {}),
+        **gpu_facts,
     }
 
 
 def cpu_model() -> str | None:
     """Return the model of the first processor (host_processor_model_name)."""
     return _cpuinfo().get("model name")
-
-
-def _describe_gpus() -> dict[str, Any]:
-    # Here, since importing pynvml takes longer than all the rest.
-    from nbkit.telemetry.nvml import describe_gpus
-
-    return describe_gpus()
-
-
-def _system_product() -> str | None:
-    folder = Path("/sys/class/dmi/id")
-    names = (_read(folder / "sys_vendor"), _read(folder / "product_name"))
-    return " ".join(name for name in names if name) or None
 
 
 def container_kind() -> str | None:
@@ -82,7 +77,7 @@ def _describe_cpus() -> dict[str, Any]:
     numbers = sorted(folder.glob("cpu[0-9]*/topology"))
     packages = [_read(number / "physical_package_id") for number in numbers]
     cores = {_read(number / "core_cpus_list") for number in numbers}
-    known = None not in packages and None not in cores and bool(numbers)
+    complete = None not in packages and None not in cores and bool(numbers)
     info = _cpuinfo()
     flags = info.get("flags")
     return {
@@ -90,8 +85,8 @@ def _describe_cpus() -> dict[str, Any]:
         "virtual_machine": None if flags is None else "hypervisor" in flags.split(),
         "hypervisor": detect_hypervisor(flags),
         "cpu_model": info.get("model name"),
-        "num_sockets": len(set(packages)) if known else None,
-        "num_cores": len(cores) if known else None,
+        "num_sockets": len(set(packages)) if complete else None,
+        "num_cores": len(cores) if complete else None,
         "num_cpus": os.cpu_count(),
         "usable_cpus": usable_cpus(),
         "num_numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))

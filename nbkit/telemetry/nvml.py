@@ -69,7 +69,7 @@ _P2P_WAYS = {
 }
 
 
-def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
+def open_nvml(*, detailed: bool = False, xid_events: bool = False) -> Nvml:
     """Return NVML, initialised; close it when done.
 
     Open it once and keep it: the call takes up to seconds where persistence mode is
@@ -94,7 +94,7 @@ def open_nvml(*, detailed: bool = False, hears_xids: bool = False) -> Nvml:
     try:
         binding.nvmlInit()
         try:
-            return Nvml(binding, detailed=detailed, hears_xids=hears_xids)
+            return Nvml(binding, detailed=detailed, xid_events=xid_events)
         except binding.NVMLError:
             with suppress(binding.NVMLError):  # the first error is the reason
                 binding.nvmlShutdown()
@@ -149,7 +149,7 @@ class Nvml:
     """NVML, initialised, with a handle of every GPU; made by `open_nvml`."""
 
     def __init__(
-        self, pynvml: Any, *, detailed: bool = False, hears_xids: bool = False
+        self, pynvml: Any, *, detailed: bool = False, xid_events: bool = False
     ) -> None:
         self._pynvml = pynvml
         count = pynvml.nvmlDeviceGetCount()
@@ -158,7 +158,7 @@ class Nvml:
         self._gpus = [
             Gpu.find(pynvml, index, detailed=detailed) for index in range(count)
         ]
-        listens = detailed or hears_xids
+        listens = detailed or xid_events
         self._xids = XidEvents(pynvml, self._gpus) if listens else None
 
     @property
@@ -167,7 +167,7 @@ class Nvml:
         return True
 
     @property
-    def told_holders(self) -> Mapping[int, dict[str, Any]]:
+    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
         """What NVML itself says of a process except its memory: nothing."""
         return {}
 
@@ -203,8 +203,8 @@ class Nvml:
         """
         if self._xids is not None:
             self._xids.collect()
-        wanted = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)
-        return tuple(gpu.read() for gpu in wanted)
+        selected = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)
+        return tuple(gpu.read() for gpu in selected)
 
     def topology(self) -> list[list[str | None]]:
         """Return how each GPU reaches each other one; rows and columns by NVML index.

@@ -72,11 +72,11 @@ class Occupants:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
         if self._question is None:
             self._send(names, but)
-        asked = self._question
+        question = self._question
         answer = self._receive()
         if answer is None:
             return None
-        if asked is not None and not asked.names.issuperset(names):
+        if question is not None and not question.names.issuperset(names):
             return self.ask(names, but)
         return {name: words for name, words in answer.items() if name in names}
 
@@ -111,11 +111,13 @@ class Occupants:
         assert helper is not None
         assert helper.stdout is not None
         assert question is not None
-        left = question.asked_at + self._timeout_seconds - time.monotonic()
+        remaining_seconds = question.asked_at + self._timeout_seconds - time.monotonic()
         poll = select.poll()  # `select.select` refuses descriptors above 1023.
         poll.register(helper.stdout, select.POLLIN)
-        if not poll.poll(1000 * max(0.0, min(left, self._patience_seconds))):
-            if left > self._patience_seconds:
+        if not poll.poll(
+            1000 * max(0.0, min(remaining_seconds, self._patience_seconds))
+        ):
+            if remaining_seconds > self._patience_seconds:
                 return None
             self._leave(helper)
             return dict.fromkeys(question.names, _SILENT)
@@ -157,7 +159,7 @@ def occupants(
     }
 
 
-def those_in_doubt(
+def unverified_gpus(
     samples: Collection[GpuSample],
     names: Collection[str],
     own: Collection[int],
@@ -168,10 +170,10 @@ def those_in_doubt(
 
     In a container with its own pids the driver may name the host's, or none.
     """
-    found = _strangers(samples, names, own)
+    by_device = _strangers(samples, names, own)
     return {
         name
-        for name, processes in found.items()
+        for name, processes in by_device.items()
         if len(processes) == 1 and not (host_pids and processes[0].pid)
     }
 
@@ -183,8 +185,7 @@ def _strangers(
     strangers: dict[str, list[GpuProcess]] = {}
     devices: dict[str, GpuSample | MigSample] = {}
     for sample in samples:
-        for device in (sample, *(sample.mig_instances or ())):
-            devices[str(device.uuid)] = device
+        devices |= {str(device.uuid): device for device in _devices(sample)}
         for process in sample.processes or ():
             name = process.mig_uuid or str(sample.uuid)
             if name in names and process.pid not in own:
@@ -194,6 +195,10 @@ def _strangers(
         for name, processes in strangers.items()
         if not _is_little(processes, devices.get(name))
     }
+
+
+def _devices(sample: GpuSample) -> tuple[GpuSample | MigSample, ...]:
+    return sample, *(sample.mig_instances or ())
 
 
 def _is_little(
@@ -217,16 +222,16 @@ def _described(processes: Sequence[GpuProcess]) -> str:
     who = _named(largest.pid)
     if largest.memory_used_bytes is not None:
         who += f" with {largest.memory_used_bytes / 2**30:.1f} GiB"
-    others = len(processes) - 1
-    return f"{who} and {others} more" if others else who
+    more = len(processes) - 1
+    return f"{who} and {more} more" if more else who
 
 
 def _named(pid: int | None) -> str:
     if pid is None:
         return "a process whose id the driver hides"
     try:
-        known = psutil.Process(pid)
-        return f"process {pid} ({known.name()} of {known.username()})"
+        process = psutil.Process(pid)
+        return f"process {pid} ({process.name()} of {process.username()})"
     except psutil.Error:
         return f"process {pid} (of another container)"
 
@@ -244,18 +249,14 @@ def _answer(
 ) -> dict[str, Any]:
     own = set() if but is None else _tree(but)
     used = occupants(samples, names, own)
-    shown = {name for sample in samples for name in _names_of(sample)}
+    readable = {str(device.uuid) for sample in samples for device in _devices(sample)}
     gone = "the driver (GPU lost; see dmesg)"
-    used |= {name: gone for name in names if name not in shown}
+    used |= {name: gone for name in names if name not in readable}
     in_doubt: set[str] = set()
     if but is not None and has_cuda_loaded(but):
-        in_doubt = those_in_doubt(samples, names, own, host_pids=host)
+        in_doubt = unverified_gpus(samples, names, own, host_pids=host)
         used |= {name: f"{used[name]}, maybe this kernel," for name in in_doubt}
     return {"used": used, "in_doubt": sorted(in_doubt)}
-
-
-def _names_of(sample: GpuSample) -> list[str]:
-    return [str(sample.uuid), *(one.uuid for one in sample.mig_instances or ())]
 
 
 def main() -> None:

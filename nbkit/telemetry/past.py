@@ -59,8 +59,8 @@ def _find(file: BinaryIO, t: float) -> int:
         middle = (low + high) // 2
         file.seek(middle)
         file.readline(LINE_BYTES)
-        found = _next_time(file)
-        if found is None or found >= t:
+        t_middle = _next_time(file)
+        if t_middle is None or t_middle >= t:
             high = middle
         else:
             low = middle
@@ -92,8 +92,8 @@ def _skip(file: BinaryIO, t: float) -> None:
         file.seek(start + max(lines, 0) * len(first))
         file.readline(LINE_BYTES)
         guess = file.tell()
-        found = _next_time(file)
-        if found is not None and found < t:
+        t_guess = _next_time(file)
+        if t_guess is not None and t_guess < t:
             aim = guess
     file.seek(aim)
 

@@ -91,9 +91,9 @@ def questions_for(pynvml: Any) -> Questions:
             "processes",
             ("nvmlDeviceGetComputeRunningProcesses_v3",),
             ("nvmlDeviceGetComputeRunningProcesses_v2",),
-            value=lambda found: tuple(
-                GpuProcess(_pid(process.pid), as_told(process.usedGpuMemory))
-                for process in found
+            value=lambda processes: tuple(
+                GpuProcess(_pid(process.pid), check_reading(process.usedGpuMemory))
+                for process in processes
             ),
         ),
         mig_enabled=_single(
@@ -226,7 +226,7 @@ def _words_of(pynvml: Any, words: dict[str, str]) -> dict[int, str]:
     }
 
 
-def as_told(value: Any) -> Any:
+def check_reading(value: Any) -> Any:
     """Return a value if it may be one of a field."""
     if isinstance(value, int | float):
         if not -_LARGEST <= value <= _LARGEST:  # nor NaN
@@ -248,7 +248,7 @@ def _memory(pynvml: Any, info: Any) -> tuple[Any, ...]:
 def _pid(value: Any) -> int | None:
     """Return a process id; None for a number that no process can have."""
     # Drivers that hide ids tell 0, or the largest number of their type.
-    return value if 0 < int(as_told(value)) <= _LARGEST_PID else None
+    return value if 0 < int(check_reading(value)) <= _LARGEST_PID else None
 
 
 def _text(value: Any) -> str:
@@ -268,7 +268,7 @@ def _single(
 
 def _thousandth(number: float) -> float:
     """Return watts for milliwatts, joules for millijoules."""
-    return as_told(number) / 1000
+    return check_reading(number) / 1000
 
 
 def _version(numbers: tuple[int, int]) -> str:
@@ -306,8 +306,8 @@ def _counts(pynvml: Any, answers: Any) -> list[int]:
 
 
 def _clock_event_words(bits: int) -> tuple[str, ...]:
-    as_told(bits)
-    known = [(1 << bit, word) for bit, word in enumerate(CLOCK_EVENT_WORDS)]
-    words = tuple(word for bit, word in known if bits & bit)
-    rest = bits & ~sum(bit for bit, _ in known)
-    return (*words, f"unknown ({rest:#x})") if rest else words
+    check_reading(bits)
+    words_by_bit = [(1 << bit, word) for bit, word in enumerate(CLOCK_EVENT_WORDS)]
+    words = tuple(word for bit, word in words_by_bit if bits & bit)
+    unknown = bits & ~sum(bit for bit, _ in words_by_bit)
+    return (*words, f"unknown ({unknown:#x})") if unknown else words

@@ -171,10 +171,10 @@ class Replay:
         self._clock = clock
         self._began = clock()
         self._began_t = now()
-        self._holders = {
-            pid: _holder(dict(told), self._began_t)
-            for pid, told in trace.holders.items()
-        }
+        self._holders = {pid: dict(holder) for pid, holder in trace.holders.items()}
+        for holder in self._holders.values():
+            if (seconds := holder.pop("idle_seconds", None)) is not None:
+                holder["idle_since"] = round(self._began_t - seconds, 3)
         self._last_passed = -math.inf
         self._offsets = trace.offsets()
         self._round_seconds = self._offsets[-1] or 1.0
@@ -202,7 +202,7 @@ class Replay:
         return self._trace.header.get("hostname") == socket.gethostname()
 
     @property
-    def told_holders(self) -> Mapping[int, dict[str, Any]]:
+    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
         """What the trace says of its processes, by pid."""
         return self._holders
 
@@ -257,8 +257,8 @@ class Replay:
         values: dict[str, Any] = {"t": round(now(), 3)}
         if gpu.xid is not None:
             start = self._began_t + rounds * self._round_seconds
-            heard = start + gpu.xid.t - self._trace.samples[0].t
-            values["xid"] = replace(gpu.xid, t=round(heard, 3))
+            heard_t = start + gpu.xid.t - self._trace.samples[0].t
+            values["xid"] = replace(gpu.xid, t=round(heard_t, 3))
         grown = self._growth.get(_key(gpu), {})
         step = _growth(gpu, after) if after else {}
         for name in _COUNTERS:
@@ -273,13 +273,6 @@ class Replay:
             ):
                 values[name] = _wave(wave, gpu.index, passed)
         return replace(gpu, **values)
-
-
-def _holder(told: dict[str, Any], now: float) -> dict[str, Any]:
-    idle_seconds = told.pop("idle_seconds", None)
-    if idle_seconds is not None:
-        told["idle_since"] = round(now - idle_seconds, 3)
-    return told
 
 
 def _wave(wave: dict[str, Any], index: int, passed: float) -> float:

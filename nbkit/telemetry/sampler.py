@@ -113,7 +113,7 @@ class Sampler:
     def _open(self) -> None:
         try:
             # The only witness of why a GPU ended a run.
-            self._nvml = open_nvml(hears_xids=True)
+            self._nvml = open_nvml(xid_events=True)
             self._gpu_uuids = _gpus_of(self._nvml, self._gpu_uuids)
             self._gpus_unavailable = None
         except NvmlUnavailableError as error:
@@ -125,11 +125,11 @@ def _gpus_of(nvml: Nvml, uuids: Collection[str] | None) -> Collection[str] | Non
     """Return the GPUs that are meant, or contain the MIG instances that are meant."""
     if not any(uuid.startswith("MIG-") for uuid in uuids or ()):
         return uuids
-    wanted = set(uuids or ())
+    selected = set(uuids or ())
     return {
         str(gpu.uuid)
         for gpu in nvml.read()
-        if wanted & {gpu.uuid, *(one.uuid for one in gpu.mig_instances or ())}
+        if selected & {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances or ())}
     }
 
 
@@ -145,7 +145,10 @@ class _LineFile:
         status = os.fstat(self._fd)
         self._is_file = stat.S_ISREG(status.st_mode)
         if self._is_file:
-            self._cut_half_line(status.st_size)
+            # Cut off what a predecessor began and could not finish.
+            start = max(0, status.st_size - _LONGEST_LINE_BYTES)
+            tail = os.pread(self._fd, status.st_size - start, start)
+            os.ftruncate(self._fd, start + tail.rfind(b"\n") + 1)
 
     def write(self, values: dict[str, Any]) -> None:
         line = json.dumps(values, allow_nan=False, separators=(",", ":")) + "\n"
@@ -161,12 +164,6 @@ class _LineFile:
         if not os.fstat(self._fd).st_nlink:
             message = "the file was removed"
             raise FileNotFoundError(message)
-
-    def _cut_half_line(self, size: int) -> None:
-        """Cut off what a predecessor began and could not finish."""
-        start = max(0, size - _LONGEST_LINE_BYTES)
-        tail = os.pread(self._fd, size - start, start)
-        os.ftruncate(self._fd, start + tail.rfind(b"\n") + 1)
 
 
 class _Recorder(threading.Thread):
@@ -188,7 +185,7 @@ class _Recorder(threading.Thread):
             reason = error.strerror or error
             message = (
                 f"{self._arguments.output} cannot be written ({reason}): sampling "
-                "ends, the run continues. Check space and permissions of its folder.\n"
+                "ends, the run continues. Check its folder's space and permissions.\n"
             )
             sys.stderr.write(message)
         except BaseException:
@@ -270,7 +267,7 @@ def to_interval(value: float | str) -> float:
     """Return the seconds between two samples that a value stands for."""
     seconds = float(value)
     if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more; use 0.25"
+        message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more"
         raise ValueError(message)
     return seconds
 

@@ -19,11 +19,11 @@ def software() -> dict[str, str | None]:
 
 
 def software_differences(
-    wanted: Mapping[str, str | None], found: Mapping[str, str | None]
+    expected: Mapping[str, str | None], installed: Mapping[str, str | None]
 ) -> list[str]:
     """Return what a host has otherwise than it should, in words; empty if nothing."""
     return [
-        f"{name} {found.get(name) or 'is missing'}, not {version}"
-        for name, version in wanted.items()
-        if version is not None and found.get(name) != version
+        f"{name} {installed.get(name) or 'is missing'}, not {version}"
+        for name, version in expected.items()
+        if version is not None and installed.get(name) != version
     ]

@@ -33,9 +33,9 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
     folder above it that does and may.
     On a network file system whose server is silent, this waits for the server.
     """
-    found, space = _nearest(expanded(path, "path"))
+    nearest, space = _nearest(expanded(path, "path"))
     description: dict[str, Any] = {
-        "path": str(found),
+        "path": str(nearest),
         "mount_point": None,
         "file_system": None,
         "source": None,
@@ -45,7 +45,7 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
         "device_model": None,
         "rotational": None,
     }
-    mount = _mount_of(found)
+    mount = _mount_of(nearest)
     if mount is not None:
         description |= {
             "mount_point": _printable(str(mount.mount_point)),
@@ -77,14 +77,14 @@ def _parse(line: str) -> Mount:
     before, _, after = line.partition(" - ")
     _, _, device_number, root, mount_point, options, *_ = before.split(" ")
     file_system, source, super_options = map(_unescape, after.split(" ", 2))
-    every = dict.fromkeys([*options.split(","), *super_options.split(",")])
+    all_options = dict.fromkeys([*options.split(","), *super_options.split(",")])
     return Mount(
         Path(_unescape(mount_point)),
         _unescape(root),
         device_number,
         file_system,
         source,
-        ",".join(every),
+        ",".join(all_options),
     )
 
 

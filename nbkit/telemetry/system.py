@@ -41,18 +41,18 @@ def summarise_systems(
 ) -> dict[str, Any] | None:
     """Return raw sums over the samples of all nodes of a run; None without samples."""
     nodes = {name: summarise_system(file, run_pids) for name, file in files.items()}
-    known = [node for node in nodes.values() if node is not None]
-    if len(nodes) < 2 or not known:
-        return next(iter(known), None)
-    strangers = [node["other_gpu_processes"] for node in known]
-    seen = sum(count or 0 for count in strangers)
+    summaries = [node for node in nodes.values() if node is not None]
+    if len(nodes) < 2 or not summaries:
+        return next(iter(summaries), None)
+    strangers = [node["other_gpu_processes"] for node in summaries]
+    total = sum(count or 0 for count in strangers)
     return {
-        **known[0],
-        "samples": sum(node["samples"] for node in known),
-        "seconds": max(node["seconds"] for node in known),
-        "gpus": {uuid: gpu for node in known for uuid, gpu in node["gpus"].items()},
+        **summaries[0],
+        "samples": sum(node["samples"] for node in summaries),
+        "seconds": max(node["seconds"] for node in summaries),
+        "gpus": {uuid: gpu for node in summaries for uuid, gpu in node["gpus"].items()},
         # Those of one node count, though another says nothing.
-        "other_gpu_processes": None if None in strangers and not seen else seen,
+        "other_gpu_processes": None if None in strangers and not total else total,
         "nodes": nodes,
     }
 

@@ -57,7 +57,15 @@ def read_cpus(
         socket = _number(folder / "physical_package_id")
         is_usable = number in usable
         cpus.append(Cpu(number, core, node_of.get(number), socket, is_usable))
-    return tuple(sorted(cpus, key=_order))
+    cpus.sort(
+        key=lambda cpu: (
+            cpu.socket or 0,
+            cpu.numa_node or 0,
+            cpu_numbers(cpu.core)[0],
+            cpu.number,
+        )
+    )
+    return tuple(cpus)
 
 
 def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
@@ -82,10 +90,6 @@ def cpu_numbers(text: str) -> list[int]:
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
     return numbers
-
-
-def _order(cpu: Cpu) -> tuple[int, ...]:
-    return cpu.socket or 0, cpu.numa_node or 0, cpu_numbers(cpu.core)[0], cpu.number
 
 
 def _number(path: Path) -> int | None:

@@ -113,8 +113,12 @@ def needed_branch(
 ) -> int | None:
     """Return the oldest branch of the driver with which some wheel runs on the GPUs."""
     branches = [build.driver for build in TORCH_BUILDS]
-    found = (one for one in sorted(branches) if last_torch(capabilities, one, machine))
-    return next(found, None)
+    usable_branches = (
+        branch
+        for branch in sorted(branches)
+        if last_torch(capabilities, branch, machine)
+    )
+    return next(usable_branches, None)
 
 
 def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
@@ -127,8 +131,12 @@ def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
     for fields in ("driver_version,compute_cap", "driver_version"):
         rows = _ask_smi(fields)
         if rows:
-            known = [re.fullmatch(r"(\d+)\.(\d+)", row[-1]) for row in rows if row[1:]]
-            return rows[0][0], [(int(one[1]), int(one[2])) for one in known if one]
+            matches = [
+                re.fullmatch(r"(\d+)\.(\d+)", row[-1]) for row in rows if row[1:]
+            ]
+            return rows[0][0], [
+                (int(match[1]), int(match[2])) for match in matches if match
+            ]
     file = root / "proc/driver/nvidia/version"
     if not file.exists() or not (root / "dev/nvidiactl").exists():
         return None

@@ -49,18 +49,18 @@ _CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource": "microsoft", "xen": "xen"}
 
 def detect_hypervisor(cpu_flags: str | None, root: Path = Path("/")) -> str | None:
     """Return the name of the hypervisor, ``bare metal``, or None if nothing tells."""
-    told = _ask_systemd() if root == Path("/") else None
-    if told is not None:
-        return told
+    detected = _ask_systemd() if root == Path("/") else None
+    if detected is not None:
+        return detected
     is_guest = None if cpu_flags is None else "hypervisor" in cpu_flags.split()
-    named = _read(root / "sys/hypervisor/type") or _firmware(root)
-    if named in _CLOUDS and is_guest is False:
+    hypervisor = _read(root / "sys/hypervisor/type") or _firmware(root)
+    if hypervisor in _CLOUDS and is_guest is False:
         return BARE_METAL
-    if named in (None, "qemu"):
-        named = _clock(root) or named
-    if named is None and is_guest is False:
+    if hypervisor in (None, "qemu"):
+        hypervisor = _clock(root) or hypervisor
+    if hypervisor is None and is_guest is False:
         return BARE_METAL
-    return named
+    return hypervisor
 
 
 def _ask_systemd() -> str | None:
@@ -80,9 +80,9 @@ def _ask_systemd() -> str | None:
 
 def _firmware(root: Path) -> str | None:
     for file in _DMI_FILES:
-        said = _read(root / "sys/class/dmi/id" / file) or ""
+        text = _read(root / "sys/class/dmi/id" / file) or ""
         for beginning, name in _DMI_BEGINNINGS.items():
-            if said.startswith(beginning):
+            if text.startswith(beginning):
                 return name
     return None
 

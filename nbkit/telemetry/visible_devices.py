@@ -31,7 +31,12 @@ def visible_devices(
     chosen: list[GpuDevice] = []
     for part in (part.strip() for part in setting.split(",")):
         names = [part, *_parents(part, mig_parents or {})]
-        match = [gpu for gpu in gpus if any(_means(name, gpu) for name in names)]
+        match = [
+            gpu
+            for gpu in gpus
+            if str(gpu.index) in names
+            or any(_is_beginning(name, str(gpu.uuid)) for name in names)
+        ]
         if not match:
             break  # CUDA ignores everything after an invalid entry.
         chosen += [gpu for gpu in match[:1] if gpu not in chosen]
@@ -69,10 +74,6 @@ def _parents(part: str, mig_parents: Mapping[str, str]) -> list[str]:
     return [
         gpu for instance, gpu in mig_parents.items() if _is_beginning(part, instance)
     ]
-
-
-def _means(name: str, gpu: GpuDevice) -> bool:
-    return name == str(gpu.index) or _is_beginning(name, str(gpu.uuid))
 
 
 def _is_beginning(part: str, uuid: str) -> bool:

@@ -46,7 +46,7 @@ class XidEvents:
                     self._events = pynvml.nvmlEventSetCreate()
                 pynvml.nvmlDeviceRegisterEvents(gpu.handle, critical, self._events)
             except pynvml.NVMLError as error:
-                gpu.hear_no_xid(nvml_reason(pynvml, error.value))
+                gpu.set_xid_reason(nvml_reason(pynvml, error.value))
             else:
                 # A lost GPU no longer tells its UUID; the handle stays what it was.
                 self._gpus[bytes(gpu.handle)] = gpu
@@ -56,29 +56,27 @@ class XidEvents:
         if not self._gpus:
             return
         nvml = self._pynvml
-        heard: set[Gpu] = set()
+        reporting: set[Gpu] = set()
         for _ in range(_MOST_AT_ONCE):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._events, _WAIT_MILLISECONDS)
             except nvml.NVMLError as error:
                 silent = error.value == nvml.NVML_ERROR_TIMEOUT
-                self._hear_none(None if silent else nvml_reason(nvml, error.value))
+                reason = None if silent else nvml_reason(nvml, error.value)
+                if reason != self._reason:
+                    self._reason = reason
+                    for gpu in self._gpus.values():
+                        gpu.set_xid_reason(reason)
                 return
             try:
                 gpu = self._gpus.get(bytes(event.device))
                 code = int(event.eventData)
             except UNREADABLE:
                 continue
-            if gpu is None or (gpu in heard and code in _ECHOES):
+            if gpu is None or (gpu in reporting and code in _ECHOES):
                 continue
-            heard.add(gpu)
+            reporting.add(gpu)
             gpu.xid = Xid(code, round(clock.now(), 3))
-
-    def _hear_none(self, reason: str | None) -> None:
-        if reason != self._reason:
-            self._reason = reason
-            for gpu in self._gpus.values():
-                gpu.hear_no_xid(reason)
 
     def close(self) -> None:
         """Stop listening."""

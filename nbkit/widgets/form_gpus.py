@@ -170,7 +170,7 @@ class _Look:
             gpu.uuid,
             _of_part(gpu.processes, part),
             pids_are_here=self._reading.pids_are_here,
-            told=self._reading.told_holders,
+            reported_holders=self._reading.reported_holders,
         )
         name = part.uuid if part is not None else gpu.uuid
         runs = [f"run {run}" for run in self._held.get(str(name), ())]

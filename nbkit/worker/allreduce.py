@@ -71,7 +71,11 @@ def _time_all_reduces(
         dist.all_reduce(message)
         low, high = torch.aminmax(message)  # which waits for it on a GPU, too
         if not low == high == dist.get_world_size():
-            error = "wrong result of an all-reduce: data are corrupted in transfer"
+            error = (
+                f"all-reduce of ones over {dist.get_world_size()} ranks returned "
+                f"{low:g} to {high:g}: data are corrupted in transfer. Check dmesg for "
+                "Xid messages and the links between GPUs."
+            )
             raise ArithmeticError(error)
         message.fill_(1)
         beat()

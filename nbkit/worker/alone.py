@@ -16,10 +16,10 @@ from nbkit.worker.rank import Rank
 
 def meet(rank: Rank, config: ExperimentConfig) -> tuple[None, Callable[[], None]]:
     """Leave the rendezvous port to `init_process_group`, but to no other program."""
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port_socket = socket.socket()
+    port_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener := os.environ.get("NBKIT_LISTEN_FD"):
         os.close(int(listener))
         # Two sockets may share a port as long as none of them listens; torch asks so.
-        kept.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-    return None, kept.close
+        port_socket.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    return None, port_socket.close

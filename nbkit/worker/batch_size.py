@@ -62,10 +62,11 @@ def resolve(
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
     if device.type != "cuda" or config.oversubscribe:
-        found = "several ranks share a GPU" if config.oversubscribe else "it is on CPUs"
+        shared = config.oversubscribe
+        reason = "several ranks share a GPU" if shared else "this run is on CPUs"
         message = (
-            "batch_size_per_gpu='max' is probed in the memory of each rank's GPU, but "
-            f"in this run {found}. Use a number."
+            f"batch_size_per_gpu='max' needs a GPU per rank, but {reason}. Set a "
+            "number."
         )
         raise ConfigError(message)
     size = _probe(
@@ -133,12 +134,6 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
         or is_out_of_memory(str(error))
         or _is_out_of_memory(error.__context__)
     )
-
-
-def _usable_share(config: ExperimentConfig) -> float:
-    """Return which part of the free memory a probe may use."""
-    has_dali = config.loader == "dali" and config.data != "synthetic"
-    return _USABLE_SHARE - (_DALI_SHARE if has_dali else 0)
 
 
 def _train_two_steps(config: ExperimentConfig, device: torch.device, size: int) -> None:
@@ -217,6 +212,12 @@ def _largest_on_gpu(config: ExperimentConfig) -> int:
     torch.cuda.set_per_process_memory_fraction(share, device)
     torch.backends.cudnn.benchmark = not config.deterministic
     return largest(lambda size: fits(config, device, size))
+
+
+def _usable_share(config: ExperimentConfig) -> float:
+    """Return the share of the free memory that a probe may use."""
+    decodes_on_gpu = config.loader == "dali" and config.data != "synthetic"
+    return _USABLE_SHARE - (_DALI_SHARE if decodes_on_gpu else 0)
 
 
 if __name__ == "__main__":

@@ -20,20 +20,16 @@ def bind(rank: Rank, config: ExperimentConfig) -> CpuBinding:
 
     A bound rank has no more threads than CPUs.
     """
-    asked = config.cpu_binding
-    gpus = None if asked == "none" else _gpu_nodes(config)
-    binding = choose(asked, read_cpus(), rank.local_rank, rank.local_world_size, gpus)
-    if asked != "none":
+    policy = config.cpu_binding
+    gpus = None if policy == "none" else _gpu_nodes(config)
+    binding = choose(policy, read_cpus(), rank.local_rank, rank.local_world_size, gpus)
+    if policy != "none":
         os.sched_setaffinity(0, binding.cpus)
-        _limit_threads(len(binding.cpus))
+        # The launcher has shared out the CPUs of all NUMA nodes.
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        if threads.isdecimal() and int(threads) > len(binding.cpus):
+            os.environ["OMP_NUM_THREADS"] = str(len(binding.cpus))
     return binding
-
-
-def _limit_threads(count: int) -> None:
-    """Lower ``OMP_NUM_THREADS``: the launcher has shared out the CPUs of all nodes."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdecimal() and int(told) > count:
-        os.environ["OMP_NUM_THREADS"] = str(count)
 
 
 def _gpu_nodes(config: ExperimentConfig) -> GpuNodes | None:

@@ -132,15 +132,15 @@ def load(
     """Return the shared state and this rank's own part, all on the host."""
     complete = _read_complete(path)
     if complete is None or not _is_complete(path):
-        message = f"{path} is not a complete checkpoint; resume from an older one."
+        message = f"{path} is not a complete checkpoint. Resume from an older one."
         raise StoreError(message)
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
     written_by = complete["world_size"]
     if written_by != world_size:
         message = (
-            f"{path} was written by {written_by} ranks and cannot be resumed by "
-            f"{world_size}; resume with {written_by} ranks or start a new run."
+            f"{path} was written by {written_by} ranks, but this run has {world_size}. "
+            f"Resume with {written_by} ranks, or launch a new run."
         )
         raise RunError(message)
     return _load(path / "state.pt"), _load(path / f"rank_{rank}.pt")
@@ -171,14 +171,14 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
     """Raise now, not at a resume, for what a checkpoint must not hold."""
-    found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    if found:
+    unsafe_globals = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    if unsafe_globals:
         places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"state contains {', '.join(found)}{where}, which a checkpoint cannot "
-            "restore. Save tensors, numbers and text, in dicts and lists; of a random "
-            "generator, save its state."
+            f"state contains {', '.join(unsafe_globals)}{where}, which a checkpoint "
+            "cannot restore. Save tensors, numbers and text, in dicts and lists; of a "
+            "random generator, save its state."
         )
         raise ConfigError(message)
 
@@ -221,9 +221,9 @@ def _sizes(path: Path, world_size: int) -> dict[str, int]:
     missing = [name for name in names if not (path / name).exists()]
     if missing:
         message = (
-            f"{path} lacks {missing[0]}: rank 0 does not see {len(missing)} of "
-            f"{len(names)} files that other ranks wrote. Put the store (NBKIT_HOME) on "
-            "a file system that all nodes share."
+            f"{path} lacks {missing[0]}: {len(missing)} of {len(names)} files of other "
+            "ranks are not visible to rank 0. Put the store (NBKIT_HOME) on a file "
+            "system that all nodes share."
         )
         raise StoreError(message)
     return {name: (path / name).stat().st_size for name in names}
@@ -249,12 +249,12 @@ def _complete(folder: Path) -> list[Path]:
 
     A former one counts where its successor did not get its name.
     """
-    found = {
+    by_step = {
         step_of(path): path
         for path in sorted(_own(folder))  # former ones first: their names have a dot
         if path.suffix != ".new" and _is_complete(path)
     }
-    return [found[step] for step in sorted(found, reverse=True)]
+    return [by_step[step] for step in sorted(by_step, reverse=True)]
 
 
 def _is_complete(path: Path) -> bool:
@@ -277,10 +277,9 @@ def _wait_for(path: Path, rank: Rank, limit_seconds: float) -> None:
         if waited_seconds > limit_seconds:
             host = socket.gethostname()
             message = (
-                f"rank 0 continues from {path}, which node {host} does not show as "
-                f"complete after {waited_seconds:.0f} s, limit {limit_seconds:.0f}; "
-                "put the store (NBKIT_HOME) on a file system that all nodes share, or "
-                f"resume again when {host} shows it."
+                f"checkpoint {path} of rank 0 is not complete on node {host} after "
+                f"{waited_seconds:.0f} s (limit {limit_seconds:.0f} s). Put the store "
+                "(NBKIT_HOME) on a file system that all nodes share, or resume again."
             )
             raise StoreError(message)
         rank.beat(0, Phase.STARTING)

@@ -64,10 +64,10 @@ def _write_when_asked(file: Path) -> None:
 def _operations() -> bytes:
     """Return the recorded operations as JSON, from whichever NCCL backend torch has."""
     recorders: Any = distributed_c10d
-    found: bytes = recorders._dump_nccl_trace_json(includeCollectives=True)
-    if b'"entries"' in found:
-        return found
+    trace: bytes = recorders._dump_nccl_trace_json(includeCollectives=True)
+    if b'"entries"' in trace:
+        return trace
     with contextlib.suppress(AttributeError, TypeError):
         # Newer versions have a backend "nccl2", and a recorder for each backend.
         return recorders._dump_fr_trace_json(includeCollectives=True, backend="nccl2")
-    return found
+    return trace

@@ -40,13 +40,13 @@ def judge_compiler(include: Path | None = None) -> CheckResult:
         problem = _compile(compiler, folder)
         missing = [f"{compiler} fails ({problem})"] if problem else []
         packages = ["gcc", "libc6-dev"]
-    found = f"{compiler} and Python.h found"
+    detail = f"{compiler} and Python.h found"
     if missing:
-        found = f"{', '.join(missing)}: compile=True fails"
+        detail = f"{', '.join(missing)}: compile=True fails"
     remedy = f"sudo apt-get install -y {' '.join(packages)} (Debian's names)"
     if os.environ.get("CC"):
         remedy = f"unset CC; {remedy}"
-    return check("torch.compile", not missing, found, remedy)
+    return check("torch.compile", not missing, detail, remedy)
 
 
 def _compiler(language: str) -> str | None:
@@ -68,6 +68,6 @@ def _compile(compiler: str, folder: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = done.stderr.strip().splitlines() or ["it printed nothing"]
-    errors = [line for line in said if "error" in line]
-    return (errors or said)[0] if done.returncode else None
+    lines = done.stderr.strip().splitlines() or ["it printed nothing"]
+    errors = [line for line in lines if "error" in line]
+    return (errors or lines)[0] if done.returncode else None

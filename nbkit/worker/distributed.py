@@ -29,8 +29,8 @@ def choose_device(rank: Rank, config: ExperimentConfig) -> torch.device:
     count = torch.cuda.device_count()
     if rank.local_world_size > count and not config.oversubscribe:
         message = (
-            f"{rank.local_world_size} ranks on {count} visible GPUs, limit one per "
-            f"device; use gpus={count} or oversubscribe=True."
+            f"{rank.local_world_size} ranks on {count} visible GPUs (limit: one per "
+            f"GPU). Use gpus={count} or oversubscribe=True."
         )
         raise DeviceError(message)
     device = torch.device("cuda", rank.local_rank % count)
@@ -43,10 +43,10 @@ def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
     """Raise if this build of torch has no code for a GPU."""
     if covers(architectures, capability):
         return
-    wanted = f"sm_{capability[0]}{capability[1]}"
+    architecture = f"sm_{capability[0]}{capability[1]}"
     message = (
-        f"this GPU is {wanted}, but torch {torch.__version__} is built for "
-        f"{' '.join(architectures)}; {_remedy(capability)}"
+        f"torch {torch.__version__} has no kernels for this GPU ({architecture}), only "
+        f"for {' '.join(architectures)}. {_remedy(capability)}"
     )
     raise DeviceError(message)
 
@@ -184,7 +184,7 @@ def _why_no_cuda() -> str:
     built_for = torch.version.cuda
     if built_for is None:
         return (
-            f"torch {torch.__version__} is a build without CUDA; install the ordinary "
+            f"torch {torch.__version__} is a build without CUDA. Install the default "
             f"wheel: {pip_install('torch', 'torchvision', options='--force-reinstall')}"
         )
     from nbkit.telemetry.nvml import open_nvml
@@ -195,12 +195,12 @@ def _why_no_cuda() -> str:
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
         driver = f"a driver that does not respond ({error})"
-    said, advice = _cuda_error()
+    problem, advice = _cuda_error()
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"
     return (
         f"torch {torch.__version__} is built for CUDA {built_for} and sees no GPU with "
-        f"{driver}: {said}; {advice}."
+        f"{driver}: {problem}; {advice}."
     )
 
 
@@ -209,17 +209,17 @@ def _cuda_error() -> tuple[str, str]:
     try:
         torch.cuda.init()
     except Exception as error:  # noqa: BLE001 - torch wraps errors of the driver in many
-        said = first_line(str(error))
+        problem = first_line(str(error))
     else:
-        said = "CUDA is initialised and shows none"
-    advice = cuda_advice(said)
-    return said, advice.text if advice else "run nvidia-smi, which may say more"
+        problem = "CUDA initializes but reports no GPU"
+    advice = cuda_advice(problem)
+    return problem, advice.text if advice else "run nvidia-smi, which may say more"
 
 
 def _remedy(capability: tuple[int, int]) -> str:
     build = last_torch([capability])
     if build is not None and build.below is not None:
-        wanted = pip_install(build.requirement, "torchvision")
-        return f"install the last that has it: {wanted}"
-    wanted = pip_install("torch", "torchvision", options="--upgrade")
-    return f"install a newer torch: {wanted}"
+        command = pip_install(build.requirement, "torchvision")
+        return f"Install the last version with them: {command}"
+    command = pip_install("torch", "torchvision", options="--upgrade")
+    return f"Install a newer torch: {command}"

@@ -1,6 +1,6 @@
 """End of a rank of a function or script: Python's exit, then nbkit's.
 
-1. An exception is written down for the supervisor (`last_words`); Python prints it.
+1. An exception is written down for the supervisor (`error_file`); Python prints it.
 2. Python waits for threads, then calls what was registered at exit. `Ending` registered
    before all else, so it is called last; the rest happens there.
 3. Standard output is written. nbkit writes its own files (`finish`), for which it needs
@@ -33,7 +33,7 @@ from types import TracebackType
 
 from nbkit.local_modules import is_local
 from nbkit.store.redaction import redacted
-from nbkit.worker.last_words import write_last_words
+from nbkit.worker.error_file import write_error_file
 
 FAILED_SECONDS = 30
 """What a rank that has failed has for its threads and for what is registered at exit.
@@ -80,7 +80,7 @@ class Ending:
             code = error.code
             self._code = code if isinstance(code, int) else int(code is not None)
         else:
-            write_last_words(error)
+            write_error_file(error)
             self._is_interrupted = isinstance(error, KeyboardInterrupt)
             self._code = 1
         if self._code:
@@ -113,7 +113,9 @@ class Ending:
             write()
         # A request to stop comes too late, and handlers miss their modules from here
         # on. So do daemon threads, which continue for a moment.
-        _ignore_signals()
+        for number in signal.valid_signals():
+            if number == signal.SIGTERM or callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_IGN)
         threading.excepthook = lambda _: None
         # What nothing refers to goes first, as in Python. A file that goes in a cycle
         # with its module is closed before it is written, if the order is against it.
@@ -160,20 +162,14 @@ def print_redacted(
         sys.stderr.flush()
 
 
-def _ignore_signals() -> None:
-    for number in signal.valid_signals():
-        if number == signal.SIGTERM or callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_IGN)
-
-
 def _write_open_files() -> None:
     # A text file first: it writes into the file of bytes below it.
     for kind in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
-        for found in gc.get_objects():
+        for stream in gc.get_objects():
             # Not isinstance: some objects of torch warn who asks them for their class.
-            if issubclass(type(found), kind):
+            if issubclass(type(stream), kind):
                 # It is closed, or cannot be written: Python passes on, too. A pipe may
                 # be full, and is not waited for.
                 with contextlib.suppress(Exception):
-                    if stat.S_ISREG(os.fstat(found.fileno()).st_mode):
-                        found.flush()
+                    if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                        stream.flush()

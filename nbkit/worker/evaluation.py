@@ -81,14 +81,14 @@ def evaluate(
             if is_over():
                 return None
     # Its end as a moment too: writing the predictions down is not part of it.
-    found = {
+    result = {
         **score.result(),
         "duration_seconds": time.perf_counter() - began,
         "t": clock.now(),
     }
     if manifest is not None:
         _keep(score.predictions(manifest, rank), rank)
-    return found
+    return result
 
 
 def area_under_roc(scores: torch.Tensor, labels: torch.Tensor) -> float | None:
@@ -214,10 +214,10 @@ class _LabelRanking:
             name: area_under_roc(outputs[:, number], targets[:, number])
             for number, name in enumerate(self._labels)
         }
-        known = [area for area in by_label.values() if area is not None]
+        areas = [area for area in by_label.values() if area is not None]
         loss = losses.evaluation_losses(outputs, targets).double().mean()
         return {
-            "mean_auroc": sum(known) / len(known) if known else None,
+            "mean_auroc": sum(areas) / len(areas) if areas else None,
             "auroc": by_label,
             "images": len(outputs),
             "loss": loss.item(),

@@ -76,7 +76,7 @@ def settle(
 def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
     """Return what exchanges a model's gradients; None on one rank."""
     # torch.compile wraps it.
-    inner = (one for one in model.modules() if isinstance(one, DistributedDataParallel))
+    inner = (m for m in model.modules() if isinstance(m, DistributedDataParallel))
     return next(inner, None)
 
 

@@ -63,7 +63,7 @@ def write_facts(
     uuids = [entry["device"]["uuid"] for entry in ranks if entry["device"]["uuid"]]
     if len(set(uuids)) < len(uuids) and not config.oversubscribe:
         message = (
-            f"{len(uuids)} ranks on {len(set(uuids))} GPUs, limit one per device; use "
+            f"{len(uuids)} ranks on {len(set(uuids))} GPUs (limit: one per GPU). Use "
             "fewer ranks or oversubscribe=True."
         )
         raise DeviceError(message)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
@@ -51,9 +52,9 @@ class FiniteWatch:
         self._weights = _weights(model)
         self._finite_until = 0
 
-    def resume(self, step: int, found: dict[str, Any] | None) -> None:
+    def resume(self, step: int, nonfinite: dict[str, Any] | None) -> None:
         """Continue after a checkpoint: its step, and what was found until then."""
-        self._finite_until, self.found = step, NonFinite.from_dict(found)
+        self._finite_until, self.found = step, NonFinite.from_dict(nonfinite)
 
     def look(self, step: int) -> torch.Tensor | None:
         """Return 1 if a weight is not finite after a step, else 0; None if not due.
@@ -87,10 +88,10 @@ class FiniteWatch:
     def agree(self, group: dist.ProcessGroup | None) -> NonFinite | None:
         """Return the first that any rank has seen; called by all ranks."""
         if group is not None:
-            found: list[NonFinite | None] = [None] * dist.get_world_size(group)
-            dist.all_gather_object(found, self.found, group=group)
-            seen = [one for one in found if one is not None]
-            self.found = min(seen, key=lambda one: one.step, default=None)
+            ranks: list[NonFinite | None] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(ranks, self.found, group=group)
+            detected = filter(None, ranks)
+            self.found = min(detected, key=operator.attrgetter("step"), default=None)
         return self.found
 
     def error(self, config: ExperimentConfig) -> NonFiniteError:
@@ -119,9 +120,9 @@ class FiniteWatch:
                 NonFinite("weights", step, None if exact else self._finite_until)
             )
 
-    def _note(self, found: NonFinite) -> None:
+    def _note(self, nonfinite: NonFinite) -> None:
         if self.found is None:
-            self.found = found
+            self.found = nonfinite
 
 
 def all_finite(model: nn.Module) -> bool:
@@ -151,12 +152,12 @@ def _overflow(groups: list[list[torch.Tensor]]) -> torch.Tensor:
     This is what GradScaler looks at gradients with: many tensors in one kernel. It
     multiplies them by a scale as it reads them, here by 1, which changes no number.
     """
-    found = torch.zeros((), device=groups[0][0].device if groups else None)
-    scale = torch.ones_like(found)
+    found_inf = torch.zeros((), device=groups[0][0].device if groups else None)
+    scale = torch.ones_like(found_inf)
     for weights in groups:
         if weights[0].dtype in _OF_THE_KERNEL:
-            torch._amp_foreach_non_finite_check_and_unscale_(weights, found, scale)
+            torch._amp_foreach_non_finite_check_and_unscale_(weights, found_inf, scale)
         else:
             finite = torch.stack([weight.isfinite().all() for weight in weights]).all()
-            found = torch.where(finite, found, scale)
-    return found
+            found_inf = torch.where(finite, found_inf, scale)
+    return found_inf

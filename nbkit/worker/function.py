@@ -44,7 +44,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     """
     entry = read_entry(rank.paths)
     if entry is None:
-        message = f"{rank.paths.entry} is missing: the run's folder is incomplete."
+        message = f"{rank.paths.entry} is missing. Launch the run again."
         raise StoreError(message)
     if "NBKIT_ATTEMPT" not in os.environ:  # else the supervisor has set them
         os.environ.update(entry["environment"])
@@ -55,21 +55,21 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     # A rank that waits for one that has failed is in C++, where no handler runs.
     rank.end_at_requests_to_stop()
     device, wait_for_others = meet(rank, config)
-    here = context.enter(rank, config, device)
+    run_context = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
     rank.beat(0, Phase.COMPUTE)
 
     def finish() -> None:
-        here.close()
+        run_context.close()
         facts = rank, config, device, None, None, None
         answers = rank.answers_requests_itself
-        write_facts(*facts, completed=not here.was_stopped, answers_stop=answers)
+        write_facts(*facts, completed=not run_context.was_stopped, answers_stop=answers)
 
     def wait() -> None:
-        rank.beat(here.step, Phase.DONE)
+        rank.beat(run_context.step, Phase.DONE)
         wait_for_others()
 
-    ending.finish, ending.wait, ending.give_up = finish, wait, here.write_out
+    ending.finish, ending.wait, ending.give_up = finish, wait, run_context.write_out
     ending.begin_users_code()
     returned = None
     try:
@@ -92,12 +92,12 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
     """
     edited = []
     for name, source in entry["sources"].items():
-        kept = read_file(rank.paths.source / source["file"])
+        stored = read_file(rank.paths.source / source["file"])
         is_module = source["file"].startswith("modules/")
-        if is_module and Path(name).is_file() and read_file(Path(name)) != kept:
+        if is_module and Path(name).is_file() and read_file(Path(name)) != stored:
             edited.append(name)
             continue
-        text = kept.decode(errors="replace")
+        text = stored.decode(errors="replace")
         # Lines as Python counts them: a form feed ends none.
         lines = io.StringIO(text, newline=None).readlines()
         linecache.cache[name] = (len(text), None, lines, name)
@@ -113,8 +113,8 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     path = entry["path"]
     sys.argv[:] = [path, *entry["argv"]]
     sys.path.insert(0, str(Path(path).parent))
-    kept = rank.paths.source / entry["sources"][path]["file"]
-    code = compile(read_file(kept), path, "exec", dont_inherit=True)
+    copy = rank.paths.source / entry["sources"][path]["file"]
+    code = compile(read_file(copy), path, "exec", dont_inherit=True)
     exec(code, vars(_main_module(path)))
 
 

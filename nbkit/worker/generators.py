@@ -16,13 +16,17 @@ import torch
 def random_state() -> dict[str, Any]:
     """Return the state of this rank's random generators."""
     version, words, gauss = random.getstate()
+    numpy_state = None
+    if numpy := sys.modules.get("numpy"):
+        kind, numpy_words, *position = numpy.random.get_state()
+        numpy_state = [kind, numpy_words.tolist(), *position]
     return {
         "python": [version, list(words), gauss],
         "torch": torch.get_rng_state(),
         # Asking for it would make a context on a GPU that is not this rank's.
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         # A process that has not imported NumPy has drawn nothing from it.
-        "numpy": _numpy_state() if "numpy" in sys.modules else None,
+        "numpy": numpy_state,
     }
 
 
@@ -37,10 +41,3 @@ def restore_random_state(state: dict[str, Any]) -> None:
         import numpy as np
 
         np.random.set_state(tuple(state["numpy"]))
-
-
-def _numpy_state() -> list[Any]:
-    import numpy as np
-
-    kind, words, *rest = np.random.get_state()
-    return [kind, np.asarray(words).tolist(), *rest]

@@ -27,7 +27,7 @@ def capture(
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html
     """
     if device.type != "cuda":
-        message = "cuda_graphs=True needs a GPU; set cuda_graphs=False."
+        message = "cuda_graphs=True needs a GPU. Set cuda_graphs=False."
         raise ConfigError(message)
     side = config.image_size
     images = torch.randn(batch, 3, side, side, device=device)

@@ -55,7 +55,7 @@ class DriverGpus:
     def torch(self) -> TorchBuild | None:
         """The newest torch of the package index that runs here; None if none does."""
         branch = None if self.version is None else _major(self.version)
-        return last_torch([_pair(one) for one in self.capabilities], branch)
+        return last_torch([*map(_pair, self.capabilities)], branch)
 
     @property
     def dali(self) -> str:
@@ -107,32 +107,32 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         return
     count, seen = len(driver.uuids), len(torch.uuids)
     missing = sorted(
-        {one for one in driver.capabilities if not covers(torch.arches, _pair(one))}
+        {cc for cc in driver.capabilities if not covers(torch.arches, _pair(cc))}
     )
     state: State = "failure"
     if torch.cuda is None:
-        found = f"{torch.version} is built without CUDA, but there are {count} GPUs"
+        detail = f"{torch.version} is built without CUDA, but there are {count} GPUs"
         both = pip_install("torch", "torchvision")
         remedy = f"pip uninstall torch torchvision; {both}"
     elif (seen < count and not driver.divided) or not seen:
         why = f" ({torch.words})" if torch.words else ""
-        found = f"torch shows {seen} of {count} GPUs{why}"
+        detail = f"torch shows {seen} of {count} GPUs{why}"
         remedy = _unseen_remedy(torch, driver)
     elif missing:
-        found = (
+        detail = (
             f"{torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
         remedy = f"{_torch_remedy(driver)}: a torch that is built for these GPUs"
     elif not driver.divided and set(torch.uuids) != set(driver.uuids):
-        found = "torch shows others"
+        detail = "torch shows other GPUs than the driver"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
     else:
         state, remedy = "ok", ""
-        found = f"{seen} of {count}, CUDA {torch.cuda}"
+        detail = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
-            found += f", which the driver's {driver.cuda} runs: one major version"
-    yield CheckResult("torch on GPUs", state, found, remedy)
+            detail += f", which the driver's {driver.cuda} runs: one major version"
+    yield CheckResult("torch on GPUs", state, detail, remedy)
 
 
 def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
@@ -156,7 +156,7 @@ def _torch_remedy(driver: DriverGpus) -> str:
     """Say how to get a torch that runs with the driver and the GPUs."""
     if driver.torch is not None:
         return pip_install(driver.torch.requirement, "torchvision", options="--upgrade")
-    needed = needed_branch([_pair(one) for one in driver.capabilities])
+    needed = needed_branch([*map(_pair, driver.capabilities)])
     if needed is not None:
         return f"install driver {needed} or newer"
     return "no torch of the package index has kernels for these GPUs"
@@ -183,15 +183,14 @@ def _driver_gpus() -> DriverGpus:
     gpus: Sequence[GpuDevice] = (
         devices if divided else visible_devices(devices, setting)
     )
-    capabilities = tuple(one.compute_capability or "" for one in gpus)
+    capabilities = tuple(filter(None, (gpu.compute_capability for gpu in gpus)))
     uuids = tuple(str(gpu.uuid) for gpu in gpus)
-    known = tuple(filter(None, capabilities))
-    return DriverGpus(cuda, known, uuids, divided, version)
+    return DriverGpus(cuda, capabilities, uuids, divided, version)
 
 
 def _torch_gpus(torch: ModuleType) -> TorchGpus:
     """Return what torch says; it says in a warning why it cannot use a GPU."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         uuids = tuple(
@@ -199,7 +198,7 @@ def _torch_gpus(torch: ModuleType) -> TorchGpus:
             for number in range(count)
         )
         arches = tuple(torch.cuda.get_arch_list()) if count else ()
-    words = str(said[0].message).strip().partition("\n")[0] if said else ""
+    words = str(caught[0].message).strip().partition("\n")[0] if caught else ""
     return TorchGpus(torch.__version__, torch.version.cuda, uuids, arches, words)
 
 
@@ -209,17 +208,17 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]
             number = ".".join(map(str, torch.cuda.nccl.version()))
             yield CheckResult("NCCL", "ok", number)
         else:
-            found = "not in this torch: multi-GPU training fails"
+            detail = "not in this torch: multi-GPU training fails"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
-            yield CheckResult("NCCL", "failure", found, anew)
+            yield CheckResult("NCCL", "failure", detail, anew)
     try:
         _reduce(torch)
     except (OSError, RuntimeError) as error:
-        found = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
+        detail = f"an all-reduce of one rank fails: {error}".partition("\n")[0]
         remedy = "check that this host's name resolves (getent hosts $(hostname))"
-        if "127.0.0.1" in found:
+        if "127.0.0.1" in detail:
             remedy = "start the loopback interface (ip link set lo up)"
-        yield CheckResult("gloo", "failure", found, remedy)
+        yield CheckResult("gloo", "failure", detail, remedy)
     else:
         yield CheckResult("gloo", "ok", "an all-reduce of one rank works")
 
@@ -297,13 +296,13 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
 
 def _missing_torch(driver: DriverGpus) -> CheckResult:
     if not driver.uuids:
-        found = "not installed: runs can be viewed here, but not started"
+        detail = "not installed: runs can be viewed here, but not started"
         command = pip_install(*packages_of("train"))
-        return CheckResult("PyTorch", "warning", found, command)
-    found = f"not installed, but there are {len(driver.uuids)} GPUs"
-    wanted = "torch" if driver.torch is None else driver.torch.requirement
-    command = pip_install(*packages_of("train"), wanted)
-    return CheckResult("PyTorch", "failure", found, command)
+        return CheckResult("PyTorch", "warning", detail, command)
+    detail = f"not installed, but there are {len(driver.uuids)} GPUs"
+    requirement = "torch" if driver.torch is None else driver.torch.requirement
+    command = pip_install(*packages_of("train"), requirement)
+    return CheckResult("PyTorch", "failure", detail, command)
 
 
 def _import(
@@ -325,8 +324,8 @@ def _import(
         words = f"{type(error).__name__}: {error}".partition("\n")[0]
         yield CheckResult(what, state, f"cannot be imported ({words})", remedy)
         return None
-    found = f"{getattr(module, '__version__', 'installed')}{note}"
-    yield CheckResult(what, "ok", found)
+    detail = f"{getattr(module, '__version__', 'installed')}{note}"
+    yield CheckResult(what, "ok", detail)
     return module
 
 

@@ -16,6 +16,7 @@ it is the batch over the mean latency.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -98,11 +99,11 @@ def _infer(rank: Rank, config: ExperimentConfig, opened: contextlib.ExitStack) -
             timed = torch.compile(model, dynamic=False)
         images = _images(size, config, device).to(dtype)
         images = images.contiguous(memory_format=precision.memory_format)
-        found = _time(_Passes(timed, images, rank), config, rank, log)
-        if found is None:
+        timing = _time(_Passes(timed, images, rank), config, rank, log)
+        if timing is None:
             stopped = True
             break
-        _write(log, number, size, config, {**found, **peak_memory(device)})
+        _write(log, number, size, config, {**timing, **peak_memory(device)})
 
     # 4. The evaluation images
     if batches is not None and batches.evaluation_images and not stopped:
@@ -186,28 +187,23 @@ def _calibration(
 
     They have a separate loader: its processes end before anything is timed.
     """
-    left = config.inference.calibration_images
+    remaining = config.inference.calibration_images
     batches = _opened(config, manifest, device)
     stream = (
-        _endless(config, device)
+        (_images(8, config, device) for _ in itertools.count())
         if batches is None
         else (images for images, _ in batches.train_batches(0))
     )
     try:
         for images in stream:
-            yield images[:left]
-            left -= len(images)
+            yield images[:remaining]
+            remaining -= len(images)
             rank.beat(0, Phase.DATA)
-            if left <= 0 or rank.stop_requested:
+            if remaining <= 0 or rank.stop_requested:
                 return
     finally:
         if batches is not None:
             batches.close()
-
-
-def _endless(config: ExperimentConfig, device: torch.device) -> Iterator[torch.Tensor]:
-    while True:
-        yield _images(8, config, device)
 
 
 def _images(count: int, config: ExperimentConfig, device: torch.device) -> torch.Tensor:
@@ -226,7 +222,7 @@ class _Passes:
         self.batch_size = len(images)
         self.on_gpu = images.device.type == "cuda"
 
-    def each(self, count: int, limit_seconds: float) -> list[float]:
+    def time_each(self, count: int, limit_seconds: float) -> list[float]:
         """Return the time of every pass in seconds, from images to ready outputs.
 
         After three, time ends them too. It does not count the first, which may compile.
@@ -283,13 +279,13 @@ def _time(
     plan, window = config.inference, log.window
     with torch.inference_mode():
         log.is_muted = True
-        passes.each(plan.warmup_batches, plan.limit_seconds)
+        passes.time_each(plan.warmup_batches, plan.limit_seconds)
         log.is_muted = False
         # The warm-up tries algorithms whose workspaces are not needed later.
         passes.forget_peak()
         window.open()
         began = clock.now()
-        latencies = passes.each(plan.batches, plan.limit_seconds)
+        latencies = passes.time_each(plan.batches, plan.limit_seconds)
         count = in_a_row = len(latencies)
         seconds = sum(latencies)
         if passes.on_gpu:
@@ -320,15 +316,15 @@ def _write(
     number: int,
     size: int,
     config: ExperimentConfig,
-    found: dict[str, Any],
+    timing: dict[str, Any],
 ) -> None:
     """Write one batch size: every latency, a line for each ten thousand."""
-    seconds = found["times_seconds"]
+    seconds = timing["times_seconds"]
     for start in range(0, len(seconds), _TIMES_PER_EVENT):
         values = {
             "batch_size": size,
             "warmup_batches": config.inference.warmup_batches,
-            **found,
+            **timing,
             "times_seconds": seconds[start : start + _TIMES_PER_EVENT],
         }
         log.event("inference", number, **values)

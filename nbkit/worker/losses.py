@@ -48,10 +48,10 @@ def label_weights(manifest: Manifest) -> dict[str, float | None]:
     the more one that has it counts: in the loss, both weigh the same together.
     """
     images = manifest.train
-    every = [images.label(number) for number in range(len(images))]
-    counts = [sum(column) for column in zip(*every, strict=True)]  # type: ignore[arg-type]
+    labels = [images.label(number) for number in range(len(images))]
+    counts = [sum(column) for column in zip(*labels, strict=True)]  # type: ignore[arg-type]
     return {
-        label: (len(every) - count) / count if 0 < count < len(every) else None
+        label: (len(labels) - count) / count if 0 < count < len(labels) else None
         for label, count in zip(manifest.classes, counts, strict=True)
     }
 

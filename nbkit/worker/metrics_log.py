@@ -138,8 +138,8 @@ class MetricsLog:
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         # Imported in the first step or after it: the warm-up drops that second.
-        wanted = rank.rank == 0 and config.tensorboard
-        self._tensorboard = TensorBoard(rank) if wanted else None
+        is_writer = rank.rank == 0 and config.tensorboard
+        self._tensorboard = TensorBoard(rank) if is_writer else None
         self._newest: deque[dict[str, Any]] = deque(maxlen=RATE_STEPS)
         self._pid = os.getpid()
         context.log_with(self.log)
@@ -164,8 +164,8 @@ class MetricsLog:
         context.refuse_in_child(self._pid, self._rank.rank)
         if self.is_muted:
             return
-        found = context.numbers(values)
-        if taken := sorted(_OWN & found.keys()):
+        values = context.numbers(values)
+        if taken := sorted(_OWN & values.keys()):
             message = (
                 f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} records "
                 "this name itself. Use another name."
@@ -174,9 +174,10 @@ class MetricsLog:
         step = self._rank.step if step is None else context.whole_step(step)
         line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
         # Readers take step, loss and rate from the lines of the steps then.
-        self._write([{**line, "t": clock.now(), "values": found, "beside_steps": True}])
+        line |= {"t": clock.now(), "values": values, "beside_steps": True}
+        self._write([line])
         if self._tensorboard is not None:
-            self._tensorboard.write(found, step)
+            self._tensorboard.write(values, step)
 
     def steps(self, finished: list[StepTimes]) -> None:
         """Count and write finished steps."""
@@ -202,8 +203,8 @@ class MetricsLog:
         self._write([{**line, "t": clock.now(), **values}])
         if kind == "evaluation" and self._tensorboard is not None:
             names = ("top1_accuracy", "mean_auroc", "loss")
-            found = {f"evaluation/{name}": values.get(name) for name in names}
-            self._tensorboard.write(found, step)
+            scores = {f"evaluation/{name}": values.get(name) for name in names}
+            self._tensorboard.write(scores, step)
 
     def close(self) -> None:
         """Write what is left to the disk."""
@@ -247,7 +248,7 @@ def _scalars(newest: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return what TensorBoard shows of a step; its rate is that of the newest steps."""
     line = newest[-1]
     # TensorBoard smooths, and a mean of step rates is above images over time.
-    alike = [one for one in newest if one["warmup"] == line["warmup"]]
+    alike = [step for step in newest if step["warmup"] == line["warmup"]]
     return {
         "train/loss": line["loss"],
         "train/images_per_second": images_per_second(alike),

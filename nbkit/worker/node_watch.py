@@ -75,7 +75,7 @@ class NodeWatch:
         self._in_job = bool(submission.get("job"))
         self.file = paths.torchrun(attempt) / f"{hostname()}-{os.getpid()}.json"
         """What it tells."""
-        self._told: dict[str, Any] = {
+        self._status: dict[str, Any] = {
             "host": hostname(),
             "process": ProcessIdentity.of().to_dict(),
             "name": os.environ.get("SLURMD_NODENAME") if self._in_job else None,
@@ -104,18 +104,18 @@ class NodeWatch:
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._is_on_gpus = submission["device_type"] == "cuda"
         # The supervisor of a job is the job's first process, on whichever node.
-        told = read_json(paths.record) if self._in_job else submission
-        self._supervisor = ProcessIdentity.from_dict((told or {})["supervisor"])
+        record = read_json(paths.record) if self._in_job else submission
+        self._supervisor = ProcessIdentity.from_dict((record or {})["supervisor"])
 
     def start(self) -> None:
         """Tell of this host, from now on until torchrun ends."""
         make_folder(self.file.parent)
-        write_json(self.file, self._told)
+        write_json(self.file, self._status)
         threading.Thread(target=self._run, name="nbkit-node", daemon=True).start()
 
     def expect(self, count: int, name: str, group_rank: int) -> dict[str, str]:
         """Watch the ranks that torchrun starts now; called in its main thread."""
-        self._told |= {"name": name, "group_rank": group_rank}
+        self._status |= {"name": name, "group_rank": group_rank}
         self._board = HeartbeatBoard.create(count)
         # What torchrun passes on to the ranks was sent by a user at its terminal.
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
@@ -208,11 +208,11 @@ class NodeWatch:
         if order == "kill":
             is_shown = self._expected and not self._in_job
             self._end_at = time.monotonic() + (_FINISH_SECONDS if is_shown else 0.0)
-        left = [rank for rank in self._ranks.values() if not rank.has_ended]
+        running = [rank for rank in self._ranks.values() if not rank.has_ended]
         if order == "stacks":
-            print_stacks([rank.pid for rank in left])
+            print_stacks([rank.pid for rank in running])
             return
-        for rank in left:
+        for rank in running:
             with contextlib.suppress(ProcessLookupError):
                 if order == "terminate":
                     os.kill(rank.pid, signal.SIGTERM)
@@ -224,16 +224,16 @@ class NodeWatch:
         if self._board is not None:
             beats = self._board.read()
             for local_rank, rank in self._ranks.items():
-                step, phase, *rest = beats[local_rank]
-                rank.beat = (step, int(phase), *rest)
-        self._told["looks"] += 1
-        self._told["obeyed"] = sorted(self._obeyed)
-        self._told["ranks"] = [asdict(rank) for rank in self._ranks.values()]
+                step, phase, *counters = beats[local_rank]
+                rank.beat = (step, int(phase), *counters)
+        self._status["looks"] += 1
+        self._status["obeyed"] = sorted(self._obeyed)
+        self._status["ranks"] = [asdict(rank) for rank in self._ranks.values()]
         with self._lock:
             if self._is_forgotten:
                 return
             try:
-                write_json(self.file, self._told)
+                write_json(self.file, self._status)
             except StoreError as error:
                 _say(str(error))
 
@@ -243,13 +243,13 @@ class NodeWatch:
         seconds = _SEARCH_SECONDS if is_searching else _TELL_SECONDS
         if any(key.fd == self._wake for key, _ in self._selector.select(seconds)):
             for number in filter(None, os.read(self._wake, 64)):
-                self._told["signal"] = signal.Signals(number).name
+                self._status["signal"] = signal.Signals(number).name
         if self._in_job and signal.sigtimedwait([signal.SIGTERM], 0):
-            self._told["signal"] = "SIGTERM"  # blocked, see nbkit.launch.slurm.node
+            self._status["signal"] = "SIGTERM"  # blocked, see nbkit.launch.slurm.node
 
     def _start_sampler(self) -> None:
         self._sampler = start_sampler(
-            self._paths.system(self._told["name"]),
+            self._paths.system(self._status["name"]),
             gpu_uuids=_first_gpus(self._expected) if self._is_on_gpus else (),
             process_roots=[rank.pid for rank in self._ranks.values()],
         )
@@ -261,7 +261,7 @@ class NodeWatch:
             self._tell()  # who waits for this waits for the ranks first
             self._sampler.stop()
             self._sampler = None
-            self._told["is_over"] = True
+            self._status["is_over"] = True
             self._tell()
             self._over.set()
 
@@ -270,7 +270,7 @@ class NodeWatch:
 
         A torchrun waits for all others at its end, five minutes for one that is gone.
         """
-        is_over = self._told["is_over"] or not self._expected
+        is_over = self._status["is_over"] or not self._expected
         if is_over and time.monotonic() > self._end_at:
             _say(f"run {self._paths.run_id} has ended.")
             codes = [rank.returncode for rank in self._ranks.values()]
@@ -284,8 +284,8 @@ def _has_ended(rank: _WatchedChild) -> bool:
         ended = os.waitid(os.P_PID, rank.pid, how)
     except ChildProcessError:
         # torchrun was faster. Its object knows, or will do so in a moment.
-        objects = (one for one in gc.get_objects() if isinstance(one, subprocess.Popen))
-        process = next((one for one in objects if one.pid == rank.pid), None)
+        objects = (obj for obj in gc.get_objects() if isinstance(obj, subprocess.Popen))
+        process = next((child for child in objects if child.pid == rank.pid), None)
         rank.returncode = process.returncode if process else None
         rank.has_ended = process is None or process.returncode is not None
         return rank.has_ended

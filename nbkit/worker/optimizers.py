@@ -138,7 +138,11 @@ class LARS(Optimizer):
 
     def _step_group(self, group: dict[str, Any], weights: list[torch.Tensor]) -> None:
         updates = self._updates(group, weights)
-        velocities = [self._velocity(weight) for weight in weights]
+        states = [self.state[weight] for weight in weights]
+        for weight, state in zip(weights, states, strict=True):
+            if "velocity" not in state:
+                state["velocity"] = torch.zeros_like(weight)
+        velocities = [state["velocity"] for state in states]
         overflowed = self._overflowed()
         if overflowed is None:
             torch._foreach_mul_(velocities, group["momentum"])
@@ -178,19 +182,15 @@ class LARS(Optimizer):
         if overflowed is not None:
             # `masked_fill` loses channels_last: foreach takes a kernel for each tensor
             # where gradients and weights have different layouts.
-            gradients = [torch.where(overflowed, 0.0, one) for one in gradients]
+            gradients = [
+                torch.where(overflowed, 0.0, gradient) for gradient in gradients
+            ]
         return gradients
 
     def _overflowed(self) -> torch.Tensor | None:
         """Return what GradScaler found; None in a step without one."""
-        found = getattr(self, "found_inf", None)
-        return None if found is None else found > 0
-
-    def _velocity(self, weight: torch.Tensor) -> torch.Tensor:
-        state = self.state[weight]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(weight)
-        return state["velocity"]
+        found_inf = getattr(self, "found_inf", None)
+        return None if found_inf is None else found_inf > 0
 
 
 class _Probe(Optimizer):
@@ -203,7 +203,7 @@ class _Probe(Optimizer):
         self, closure: None = None
     ) -> None:
         handed = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        self.is_handed_all = all(one is not None for one in handed)
+        self.is_handed_all = all(value is not None for value in handed)
 
 
 def _scale_is_handed_over() -> bool:

@@ -33,12 +33,12 @@ def meet(
     device = choose_device(rank, config)
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
     store = rendezvous(rank, timeout)
-    given = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    _serve_own_master(given)
+    master = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    _serve_own_master(master)
     return device, partial(_wait_for_all, store, rank, _work_left(device))
 
 
-def _serve_own_master(given: tuple[str, str]) -> None:
+def _serve_own_master(master: tuple[str, str]) -> None:
     """Let `env://` be a client of the run's store, as under torchrun.
 
     Where the code has set another MASTER_PORT, rank 0 becomes the server there: torch
@@ -47,7 +47,7 @@ def _serve_own_master(given: tuple[str, str]) -> None:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
 
     def uses_agent_store() -> bool:
-        return (os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")) == given
+        return (os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")) == master
 
     module = sys.modules["torch.distributed.rendezvous"]
     if hasattr(module, "_torchelastic_use_agent_store"):
@@ -76,15 +76,15 @@ def _wait_for_all(
     ended. One that fails before it comes here ends all of them by the supervisor.
     """
     try:
-        left = store.add("nbkit/left", 1)
+        departed = store.add("nbkit/left", 1)
     except RuntimeError:
         return  # rank 0 has left by os._exit, and the store with it
     pause = threading.Event()
     is_at_work = work_left()
     patience = time.monotonic() + _OTHERS_SECONDS
-    while rank.rank == 0 and left < rank.world_size:
+    while rank.rank == 0 and departed < rank.world_size:
         pause.wait(0.02)
-        left = store.add("nbkit/left", 0)
+        departed = store.add("nbkit/left", 0)
         if time.monotonic() > patience and not is_at_work():
             patience += _OTHERS_SECONDS
             _close_connections(but=store.port)
@@ -99,12 +99,12 @@ def _others_are_gone(rank: Rank) -> bool:
         for event in read_json_lines(rank.paths.events)
         if event.get("event") == "rank_ended" and event.get("attempt") == rank.attempt
     }
-    others = set(range(rank.world_size)) - {rank.rank} - ended
-    files = [rank.paths.rank(rank.attempt, other).process for other in others]
+    remaining = set(range(rank.world_size)) - {rank.rank} - ended
+    files = [rank.paths.rank(rank.attempt, other).process for other in remaining]
     processes = [read_json(file) for file in files]
     return all(
-        one is not None and ProcessIdentity.from_dict(one).is_alive() is False
-        for one in processes
+        process is not None and ProcessIdentity.from_dict(process).is_alive() is False
+        for process in processes
     )
 
 
@@ -117,10 +117,10 @@ def _close_connections(but: int) -> None:
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6):
-                    ports = one.getsockname()[1], one.getpeername()[1]
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    ports = connection.getsockname()[1], connection.getpeername()[1]
                     if but not in ports:
-                        one.shutdown(socket.SHUT_RDWR)
+                        connection.shutdown(socket.SHUT_RDWR)
         except OSError:
             continue  # it listens, or was closed meanwhile

@@ -96,7 +96,9 @@ class Precision:
         cuDNN normalises fp32, and fp16 with weights in fp32; bf16 torch does itself:
         ``_select_batch_norm_backend`` in aten/src/ATen/native/Normalization.cpp.
         """
-        layers = (one for one in model.modules() if isinstance(one, nn.BatchNorm2d))
+        layers = (
+            module for module in model.modules() if isinstance(module, nn.BatchNorm2d)
+        )
         layer = next(layers, None)
         select: Any = getattr(torch._C, "_select_batch_norm_backend", None)
         if layer is None or select is None:
@@ -147,22 +149,19 @@ def _switch_tf32(older: Any, newer: list[Any], allowed: bool) -> list[bool]:
     The newer ones are read all the same: an attribute that torch does not know
     remembers what was written, and switches nothing.
     """
-    newer = [one for one in newer if hasattr(one, "fp32_precision")]
-    said = []
-    if _has_allow_tf32(older):
-        older.allow_tf32 = allowed
-        said.append(older.allow_tf32)
-    else:
-        for one in newer:
-            one.fp32_precision = "tf32" if allowed else "ieee"
-    return said + [one.fp32_precision == "tf32" for one in newer]
-
-
-def _has_allow_tf32(switches: Any) -> bool:
+    newer = [switch for switch in newer if hasattr(switch, "fp32_precision")]
+    states = []
     try:
-        return hasattr(switches, "allow_tf32")
+        has_older = hasattr(older, "allow_tf32")
     except RuntimeError:  # a user's module has written the newer switch
-        return True
+        has_older = True
+    if has_older:
+        older.allow_tf32 = allowed
+        states.append(older.allow_tf32)
+    else:
+        for switch in newer:
+            switch.fp32_precision = "tf32" if allowed else "ieee"
+    return states + [switch.fp32_precision == "tf32" for switch in newer]
 
 
 def _keep_layouts() -> None:
@@ -189,6 +188,6 @@ def _check_capability(precision: str, capability: tuple[int, int], name: str) ->
     if capability < _AMPERE:
         message = (
             f"precision={precision!r} needs compute capability 8.0 or newer, but "
-            f"{name} has {capability[0]}.{capability[1]}; use 'fp16' or 'fp32'."
+            f"{name} has {capability[0]}.{capability[1]}. Use 'fp16' or 'fp32'."
         )
         raise ConfigError(message)

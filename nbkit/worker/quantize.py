@@ -146,7 +146,7 @@ def _static(
     if config.compile:
         message = (
             "compile=True with precision='int8' on a CPU: torch.ao computes with "
-            "its own kernels, which torch.compile cannot trace; set compile=False."
+            "its own kernels, which torch.compile cannot trace. Set compile=False."
         )
         raise ConfigError(message)
     engine = _engine()
@@ -162,7 +162,7 @@ def _static(
         except Exception as error:  # whatever the model's own code raises
             message = (
                 f"precision='int8': {config.model} cannot be traced by torch.fx "
-                f"({error}); use 'fp16' or 'bf16'."
+                f"({error}). Use 'fp16' or 'bf16'."
             )
             raise ConfigError(message) from error
         with torch.inference_mode():
@@ -195,7 +195,7 @@ def _engine() -> str:
             return name
     message = (
         f"precision='int8' needs one of the engines {', '.join(_ENGINES)}, but torch "
-        f"{torch.__version__} has {', '.join(supported)}; use 'bf16', or another build."
+        f"{torch.__version__} has {', '.join(supported)}. Use 'bf16', or another build."
     )
     raise ConfigError(message)
 

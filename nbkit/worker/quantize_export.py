@@ -68,7 +68,7 @@ def quantize_exported(
         except Exception as error:  # whatever the model's own code raises
             message = (
                 f"precision='int8': {config.model} cannot be exported by torch.export "
-                f"({error}); use 'fp16' or 'bf16'."
+                f"({error}). Use 'fp16' or 'bf16'."
             )
             raise ConfigError(message) from error
         for batch in calibration:
@@ -109,9 +109,9 @@ def _int8_layers(graph: torch.fx.Graph) -> Iterator[str]:
     for node in graph.nodes:
         if node.target not in products:
             continue
-        made_by = [str(getattr(one, "target", "")) for one in node.args[:2]]
+        made_by = [str(getattr(argument, "target", "")) for argument in node.args[:2]]
         *_, (name, kind) = node.meta["nn_module_stack"].values()
         # What attention multiplies inside itself is a part of it only.
         is_layer = getattr(kind, "__name__", str(kind)).endswith(_LAYERS)
-        if is_layer and all("dequantize" in one for one in made_by):
+        if is_layer and all("dequantize" in operator for operator in made_by):
             yield name

@@ -61,8 +61,8 @@ class Rank:
             )
         except KeyError as error:
             message = (
-                f"environment variable {error} is not set: a rank is started by "
-                "nbkit.launch() or by torchrun -m nbkit.worker RUN_DIR."
+                f"environment variable {error} is not set. Start ranks with "
+                "nbkit.launch() or torchrun -m nbkit.worker RUN_DIR."
             )
             raise ConfigError(message) from None
         paths = RunPaths(root.absolute())
@@ -87,7 +87,7 @@ class Rank:
         if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
             # torchrun passes on the signals of Ctrl-C, or of a terminal that closes.
             for number in (signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, _ask_to_stop)
+                signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         if lifeline := _opened("NBKIT_LIFELINE_FD", os.O_RDONLY):
             threading.Thread(
                 target=_end_with_supervisor, args=(lifeline,), daemon=True
@@ -113,8 +113,8 @@ class Rank:
 
     def answer_requests_to_stop(self) -> None:
         """Note requests to stop again, for later questions to this rank."""
-        here = threading.current_thread() is threading.main_thread()
-        if here and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     @property
@@ -143,8 +143,8 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
     usable = os.sched_getaffinity(0)
     if not usable.issuperset(cpus):
         message = (
-            f"cpus={tuple(cpus)}: a rank may only use CPUs "
-            f"{', '.join(map(str, sorted(usable)))}. Name some of these."
+            f"cpus={tuple(cpus)} are not all usable by this rank. Use some of "
+            f"{', '.join(map(str, sorted(usable)))}."
         )
         raise ConfigError(message)
     os.sched_setaffinity(0, cpus)
@@ -167,10 +167,6 @@ def _opened(variable: str, flags: int) -> int | None:
     if not value:
         return None
     return int(value) if value.isdecimal() else os.open(value, flags)
-
-
-def _ask_to_stop(number: int, frame: object) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_with_supervisor(lifeline: int) -> None:

@@ -36,7 +36,7 @@ _recorder: Callable[[Mapping[str, float], int | None], None] | None = None
 
 
 def context() -> Context:
-    """Return who and where this rank is.
+    """Return the context of this rank.
 
     Raises
     ------
@@ -54,27 +54,27 @@ def context() -> Context:
 
 
 def log(values: Mapping[str, float], step: int | None = None) -> None:
-    """Record numbers of this moment; rank 0 writes them, others show they are alive.
+    """Record metrics; rank 0 writes them, and every rank reports progress.
 
-    In a function or script, and in the model or loader of a plug-in, whose numbers then
-    are beside those of the training. They are in ``run.metrics("log")``, in the live
-    view, in TensorBoard, and the last of each in ``run.summary.logged``.
+    Call it in a function or script, or in the model or loader of a plug-in, beside the
+    metrics of the training. They are in ``run.metrics("log")``, in the live view and in
+    TensorBoard, and the last value of each in ``run.summary.logged``.
 
     Parameters
     ----------
     values
-        Numbers by name: ``{"loss": 0.3}``. A tensor of one element counts as a number;
-        one on a GPU makes the step wait for it. What a function logs as
-        ``images_per_second`` and ``loss`` is shown in lists of runs.
+        Numbers by name: ``{"loss": 0.3}``, or tensors of one element; a tensor on a GPU
+        makes the step wait for it. Lists of runs show a function's
+        ``images_per_second`` and ``loss``.
     step
-        Which step they belong to; None is the step after the last one logged, and in a
-        plug-in the step that is being computed.
+        Step of the values; None is the step after the last one logged, in a plug-in the
+        current step.
 
     Raises
     ------
     ConfigError
-        If a value is not a number, or the step not an integer from 0 on; or if nbkit
-        itself records something of that name.
+        If a value is not a number, if the step is not an integer of 0 or more, or if
+        nbkit records this name itself.
     RunError
         Outside of a run, or in a process that a rank has forked.
     """
@@ -102,23 +102,23 @@ class Context:
         self, rank: Rank, config: ExperimentConfig, device: torch.device | None
     ) -> None:
         self.config = config
-        """What the run was launched with."""
+        """Configuration of the run."""
         self.rank = rank.rank
-        """This rank, from 0 on, among all of the run."""
+        """Global rank (``RANK``)."""
         self.local_rank = rank.local_rank
-        """This rank, from 0 on, among those of its machine."""
+        """Rank on this node (``LOCAL_RANK``)."""
         self.world_size = rank.world_size
-        """How many ranks the run has."""
+        """Ranks of the run (``WORLD_SIZE``)."""
         self.local_world_size = rank.local_world_size
-        """How many ranks this machine has."""
+        """Ranks on this node (``LOCAL_WORLD_SIZE``)."""
         self.attempt = rank.attempt
-        """0, and one more after each `Run.resume` and each restart."""
+        """0, plus one after each `Run.resume` and each restart."""
         self.run_id = rank.paths.run_id
-        """The run's id."""
+        """Id of the run."""
         self.run_folder: Path = rank.paths.root
-        """Where the run's files are."""
+        """Folder of the run."""
         self.was_stopped = False
-        """Whether `should_stop` has answered with True."""
+        """Whether `should_stop` has returned True."""
         self._rank = rank
         self._pid = os.getpid()
         self._device = device
@@ -126,8 +126,8 @@ class Context:
         self._group: tuple[Any, Any] | None = None
         """The default process group, and the one for flags beside it."""
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
-        wanted = rank.rank == 0 and config.tensorboard
-        self._tensorboard = TensorBoard(rank) if wanted else None
+        is_writer = rank.rank == 0 and config.tensorboard
+        self._tensorboard = TensorBoard(rank) if is_writer else None
         self._agreement: StopAgreement | None = None
 
     @property
@@ -141,28 +141,27 @@ class Context:
 
     @property
     def step(self) -> int:
-        """The last step that was logged; 0 before the first."""
+        """Last logged step; 0 before the first."""
         return max(self._step, 0)
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Record numbers; see `nbkit.log`."""
+        """Record metrics; see `nbkit.log`."""
         refuse_in_child(self._pid, self.rank)
         step = self._step + 1 if step is None else whole_step(step)
-        found = numbers(values)
+        recorded = numbers(values)
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
-        self._write("log", step, values=found)
+        self._write("log", step, values=recorded)
         if self._tensorboard is not None:
-            self._tensorboard.write(found, step)
+            self._tensorboard.write(recorded, step)
 
     def should_stop(self) -> bool:
-        """Return whether the run should end; then save and return.
+        """Return whether the run was asked to stop; then save a checkpoint and return.
 
-        With `torch.distributed` initialised, all ranks agree: every rank calls this at
-        the same point of its loop, and all get the same answer, at most one call late.
-        Without, each rank has its own answer. A function that has never asked is ended
-        immediately by `Run.stop`; so is one that asks from another thread than the main
-        one. One that handles SIGTERM itself gets no answer here.
+        With `torch.distributed` initialized, all ranks return the same value, at most
+        one call late: every rank must call this at the same point of its loop. Without
+        it, each rank decides alone. `Run.stop` ends a function immediately that never
+        calls this in the main thread. It has no effect if the function handles SIGTERM.
         """
         self._rank.answer_requests_to_stop()
         group = self._host_group()
@@ -178,7 +177,7 @@ class Context:
         return answer
 
     def save_checkpoint(self, state: Mapping[str, Any], step: int) -> Path:
-        """Save what `load_checkpoint` returns; every rank calls it at the same step."""
+        """Save a checkpoint for `load_checkpoint`; every rank must call it."""
         from nbkit.worker import checkpoint
         from nbkit.worker.generators import random_state
 
@@ -201,8 +200,8 @@ class Context:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state of the newest complete checkpoint, on the host; or None.
 
-        Python's, NumPy's and torch's own random generators continue from where they
-        were, and so does the numbering of `log`. A resumed run finds one.
+        The global random generators of Python, NumPy and torch are restored, and `log`
+        continues with the next step.
         """
         from nbkit.worker import checkpoint
         from nbkit.worker.generators import restore_random_state
@@ -273,7 +272,7 @@ class Context:
         group = self._host_group()
         if group is None:
             message = (
-                f"world_size={self.world_size} ranks have no process group; call "
+                f"world_size={self.world_size} ranks have no process group. Call "
                 "torch.distributed.init_process_group() before save_checkpoint()."
             )
             raise RunError(message)
@@ -320,7 +319,7 @@ def whole_step(step: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"step={step!r} is not an integer of 0 or more; pass one."
+        message = f"step={step!r} is not an integer of 0 or more. Pass one."
         raise ConfigError(message)
     return number
 
@@ -334,6 +333,6 @@ def _number(name: object, value: Any) -> float | None:
         number = float(number)
     except (TypeError, ValueError, RuntimeError) as error:
         what = f"{value!r:.80}"
-        message = f"{name}={what} is not a number ({error}); log numbers only."
+        message = f"{name}={what} is not a number ({error}). Log numbers only."
         raise ConfigError(message) from None
     return number if math.isfinite(number) else None

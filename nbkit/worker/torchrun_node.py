@@ -90,8 +90,8 @@ class NodeLogs(LogsSpecs):
         if self._is_started or world_size != self._config.world_size:
             _refuse(
                 f"{world_size} ranks, but run {self._paths.run_id} has "
-                f"{self._config.world_size} and starts once; stop() it, then "
-                "resume() it and paste the new line unchanged."
+                f"{self._config.world_size} and starts once. Stop it with stop(), "
+                "then resume() it and paste the new line unchanged."
             )
         self._is_started = True
         group_rank = int(envs[0]["GROUP_RANK"])
@@ -116,7 +116,9 @@ class NodeLogs(LogsSpecs):
         name = hostname()
         if self._in_job:
             name = os.environ.get("SLURMD_NODENAME", name)
-        elif name in [told["host"] for told in self._others()]:  # it plays several
+        elif name in [
+            report["host"] for report in self._other_hosts()
+        ]:  # it plays several
             name = f"{name}-{group_rank}"
         entry = read_entry(self._paths) or {}
         device_type = self._submission["device_type"]
@@ -136,22 +138,23 @@ class NodeLogs(LogsSpecs):
             "NBKIT_NODE": name,
         }
 
-    def _others(self) -> list[dict[str, Any]]:
+    def _other_hosts(self) -> list[dict[str, Any]]:
         """Return what the torchruns of the other hosts tell, or others on this one."""
         mine = self._watch.file
         files = [file for file in mine.parent.glob("*.json") if file != mine]
-        told = [read_json(file) for file in files if is_fresh(file, mine)]
+        reports = [read_json(file) for file in files if is_fresh(file, mine)]
         return [
-            one
-            for one in told
-            if one and ProcessIdentity.from_dict(one["process"]).is_alive() is not False
+            report
+            for report in reports
+            if report
+            and ProcessIdentity.from_dict(report["process"]).is_alive() is not False
         ]
 
     def _refuse_other_software(self) -> None:
-        wanted = self._submission["software"]
-        if differences := software_differences(wanted, software()):
+        expected = self._submission["software"]
+        if differences := software_differences(expected, software()):
             _refuse(
-                f"host {hostname()} has {', '.join(differences)}; use the environment "
+                f"host {hostname()} has {', '.join(differences)}. Use the environment "
                 "of the launch on every host."
             )
 
@@ -160,17 +163,17 @@ class NodeLogs(LogsSpecs):
         is_over = "kill" in orders.get("do", [])
         if is_over or self._attempt < self._submission["attempt"]:
             _refuse(
-                f"attempt {self._attempt} of run {self._paths.run_id} has ended; "
-                "resume() the run, and paste the line that it then prints."
+                f"attempt {self._attempt} of run {self._paths.run_id} has ended. "
+                "Resume it with resume(), and paste the line that it prints."
             )
 
     def _refuse_further_host(self) -> None:
-        others = self._others()
-        if len(others) >= self._config.nnodes or any(one["ranks"] for one in others):
-            where = ", ".join(sorted(one["host"] for one in others))
+        hosts = self._other_hosts()
+        if len(hosts) >= self._config.nnodes or any(host["ranks"] for host in hosts):
+            where = ", ".join(sorted(host["host"] for host in hosts))
             _refuse(
-                f"torchrun runs on {where} already, and nnodes={self._config.nnodes}; "
-                "paste the line on as many hosts, once on each."
+                f"torchrun runs on {where} already, and nnodes={self._config.nnodes}. "
+                "Paste the line on as many hosts, once on each."
             )
 
     def _hint_at_loopback(self) -> None:

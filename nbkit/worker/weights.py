@@ -56,11 +56,11 @@ def load(
         name, renewed = _load_pretrained(model, config, rank, classes, barrier)
         origin |= {"source": "pretrained", "name": name, "new_output_layer": renewed}
     else:
-        path, found = _find(config.weights, rank.paths.root.parent)
+        path, details = _find(config.weights, rank.paths.root.parent)
         state, trained_on = _read(path, config.weights)
-        _load_strictly(model, state, config, found, classes)
+        _load_strictly(model, state, config, details, classes)
         _check_classes(config, rank, classes, trained_on)
-        origin |= {**found, "path": str(path)}
+        origin |= {**details, "path": str(path)}
         origin.pop("model", None)
     _perturb(model, config)
     return {**origin, "sha256": fingerprint(model) if rank.rank == 0 else None}
@@ -103,8 +103,8 @@ def _load_pretrained(
         weights: Any = torchvision.models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
     except (ValueError, AttributeError):
         message = (
-            f"weights='pretrained': torchvision has none for model={config.model!r}; "
-            "use 'random', a run, a checkpoint, or a model of torchvision."
+            f"weights='pretrained': torchvision has none for model={config.model!r}. "
+            "Use 'random', a run, a checkpoint, or a model of torchvision."
         )
         raise ConfigError(message) from None
     if rank.local_rank:
@@ -118,7 +118,7 @@ def _load_pretrained(
         )
     except (OSError, RuntimeError, HTTPException) as error:
         message = (
-            f"weights='pretrained': {weights.url} cannot be loaded ({error}); put the "
+            f"weights='pretrained': {weights.url} cannot be loaded ({error}). Put the "
             f"file into {torch.hub.get_dir()}/checkpoints, or use a run or 'random'."
         )
         raise RunError(message) from error
@@ -238,26 +238,30 @@ def _download(url: str, rank: Rank) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
+def _find(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     """Return the file of some weights, and what is known of their origin."""
-    paths = RunPaths(runs / named) if is_id(named) else None
+    paths = RunPaths(runs / weights) if is_id(weights) else None
     if paths is not None and paths.root.is_dir():
         newest = checkpoint.latest(paths.checkpoints)
         if newest is None:
             message = (
-                f"weights={named!r}: the run has no complete checkpoint. "
+                f"weights={weights!r}: the run has no complete checkpoint. "
                 "Launch it with checkpoint_at_end=True."
             )
             raise ConfigError(message)
-        found = {"source": "run", "run_id": named, "step": checkpoint.step_of(newest)}
+        origin = {
+            "source": "run",
+            "run_id": weights,
+            "step": checkpoint.step_of(newest),
+        }
         model = (read_json(paths.config) or {}).get("model")
-        return newest / "state.pt", {**found, "model": model}
-    path = expanded(named, "weights")
+        return newest / "state.pt", {**origin, "model": model}
+    path = expanded(weights, "weights")
     file = path / "state.pt" if path.is_dir() else path
     if not file.is_file():
         message = (
-            f"weights={named!r} is not a run of {runs} or a checkpoint: {file} is not "
-            "a file; use 'random', 'pretrained', the id of a run, or the path of a "
+            f"weights={weights!r} is not a run of {runs} or a checkpoint: {file} does "
+            "not exist. Use 'random', 'pretrained', the id of a run, or the path of a "
             "checkpoint."
         )
         raise ConfigError(message)
@@ -266,7 +270,7 @@ def _find(named: str, runs: Path) -> tuple[Path, dict[str, Any]]:
     return file.absolute(), {"source": "checkpoint", "step": number}
 
 
-def _read(path: Path, named: str) -> tuple[WeightsState, list[str] | None]:
+def _read(path: Path, weights: str) -> tuple[WeightsState, list[str] | None]:
     """Return weights, and the classes that they were trained on where a run says so."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -275,7 +279,7 @@ def _read(path: Path, named: str) -> tuple[WeightsState, list[str] | None]:
         is_code = type(error).__name__ == "UnpicklingError"
         why = "it contains more than tensors, numbers and text" if is_code else error
         message = (
-            f"weights={named!r}: {path} cannot be loaded ({why}); save the model's "
+            f"weights={weights!r}: {path} cannot be loaded ({why}). Save the model's "
             "state_dict() with torch.save."
         )
         raise ConfigError(message) from error
@@ -287,7 +291,7 @@ def _read(path: Path, named: str) -> tuple[WeightsState, list[str] | None]:
         isinstance(value, torch.Tensor) for value in state.values()
     ):
         message = (
-            f"weights={named!r}: {path} has no named weights. Save the model's "
+            f"weights={weights!r}: {path} has no named weights. Save the model's "
             "state_dict() with torch.save, or {'model': state_dict}."
         )
         raise ConfigError(message)
@@ -298,27 +302,27 @@ def _load_strictly(
     model: nn.Module,
     state: WeightsState,
     config: ExperimentConfig,
-    found: Mapping[str, Any],
+    origin: Mapping[str, Any],
     classes: Sequence[str] | None = None,
 ) -> None:
     own = model.state_dict()
     outputs = _outputs(own, state)
     if outputs is not None:
-        remedy = f"set num_classes={outputs[1]}"
+        remedy = f"Set num_classes={outputs[1]}"
         if classes is not None:
             # The data's classes decide, and have to be those of the weights.
-            remedy = f"use data with {outputs[1]} classes, or weights='pretrained' or "
+            remedy = f"Use data with {outputs[1]} classes, or weights='pretrained' or "
             remedy += "'random'"
         message = (
-            f"weights={config.weights!r} have {outputs[1]} outputs, the model has "
-            f"{outputs[0]}; {remedy}."
+            f"weights={config.weights!r} have {outputs[1]} outputs, but the model has "
+            f"{outputs[0]}. {remedy}."
         )
         raise ConfigError(message)
     lacking, foreign = own.keys() - state.keys(), state.keys() - own.keys()
     other = [n for n in own.keys() & state.keys() if own[n].shape != state[n].shape]
     if lacking or foreign or other:
         first = min([*lacking, *foreign, *other])
-        trained = found.get("model")
+        trained = origin.get("model")
         of = f"model={trained!r}" if trained else "the model that they were saved from"
         message = (
             f"weights={config.weights!r} do not fit model={config.model!r} with "
@@ -340,8 +344,8 @@ def _outputs(own: WeightsState, state: WeightsState) -> tuple[int, int] | None:
         if own[name].shape != state[name].shape
         and own[name].shape[1:] == state[name].shape[1:]
     }
-    others = any(own[n].shape[1:] != state[n].shape[1:] for n in own)
-    if len(pairs) != 1 or others:
+    more_differences = any(own[n].shape[1:] != state[n].shape[1:] for n in own)
+    if len(pairs) != 1 or more_differences:
         return None
     ((here, there),) = pairs
     return here[0], there[0]

@@ -149,7 +149,7 @@ FOLDERS = {
     ),
     "class of another suffix": (
         ["a/1.jpg", "b/1.gif", "b/2.gif"],
-        r"1 class without images \(b\).*found 2 \*\.gif; add images",
+        r"1 class without images \(b\).*found 2 \*\.gif\. Add images",
     ),
     "class of hidden images": (
         ["a/1.jpg", "b/._1.jpg"],
@@ -157,7 +157,7 @@ FOLDERS = {
     ),
     "link to a device": (
         [*two(), "a/d.jpg -> /dev/zero"],
-        r"d\.jpg is not a regular file, but a pipe or device; remove it",
+        r"d\.jpg is not a regular file, but a pipe or device\. Remove it",
     ),
     "images by links to nothing": (
         [*two(), "a/gone.jpg -> nothing.jpg", "a/self.jpg -> self.jpg"],
@@ -220,6 +220,6 @@ FOLDERS = {
     ),
     "shard by a link to nothing beside classes": (
         [*two(), "backup.tar -> nothing.tar"],
-        r"backup\.tar is not a regular file, but .* a link to nothing; remove it",
+        r"backup\.tar is not a regular file, but .* a link to nothing\. Remove it",
     ),
 }

@@ -78,7 +78,7 @@ def train_tar(*members):
 
 
 NO_FILE = (
-    r"train\.tar: '3\.\w+' is a link, stored sparse or not a file; pack the images"
+    r"train\.tar: '3\.\w+' is a link, stored sparse or not a file\. Pack the images"
 )
 AFTER_END = r"train\.tar continues after the end of its archive"
 PACKS = {
@@ -91,7 +91,7 @@ PACKS = {
     "more after the end": ({"train.tar": PAIR + b"something else" * 100}, AFTER_END),
     "gif with a label": (
         train_tar(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")),
-        r"'3' has a label, but no image \('3\.gif', '3\.cls'\); give it an image",
+        r"'3' has a label, but no image \('3\.gif', '3\.cls'\)\. Give it an image",
     ),
     "jp2 with labels": (
         train_tar(*ONE, ("3.jp2", b"jp2"), ("3.json", b"[1]")),
@@ -107,7 +107,7 @@ PACKS = {
     ),
     "no images": (
         train_tar(("1.ten", b"1"), ("1.txt", b"2")),
-        "has no image in 1 webdataset file; pack images",
+        "has no image in 1 webdataset file. Pack images",
     ),
     "image twice": (
         train_tar(*ONE, *OTHER, ("./1.jpg", JPEG), ("./1.cls", b"0")),
@@ -163,7 +163,7 @@ PACKS = {
     ),
     "shard by a link to nothing": (
         {"a.tar": PAIR, "b.tar -> c.tar": b""},
-        r"b\.tar is not a regular file, but .* a link to nothing; remove it",
+        r"b\.tar is not a regular file, but .* a link to nothing\. Remove it",
     ),
     "split by a link to nothing": (
         {"a.tar": PAIR, "train -> /gone/train": b""},
@@ -203,6 +203,6 @@ PACKS = {
     ),
     "odd name of a feature": (
         {"x.tfrecord": record(wire_field(1, wire_field(1, ODD_FEATURE)))},
-        r"no feature 'image/encoded', only \\udcff\\x1b; pack|only .*\\x1b; pack",
+        r"no feature 'image/encoded', only \\udcff\\x1b\. Pack|only .*\\x1b\. Pack",
     ),
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, look_at
+from nbkit.datasets.check import ORIENTATION_TAG, UnreadableImageError, inspect_image
 from tests.datasets.images import jpeg, picture
 from tests.datasets.odd_files import POSTSCRIPT, encoded, odd_files, tiff
 
@@ -33,7 +33,7 @@ ODD = odd_files()
 def test_plain_is_what_every_decoder_reads_alike(mode, format, is_plain):
     image = Image.new(mode, (30, 20)) if mode == "I;16" else picture(1).convert(mode)
 
-    looked = look_at(encoded(image, format))
+    looked = inspect_image(encoded(image, format))
 
     assert looked.is_plain is is_plain
     assert (looked.width, looked.height) == image.size
@@ -44,7 +44,7 @@ def test_width_and_height_are_those_that_are_seen(orientation):
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
 
-    looked = look_at(encoded(picture(1, (48, 40)), "JPEG", exif=exif))
+    looked = inspect_image(encoded(picture(1, (48, 40)), "JPEG", exif=exif))
 
     upright = orientation not in range(2, 9)
     assert looked.orientation == (1 if upright else orientation)
@@ -57,7 +57,7 @@ def test_width_and_height_are_those_that_are_seen(orientation):
 )
 def test_an_orientation_is_an_integer_whatever_the_file_calls_it(kind):
     with warnings.catch_warnings(action="ignore"):
-        looked = look_at(ODD[f"jpeg orientation as {kind}"].data)
+        looked = inspect_image(ODD[f"jpeg orientation as {kind}"].data)
 
     assert type(looked.orientation) is int
     assert looked.orientation == (1 if kind in ("no number", "text") else 6)
@@ -72,14 +72,14 @@ def test_an_orientation_is_an_integer_whatever_the_file_calls_it(kind):
     ],
 )  # fmt: skip
 def test_what_only_pillow_makes_do_with_is_not_plain(kind):
-    assert not look_at(ODD[kind].data).is_plain
+    assert not inspect_image(ODD[kind].data).is_plain
 
 
 @pytest.mark.parametrize(
     "kind", ["jpeg progressive", "jpeg restarts", "jpeg a comment", "png a chunk abCD"]
 )
 def test_what_every_decoder_knows_is_plain(kind):
-    assert look_at(ODD[kind].data).is_plain
+    assert inspect_image(ODD[kind].data).is_plain
 
 
 def test_an_image_starts_no_program(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_an_image_starts_no_program(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     with pytest.raises(UnreadableImageError, match="PostScript"):
-        look_at(POSTSCRIPT)
+        inspect_image(POSTSCRIPT)
 
     assert not started.exists()
 
@@ -99,12 +99,12 @@ def test_few_levels_of_many_values_are_noticed():
     values = Image.linear_gradient("L").convert("I").point(lambda value: value * 16)
     twelve_bits = values.convert("I;16")
 
-    looked = look_at(encoded(twelve_bits, "TIFF"))
-    one_value = look_at(encoded(Image.new("I;16", (9, 9), 4_000), "TIFF"))
+    looked = inspect_image(encoded(twelve_bits, "TIFF"))
+    one_value = inspect_image(encoded(Image.new("I;16", (9, 9), 4_000), "TIFF"))
 
     assert (looked.is_deep, looked.is_coarse) == (True, True)
     assert (one_value.is_deep, one_value.is_coarse) == (True, False)
-    assert not look_at(encoded(picture(1).convert("L"), "PNG")).is_deep
+    assert not inspect_image(encoded(picture(1).convert("L"), "PNG")).is_deep
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_few_levels_of_many_values_are_noticed():
 )
 def test_what_is_no_whole_image_says_why(data, said):
     with pytest.raises(UnreadableImageError, match=said):
-        look_at(data)
+        inspect_image(data)

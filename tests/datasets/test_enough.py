@@ -20,7 +20,7 @@ def config_of(data, **fields):
         ({"batch_size_per_gpu": 7, "gpus": 2}, r"12 training images, .* needs 14 \("),
         (
             {"batch_size_per_gpu": 4, "gradient_accumulation_steps": 13},
-            r"needs 52 \(4 .*13 accumulation steps\); use fewer GPUs, fewer accumula",
+            r"needs 52 \(4 .*13 accumulation steps\)\. Use fewer GPUs, fewer accumula",
         ),
     ],
 )
@@ -38,7 +38,7 @@ def test_evaluation_without_images_is_refused(folder, tmp_path):
     check_enough_images([config_of(folder, **fields)])
 
     for data in (folder / "train", table):
-        with pytest.raises(ConfigError, match="has no evaluation images; lay it out"):
+        with pytest.raises(ConfigError, match=r"has no evaluation images\. Lay it out"):
             check_enough_images([config_of(data, **fields)])
 
 

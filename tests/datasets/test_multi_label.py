@@ -167,7 +167,7 @@ def test_another_label_changes_the_fingerprint(table):
 def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
     table = write_table(tmp_path, rows, columns)
 
-    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*; give a CSV file"):
+    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*\. Give a CSV file"):
         list_multi_label(table)
 
 

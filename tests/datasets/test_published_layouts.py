@@ -140,12 +140,12 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "no image but folders of the same names .*name data=.*/Balinese'",
+        "no image but folders of the same names .*Name data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
     "folds of images": (["fold_0/1.jpg", "fold_1/1.jpg"], "fold_0, fold_1"),
-    "sites": (several("site1", "site2"), "same names .*name data=.*/site1'"),
+    "sites": (several("site1", "site2"), "same names .*Name data=.*/site1'"),
     "domains": (
         several("amazon/images", "dslr/images", "webcam/images"),
         "same names .*/amazon/images'",
@@ -179,11 +179,11 @@ REFUSED = {
     "CycleGAN": (["trainA/1.jpg", "trainB/1.jpg", "testA/1.jpg"], "look like splits"),
     "COVID radiographs": (
         class_folders("COVID", "Normal", files=("images/1.png", "masks/1.png")),
-        r"same names \(images, masks\), so .* are classes; put the images",
+        r"same names \(images, masks\), so .* are classes\. Put the images",
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),
-        "1 class folder .*name data=.*/Images'",
+        "1 class folder .*Name data=.*/Images'",
     ),
     "DTD as unpacked": (
         [*class_folders("banded", under="images/"), "imdb/i.mat", "labels/l.txt"],

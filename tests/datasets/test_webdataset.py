@@ -79,7 +79,7 @@ def test_files_for_evaluation_alone_are_no_data_set(tmp_path):
 def test_an_image_without_a_label_is_named(tmp_path):
     write_tar(tmp_path / "0.tar", [("a/1.jpg", b"1"), ("a/1.txt", b"a cat")])
 
-    with pytest.raises(ConfigError, match=r"'a/1' has no label.*add .cls files"):
+    with pytest.raises(ConfigError, match=r"'a/1' has no label.*Add .cls files"):
         list_webdataset(tmp_path).read()
 
 

@@ -107,7 +107,7 @@ def test_a_file_of_one_run_hides_no_other(whole, attack, file, in_time, capsys):
     attack(getattr(bad.paths, file))
 
     rows = {row.run_id: row for row in in_time(list_runs)}
-    table = in_time(lambda: StoredRunTable(None).look([])).rows
+    table = in_time(lambda: StoredRunTable(None).poll([])).rows
     said = {row["run_id"]: row["cause"] for row in table}
     assert main(["runs"]) == 0
     printed = capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_a_configuration_of_other_types_hides_no_other_run(whole, change, capsys
     write_json(bad.paths.config, {**config, **change})
 
     assert main(["runs"]) == 0
-    table = StoredRunTable(None).look([]).rows
+    table = StoredRunTable(None).poll([]).rows
 
     printed = capsys.readouterr().out
     assert f"{next(iter(change))}={next(iter(change.values()))!r} is no" in printed
@@ -180,7 +180,7 @@ def test_a_number_that_is_text_hides_no_other_run(whole, field):
     bad.paths.metrics.write_text(json.dumps(line) + "\n")
 
     page = _saved(nbkit.runs())["text/html"]
-    rows = {row["run_id"]: row for row in StoredRunTable(None).look([]).rows}
+    rows = {row["run_id"]: row for row in StoredRunTable(None).poll([]).rows}
 
     assert "boom" in page
     assert "not a number" in page

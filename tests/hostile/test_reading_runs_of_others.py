@@ -75,7 +75,7 @@ def test_an_imported_run_is_marked_wherever_it_is_shown(study, tmp_path, monkeyp
     live = LiveRun(run)
     live.read()
     [row] = [
-        one for one in StoredRunTable(None).look([]).rows if one["run_id"] == run_id
+        one for one in StoredRunTable(None).poll([]).rows if one["run_id"] == run_id
     ]
 
     assert repr(run) == f"<Run {run_id} stopped, {host}>"

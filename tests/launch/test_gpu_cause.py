@@ -132,7 +132,7 @@ def test_failure_cause_lost_gpu(cause, sampled):
     found = cause(_NCCL)
 
     assert found["kind"] == "device"
-    assert "GPU 0 (GPU-a): it cannot be read any more (gpu lost)" in found["message"]
+    assert "GPU 0 (GPU-a): cannot be read (gpu lost)" in found["message"]
 
 
 def test_verdict_hang_on_lost_gpu(small, sampled):

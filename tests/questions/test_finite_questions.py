@@ -100,7 +100,7 @@ def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
     main(["show", run.run_id])
     main(["runs"])
     printed = capsys.readouterr().out
-    rows = {row["run_id"]: row for row in StoredRunTable(None).look([]).rows}
+    rows = {row["run_id"]: row for row in StoredRunTable(None).poll([]).rows}
     report = make(study)
 
     assert said.startswith("loss not finite between step ")

@@ -11,7 +11,7 @@ from PIL import Image
 
 import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.datasets.check import look_at
+from nbkit.datasets.check import inspect_image
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import manifest_name, read_manifest
 from nbkit.datasets.packing import pack
@@ -194,7 +194,7 @@ def test_copies_differ_and_show_the_same(tmp_path, few_photos):
     # Blocks behind the comment begin elsewhere.
     assert len({len(content) % 4096 for content in contents}) == 3
     for content in contents:
-        assert look_at(content) == look_at(photo.read_bytes())
+        assert inspect_image(content) == inspect_image(photo.read_bytes())
         with Image.open(io.BytesIO(content)) as one, Image.open(photo) as other:
             assert one.tobytes() == other.tobytes()
 

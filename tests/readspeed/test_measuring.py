@@ -328,28 +328,36 @@ def test_what_cannot_be_measured_is_refused(file, arguments, said):
         measure(file, **arguments)
 
 
-def test_fio_reads_one_file(file):
-    with pytest.raises(ConfigError, match="engine='fio' reads 1 file, not 2"):
-        measure(file.parent, files=[file, file], engine="fio", threads=1)
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("", {"engine": "fio", "threads": 1}, "engine='fio' reads 1 file, not 2"),
+        ("", {"direct": True}, "supports 1 file, not 2"),
+        ("nowhere", {}, "nowhere is not a folder"),
+    ],
+)
+def test_measure_refuses_folders(file, path, arguments, message):
+    files = None if path else [file, file]
+    with pytest.raises(ConfigError, match=message):
+        measure(file.parent / path, files=files, **arguments)
 
 
-def test_whole_blocks_are_read_of_one_file_alone(file):
-    with pytest.raises(ConfigError, match="supports 1 file, not 2"):
-        measure(file.parent, files=[file, file], direct=True)
+@pytest.mark.parametrize(
+    ("operation_bytes", "offset", "length", "message"),
+    [
+        (MEGABYTE, 8 * MEGABYTE, MEGABYTE, "became shorter"),
+        (9 * MEGABYTE, 8 * MEGABYTE, 9 * MEGABYTE, "became shorter"),
+        (2**60, 0, 1, "Cannot allocate memory"),
+    ],
+)
+def test_reader_error_ends_every_thread(file, operation_bytes, offset, length, message):
+    operations = ((0, 0, 1),), ((0, offset, length),)
+    work = ReadWork((file,), "sequential", operation_bytes, 2, False, operations)
 
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere is not a folder"):
-        measure(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("length", [MEGABYTE, 9 * MEGABYTE])
-def test_a_file_that_became_shorter_is_an_error_and_every_thread_ends(file, length):
-    operations = ((0, 0, MEGABYTE),), ((0, 8 * MEGABYTE, length),)
-    work = ReadWork((file,), "sequential", length, 2, False, operations)
-
-    with pytest.raises(OSError, match="became shorter"):
+    with pytest.raises(OSError, match=message):
         reader.read(work, 0)
+
+    assert not [thread for thread in threading.enumerate() if "run" in thread.name]
 
 
 def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
@@ -366,19 +374,10 @@ def test_a_thread_that_cannot_start_is_an_error_and_every_thread_ends(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_two)
-    with pytest.raises(NbkitError, match="new thread; read with fewer threads"):
+    with pytest.raises(NbkitError, match=r"new thread\. Use fewer threads"):
         reader.read(work, 0)
 
     assert not any(thread.is_alive() for thread in started)
-
-
-def test_a_buffer_that_cannot_be_had_is_an_error_and_every_thread_ends(file):
-    work = ReadWork((file,), "sequential", 2**60, 2, False, (((0, 0, 1),),) * 2)
-
-    with pytest.raises(OSError, match="Cannot allocate memory"):
-        reader.read(work, 0)
-
-    assert not [one for one in threading.enumerate() if "run" in one.name]
 
 
 def test_the_room_is_reached_through_the_facade_without_torch(tmp_path):
@@ -388,14 +387,10 @@ def test_the_room_is_reached_through_the_facade_without_torch(tmp_path):
         nbkit.readspeed.mesure(tmp_path)
 
 
-def test_fio_is_the_choice_where_its_clock_is_fine_enough(tmp_path, file):
-    # A hole is read as fast as memory; what matters here is who reads it.
-    large = tmp_path / "large.bin"
-    with large.open("wb") as made:
-        made.truncate(2**30)
-
+def test_measure_engine_by_size(monkeypatch, file):
     few = measure(file, repeats=1)
-    many = measure(large, repeats=1, cache="warm", operation_bytes=2**24)
+    monkeypatch.setattr("nbkit.readspeed.measuring._FIO_FROM_BYTES", 8 * MEGABYTE)
+    many = measure(file, repeats=1, cache="warm")
 
     assert few.engine == "own reader"
     assert "fio's resolution" in few.engine_reason

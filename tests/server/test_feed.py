@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import pkgutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -81,6 +82,9 @@ async def until(look: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+EXEC = "asyncio.create_subprocess_exec"
+
+
 def once(fault: Exception, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, whose first call fails."""
     faults = [fault]
@@ -94,29 +98,19 @@ def once(fault: Exception, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "fault", "words"),
+    ("target", "fault", "words"),
     [
-        (os, "pipe", OSError(errno.EMFILE, "too many"), "it cannot be started"),
-        (
-            asyncio,
-            "create_subprocess_exec",
-            OSError(errno.ENOMEM, "no memory"),
-            "it cannot be started",
-        ),
-        (
-            asyncio,
-            "create_subprocess_exec",
-            RuntimeError("unheard of"),
-            "RuntimeError: unheard of",
-        ),
+        ("os.pipe", OSError(errno.EMFILE, "too many"), "it cannot be started"),
+        (EXEC, OSError(errno.ENOMEM, "no memory"), "it cannot be started"),
+        (EXEC, RuntimeError("unheard of"), "RuntimeError: unheard of"),
     ],
 )
 def test_a_fault_at_the_start_is_said_and_the_next_start_succeeds(
-    monkeypatch, module, name, fault, words
+    monkeypatch, target, fault, words
 ):
     async def watch() -> Watched:
         watched = Watched()
-        monkeypatch.setattr(module, name, once(fault, getattr(module, name)))
+        monkeypatch.setattr(target, once(fault, pkgutil.resolve_name(target)))
         watched.feed.start()
         await watched.running()
         await watched.feed.stop()
@@ -153,7 +147,7 @@ def test_only_what_it_said_shortly_before_its_end_is_why_it_ended(
 def test_a_line_is_as_old_as_its_process_wrote_it(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
-    words = child.LastWords()
+    words = child.StderrTail()
     words.add(b"first\n")
     now[0] = 200.0
     words.add(b"second\n")

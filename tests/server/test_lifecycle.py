@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import re
-import signal
 import time
 from itertools import cycle
 
 import psutil
 import pytest
 
+from nbkit.server.app import NbkitServer
 from tests.server.jupyter import TOKEN, Jupyter
-from tests.waiting import patient, wait_until
+from tests.waiting import wait_until
 
 
-def test_nobody_watches_and_nothing_runs(start):
+def test_sampler_runs_from_first_to_last_viewer(start):
     server = start()
-    assert server.request("nbkit/api/status").status == 200
     assert server.request("nbkit/api/runs").body == {"runs": []}
-
     assert server.sampler() is None
-
-
-def test_the_sampler_ends_a_moment_after_the_last_viewer(start):
-    server = start()
-    with server.view() as first, server.view() as second:
-        first.next("sample")
+    with server.view() as view:
+        view.next("sample")
         assert "nbkit_gpu" not in server.request("metrics").body
-        second.next("sample")
         sampler = server.wait_for_sampler()
+    # A page that is reloaded finds the same sampler.
+    with server.view() as first, server.view() as second:
+        assert first.next("history")["parts"][0]["count"] > 0
+        second.next("sample")
+        assert server.wait_for_sampler() == sampler
         first.close()
         assert second.next("sample")
         left = time.monotonic()
@@ -42,19 +42,7 @@ def test_the_sampler_ends_a_moment_after_the_last_viewer(start):
         assert again.next("sample")["seq"] > status["seq"]
 
 
-def test_a_page_that_is_reloaded_finds_the_same_sampler(start):
-    server = start()
-    with server.view() as view:
-        view.next("sample")
-        sampler = server.wait_for_sampler()
-    with server.view() as view:
-        assert view.next("history")["parts"][0]["count"] > 0
-        view.next("sample")
-
-        assert server.wait_for_sampler() == sampler
-
-
-def test_a_sampler_that_is_killed_is_started_again_and_viewers_are_told(start):
+def test_sampler_killed_or_stopped_is_replaced(start):
     server = start()
     with server.view() as view:
         view.next("sample")
@@ -65,10 +53,17 @@ def test_a_sampler_that_is_killed_is_started_again_and_viewers_are_told(start):
         while (again := view.next("status"))["sampler"] != "running":
             pass
         view.next("sample")
+        sampler = server.wait_for_sampler()
+        sampler.suspend()
+        while (stopped := view.next("status"))["sampler"] == "running":
+            pass  # signs of life
+        view.next("sample")
 
+        assert server.wait_for_sampler() != sampler
     assert "signal 9, SIGKILL" in status["message"]
     assert "it restarts in 1 s" in status["message"]
     assert again["message"] is None
+    assert "no output for 20 s" in stopped["message"]
 
 
 def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
@@ -95,35 +90,8 @@ def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
         while (status := view.next("status"))["sampler"] != "failed":
             pass
 
-        assert "cannot be read, JSONDecodeError" in status["message"]
+        assert "unreadable output, JSONDecodeError" in status["message"]
         assert server.request("nbkit/api/status").status == 200
-
-
-def test_a_sampler_that_is_stopped_in_its_tracks_is_replaced(start):
-    server = start()
-    with server.view() as view:
-        view.next("sample")
-        sampler = server.wait_for_sampler()
-        sampler.suspend()
-        while (status := view.next("status"))["sampler"] == "running":
-            pass  # signs of life
-        view.next("sample")
-
-        assert server.wait_for_sampler() != sampler
-    assert "no output for 20 s" in status["message"]
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_sampler_ends_with_its_server(start, how):
-    server = start()
-    with server.view() as view:
-        view.next("sample")
-        sampler = server.wait_for_sampler()
-        server.process.send_signal(how)
-        server.process.wait(patient(20))
-        wait_until(lambda: not sampler.is_running(), "the sampler's end")
-
-    assert how == signal.SIGKILL or "Traceback" not in server.log
 
 
 def test_two_hundred_viewers_that_come_and_go_leave_nothing(start):
@@ -186,21 +154,31 @@ def test_settings_of_the_administrator_reach_the_sampler(start, tmp_path):
     assert first["hide_commands_of_others"] is True
 
 
+def test_settings_out_of_bounds_are_replaced(start):
+    server = start(
+        "--NbkitServer.interval_seconds=0.01",
+        "--NbkitServer.tensorboard_idle_seconds=nan",
+    )
+
+    assert server.request("nbkit/api/status").body["interval_seconds"] == 0.25
+    assert "interval_seconds=0.01 is below 0.25 s" in server.log
+    assert "tensorboard_idle_seconds=nan must be 1 s or more" in server.log
+
+
 @pytest.mark.parametrize(
     ("interval", "used", "words"),
     [
-        ("0.01", 0.25, "interval_seconds=0.01 is below 0.25 s"),
-        ("nan", 0.25, "interval_seconds=nan is below 0.25 s"),
-        ("61", 60, "interval_seconds=61.0 is above the maximum of 60 s"),
-        ("inf", 60, "interval_seconds=inf is above the maximum of 60 s"),
+        (math.nan, 0.25, "interval_seconds=nan is below 0.25 s"),
+        (61, 60, "interval_seconds=61.0 is above the maximum of 60 s"),
+        (math.inf, 60, "interval_seconds=inf is above the maximum of 60 s"),
     ],
 )
-def test_an_interval_out_of_bounds_is_not_used_and_said(start, interval, used, words):
-    server = start(f"--NbkitServer.interval_seconds={interval}")
+def test_interval_out_of_bounds_is_replaced(caplog, interval, used, words):
+    app = NbkitServer(log=logging.getLogger("nbkit.test"))
+    app.interval_seconds = float(interval)
 
-    status = server.request("nbkit/api/status").body
-    assert status["interval_seconds"] == used
-    assert words in server.log
+    assert app.interval_seconds == used
+    assert words in caplog.text
 
 
 def test_gauges_need_no_viewer(start):

@@ -34,7 +34,7 @@ def change(paths):
 
     def apply(**values):
         write_json(paths.record, {**(read_json(paths.record) or {}), **values})
-        return StoredRunTable(None).look([]).rows[0]
+        return StoredRunTable(None).poll([]).rows[0]
 
     return apply
 

@@ -14,14 +14,11 @@ from tests.waiting import wait_until
 __all__ = ["plugins", "small", "store"]
 
 
-def traced(name: str) -> dict:
-    """Return how a server is started that shows a trace."""
-    return {"real_sampler": True, "variables": {"NBKIT_GPU_SOURCE": f"replay:{name}"}}
-
-
 def test_a_trace_is_shown_as_one_and_fills_the_history(start):
     server = start(
-        real_sampler=True, variables={"NBKIT_GPU_SOURCE": "replay:eight-gpus"}
+        "--NbkitServer.metrics=True",
+        real_sampler=True,
+        variables={"NBKIT_GPU_SOURCE": "replay:eight-gpus"},
     )
     with server.view() as view:
         inventory = view.next("inventory")
@@ -45,14 +42,7 @@ def test_a_trace_is_shown_as_one_and_fills_the_history(start):
         for column in columns.values():
             assert set(base64.b64decode(column)) - {GAP}
     assert set(base64.b64decode(fine["host"]["cpu_percent"])) - {GAP}
-
-
-def test_gpus_that_are_played_are_no_gauges(start):
-    server = start("--NbkitServer.metrics=True", **traced("eight-gpus"))
-    with server.view() as view:
-        view.next("sample")
-        view.next("sample")
-
+    # Replayed GPUs are not gauges.
     body = server.request("metrics").body
     assert "# TYPE nbkit_gpu_power_watts gauge" in body
     assert "nbkit_gpu_power_watts{" not in body

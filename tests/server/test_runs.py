@@ -59,9 +59,9 @@ def test_of_many_runs_only_the_newest_are_read_whole_and_each_once(many, monkeyp
     opened = _count_opened(monkeypatch, many)
     table = StoredRunTable(None)
 
-    first = table.look([])
+    first = table.poll([])
     once = dict(opened)
-    second = table.look([])
+    second = table.poll([])
 
     assert len(first.rows) == 50
     assert first.rows[0]["run_id"] == "20200101-009999-run-aaaa"
@@ -73,14 +73,14 @@ def test_of_many_runs_only_the_newest_are_read_whole_and_each_once(many, monkeyp
 
 def test_a_run_that_is_new_or_changed_is_seen(some):
     table = StoredRunTable(None)
-    table.look([])
+    table.poll([])
     new = some / "20200102-000000-run-aaaa"
     new.mkdir()
     changed = some / "20200101-009998-run-aaaa" / "record.json"
     record = json.loads(changed.read_text())
     changed.write_text(json.dumps({**record, "name": "another name"}))
 
-    rows = {row["run_id"]: row for row in table.look([]).rows}
+    rows = {row["run_id"]: row for row in table.poll([]).rows}
 
     assert len(rows) == 50
     assert rows[new.name]["state"] == "starting"
@@ -91,12 +91,12 @@ def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, s
     table = StoredRunTable(None)
     run = nbkit.launch(small(model="slow", steps=100_000))
     wait_until(lambda: run.state is RunState.RUNNING, "a run")
-    assert table.look([]).rows[0]["state"] == "running"
+    assert table.poll([]).rows[0]["state"] == "running"
     supervisor = run.record["supervisor"]["pid"]
     os.kill(supervisor, 9)
     wait_until(lambda: run.state is RunState.LOST, "its end")
 
-    look = table.look([])
+    look = table.poll([])
     nbkit.sweep(run.run_id)
 
     assert look.rows[0]["state"] == "lost"
@@ -130,7 +130,7 @@ def test_run_table_shows_damaged_runs_and_all_others(some, name, text, missing):
         text = json.dumps({**json.loads(file.read_text()), **text})
     file.write_text(text)
 
-    rows = StoredRunTable(None).look([]).rows
+    rows = StoredRunTable(None).poll([]).rows
 
     assert len(rows) == 50
     assert rows[0]["cause"]
@@ -150,7 +150,7 @@ def test_run_table_finds_processes_beside_damaged_files(some, text):
     submission = json.loads((folder / "submission.json").read_text())
     (folder / "submission.json").write_text(json.dumps({**submission, "devices": 5}))
 
-    look = StoredRunTable(None).look([])
+    look = StoredRunTable(None).poll([])
 
     assert len(look.rows) == 50
     assert look.rows[0]["state"] == "running"
@@ -162,9 +162,9 @@ def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):
     table = StoredRunTable(None)
     with monkeypatch.context() as context:
         context.setattr("nbkit.server.run_table.progress", _fails)
-        assert "stale" in table.look([]).rows[0]["cause"]
+        assert "stale" in table.poll([]).rows[0]["cause"]
 
-    assert table.look([]).rows[0]["cause"] is None
+    assert table.poll([]).rows[0]["cause"] is None
 
 
 def _fails(*_: object) -> None:
@@ -180,16 +180,16 @@ def test_a_run_knows_its_notebook_also_when_the_kernel_is_gone(some, tmp_path):
     values = json.loads(submission.read_text())
     submission.write_text(json.dumps({**values, "notebook": str(notebook)}))
 
-    assert StoredRunTable(tmp_path).look([]).rows[0]["notebook"] == "a/b.ipynb"
+    assert StoredRunTable(tmp_path).poll([]).rows[0]["notebook"] == "a/b.ipynb"
     notebook.unlink()
-    assert StoredRunTable(tmp_path).look([]).rows[0]["notebook"] is None
+    assert StoredRunTable(tmp_path).poll([]).rows[0]["notebook"] is None
 
 
 def test_a_link_out_of_the_store_is_not_listed(some, tmp_path):
     outside = store_run(tmp_path / "outside", "20200102-000000-run-bbbb")
     (some / outside.name).symlink_to(outside)
 
-    rows = StoredRunTable(None).look([]).rows
+    rows = StoredRunTable(None).poll([]).rows
 
     assert len(rows) == 50
     assert rows[0]["run_id"] == NEWEST
@@ -201,7 +201,7 @@ def test_another_users_run_is_shown_and_not_stopped(some, monkeypatch):
     # From now on, this process is somebody else.
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
 
-    row = StoredRunTable(None).look([]).rows[0]
+    row = StoredRunTable(None).poll([]).rows[0]
     status, answer = rest._stop(NEWEST, None)
 
     assert row["own"] is False
@@ -220,7 +220,7 @@ def test_kernels_that_cannot_be_listed_hide_no_run(some, caplog):
         boards = TensorBoards(60, log)
         monitor = Monitor(Settings(), StoredRunTable(None), fail, boards, log)
         try:
-            return [len((await monitor.look()).rows) for _ in range(2)]
+            return [len((await monitor.poll()).rows) for _ in range(2)]
         finally:
             await monitor.close()
 
@@ -252,7 +252,7 @@ def test_the_pid_of_a_kernel_that_has_ended_is_not_told():
 def test_a_folder_is_named_as_the_server_shows_it(some, root, hidden, expected):
     table = StoredRunTable(some.parents[1] / root, allow_hidden=hidden)
 
-    row = table.look([]).rows[0]
+    row = table.poll([]).rows[0]
     assert row["folder"] == expected
     assert row["folder_path"] == str(some / NEWEST)
 
@@ -263,8 +263,8 @@ def test_a_hidden_folder_is_named_only_where_the_server_shows_it(tmp_path, monke
     folder.mkdir(parents=True)
     monkeypatch.setenv("NBKIT_HOME", str(home))
 
-    (closed,) = StoredRunTable(tmp_path).look([]).rows
-    (shown,) = StoredRunTable(tmp_path, allow_hidden=True).look([]).rows
+    (closed,) = StoredRunTable(tmp_path).poll([]).rows
+    (shown,) = StoredRunTable(tmp_path, allow_hidden=True).poll([]).rows
     assert closed["folder"] is None
     assert shown["folder"] == ".local/nbkit/runs/20200101-000000-run-aaaa"
 

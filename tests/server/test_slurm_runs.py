@@ -45,7 +45,7 @@ def paths(tmp_path, monkeypatch):
 
 
 def _row():
-    [row] = StoredRunTable(None).look([]).rows
+    [row] = StoredRunTable(None).poll([]).rows
     return row
 
 
@@ -169,11 +169,11 @@ def test_a_run_that_slurm_has_put_back_is_queued_though_slurm_was_silent_at_firs
     write_json(paths.record, {"attempt": 0, "state": "stopped", **values})
     table = StoredRunTable(None)
     slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
-    assert [row["state"] for row in table.look([]).rows] == ["stopped"]
+    assert [row["state"] for row in table.poll([]).rows] == ["stopped"]
 
     slurm.tell("squeue", "7|PENDING|N/A||Priority")
     monkeypatch.setattr("nbkit.store.jobs._clusters", {})  # its rest is over
 
-    [row] = table.look([]).rows
+    [row] = table.poll([]).rows
     assert (row["state"], row["cause"]) == ("queued", None)
     assert "(Priority)" in row["queue"]["reason"]

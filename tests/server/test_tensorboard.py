@@ -30,7 +30,7 @@ from tests.server.stored_runs import store_run
 from tests.waiting import patient, wait_until
 
 
-def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
+def test_run_opens_below_base_url_in_one_private_process(start):
     server = start(base_url="/user/a@b/")
     store_curves(server)
 
@@ -51,41 +51,29 @@ def test_a_run_opens_below_the_base_url_and_only_one_process_shows_it(start):
     # Its own page seeks them at the root of the site, which is the hub's.
     assert server.request(font.removeprefix(server.url)).status == 200
     assert list(tags["."]) == ["train/loss"]
-    assert len(boards(server)) == 1
-
-
-def test_nobody_else_on_the_machine_can_ask_it(start):
-    server = start()
-    store_curves(server)
-    open_board(server)
     (board,) = boards(server)
-
     assert board.children() == []
     assert board.net_connections("inet") == []
     assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize(
-    "run_id",
-    ["..", "%2e%2e", "..%2F..%2Fetc", RUN_ID[:-1], f"{RUN_ID}%2F..", f"{RUN_ID}%00"],
-)
-def test_a_name_that_is_no_run_starts_nothing(start, run_id):
+def test_board_without_run_or_curves_is_refused(start):
     server = start()
     store_curves(server)
+    for run_id in (
+        *("..", "%2e%2e", "..%2F..%2Fetc", RUN_ID[:-1]),
+        *(f"{RUN_ID}%2F..", f"{RUN_ID}%00"),
+    ):
+        page = f"nbkit/tensorboard/{run_id}/{TAGS}"
+        assert open_board(server, run_id).status in (400, 404), run_id
+        assert server.request(page).status in (400, 404), run_id
+    empty = store_run(server.folder / "store", "20200101-000000-run-bbbb")
 
-    assert open_board(server, run_id).status in (400, 404)
-    assert server.request(f"nbkit/tensorboard/{run_id}/{TAGS}").status in (400, 404)
-    assert boards(server) == []
-
-
-def test_a_run_without_curves_says_so(start):
-    server = start()
-    store_run(server.folder / "store", RUN_ID)
-
-    answer = open_board(server)
+    answer = open_board(server, empty.name)
 
     assert answer.status == 404
     assert "has no TensorBoard files" in answer.body["message"]
+    assert boards(server) == []
 
 
 def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
@@ -138,16 +126,20 @@ def test_one_that_ended_by_itself_is_started_anew(start):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_it_ends_with_its_server_and_leaves_nothing(start, how):
+def test_server_end_ends_board_and_sampler(start, how):
     server = start()
     store_curves(server)
     open_board(server)
     (board,) = boards(server)
     folder = socket_of(board).parent
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
 
-    server.process.send_signal(how)
-    server.process.wait(patient(20))
+        server.process.send_signal(how)
+        server.process.wait(patient(20))
 
+        wait_until(lambda: not sampler.is_running(), "the sampler's end")
     wait_until(lambda: not board.is_running(), "its end")
     wait_until(lambda: not folder.exists(), "the end of its folder")
     assert how == signal.SIGKILL or "Traceback" not in server.log
@@ -269,7 +261,7 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
         return str(refused.value)
 
     assert asyncio.run(attempt()) == (
-        "4 TensorBoards are in use (limit 4): close one, or wait until it is unused "
+        "4 TensorBoards are in use (limit 4). Close one, or wait until one is unused "
         "for 60 s."
     )
 
@@ -310,10 +302,3 @@ def test_it_runs_where_temporary_files_have_names_too_long_for_a_socket(
     assert open_board(server).status == 200
     (board,) = boards(server)
     assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
-
-
-def test_an_idle_time_that_makes_no_sense_is_not_used_and_said(start):
-    server = start("--NbkitServer.tensorboard_idle_seconds=nan")
-
-    assert "tensorboard_idle_seconds=nan must be 1 s or more" in server.log
-    assert server.request("nbkit/api/status").status == 200

@@ -21,17 +21,22 @@ from tests.server.curves import (
     open_board,
     store_curves,
 )
-from tests.server.jupyter import TOKEN, Jupyter
+from tests.server.jupyter import TOKEN, Jupyter, jupyter
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_tensorboard_gets_no_token_and_no_cookie(start):
-    server = start(ECHO)
-    store_curves(server)
-    path = open_board(server).body["path"]
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory):
+    """Return a server and the path of a process that answers as it is asked."""
+    with jupyter(tmp_path_factory.mktemp("echo"), ECHO) as server:
+        store_curves(server)
+        yield server, open_board(server).body["path"]
 
+
+def test_tensorboard_gets_no_token_and_no_cookie(echo):
+    server, path = echo
     answer = server.request(
         f"{path}echo%20me?a=1&token={TOKEN}&b=%2F&%74oken={TOKEN}",
         headers={"Cookie": "secret=1", "Accept": "text/plain"},
@@ -46,11 +51,8 @@ def test_tensorboard_gets_no_token_and_no_cookie(start):
     assert TOKEN not in server.log
 
 
-def test_an_answer_of_many_megabytes_and_every_status_pass_unchanged(start):
-    server = start(ECHO)
-    store_curves(server)
-    path = open_board(server).body["path"]
-
+def test_an_answer_of_many_megabytes_and_every_status_pass_unchanged(echo):
+    server, path = echo
     status = Path(f"/proc/{server.process.pid}/status")
 
     def most_kib() -> int:
@@ -66,11 +68,8 @@ def test_an_answer_of_many_megabytes_and_every_status_pass_unchanged(start):
     assert server.request(f"{path}post", b"a=1").body == "a=1"
 
 
-def test_an_answer_that_breaks_off_is_no_whole_answer(start):
-    server = start(ECHO)
-    store_curves(server)
-    path = open_board(server).body["path"]
-
+def test_an_answer_that_breaks_off_is_no_whole_answer(echo):
+    server, path = echo
     broken = server.request(f"{path}broken")
     with pytest.raises(http.client.IncompleteRead):
         server.request(f"{path}half")
@@ -82,10 +81,8 @@ def test_an_answer_that_breaks_off_is_no_whole_answer(start):
     assert server.request("nbkit/api/status").status == 200
 
 
-def test_a_page_that_goes_away_leaves_no_word_and_no_request(start):
-    server = start(ECHO)
-    store_curves(server)
-    path = open_board(server).body["path"]
+def test_a_page_that_goes_away_leaves_no_word_and_no_request(echo):
+    server, path = echo
     (board,) = children(server)
     idle = len(board.net_connections("unix"))
     address = urllib.parse.urlsplit(server.url)
@@ -110,11 +107,20 @@ def headers(server: Jupyter, path: str) -> http.client.HTTPMessage:
         return answer.headers
 
 
-def test_the_page_may_be_framed_by_pages_of_its_server_only(start):
+def test_page_may_be_framed_and_post_within_its_server_only(start):
     server = start()
     store_curves(server)
     path = open_board(server).body["path"]
+    browser = log_in(server)
+    url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
 
+    def post(**headers: str) -> int:
+        return status_of(browser, url, b"requests=%5B%5D", **headers)
+
+    assert post(Origin=server.url.rstrip("/")) == 200
+    assert post(Origin="http://elsewhere.example") in (403, 404)
+    assert post(Origin="null") in (403, 404)
+    assert post() == 403
     page = headers(server, path)
     policies = page.get_all("Content-Security-Policy", [])
 
@@ -124,11 +130,8 @@ def test_the_page_may_be_framed_by_pages_of_its_server_only(start):
     assert page.get_all("Content-Type") == ["text/html; charset=utf-8"]
 
 
-def test_what_a_run_may_have_written_runs_no_script_as_the_visitor(start):
-    server = start(ECHO)
-    store_curves(server)
-    path = open_board(server).body["path"]
-
+def test_what_a_run_may_have_written_runs_no_script_as_the_visitor(echo):
+    server, path = echo
     drawing = headers(server, f"{path}drawing")
 
     assert drawing["Content-Type"] == "image/svg+xml"
@@ -158,22 +161,6 @@ def status_of(
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-
-
-def test_a_page_of_this_server_may_post_and_one_of_another_may_not(start):
-    server = start()
-    store_curves(server)
-    path = open_board(server).body["path"]
-    browser = log_in(server)
-    url = f"{server.url}{path}experiment/x/data/plugin/timeseries/timeSeries"
-
-    def post(**headers: str) -> int:
-        return status_of(browser, url, b"requests=%5B%5D", **headers)
-
-    assert post(Origin=server.url.rstrip("/")) == 200
-    assert post(Origin="http://elsewhere.example") in (403, 404)
-    assert post(Origin="null") in (403, 404)
-    assert post() == 403
 
 
 def test_scripts_of_the_page_may_ask_where_a_hub_tells_who_asks(start):

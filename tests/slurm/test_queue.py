@@ -90,7 +90,7 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
 
     for look in range(2, 5):
         forget()
-        rows = StoredRunTable(None).look([]).rows
+        rows = StoredRunTable(None).poll([]).rows
         assert len(squeue_calls()) == look
         assert [row["state"] for row in rows] == ["queued"] * MANY
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import nbkit
 from nbkit.datasets import pack
-from nbkit.datasets.check import UnreadableImageError, look_at
+from nbkit.datasets.check import UnreadableImageError, inspect_image
 from nbkit.datasets.find import find
 from tests.datasets.images import images_of
 
@@ -43,9 +43,9 @@ def test_an_edge_case_is_readable_if_pillow_decodes_it(expected):
 
     if expected["file"] == REFUSED_ONCE or expected["pillow_result"] != "decodes":
         with pytest.raises(UnreadableImageError):
-            look_at(data)
+            inspect_image(data)
         return
-    looked = look_at(data)
+    looked = inspect_image(data)
     size = int(expected["width"]), int(expected["height"])
     recorded = expected["exif_orientation"]
     orientation = int(recorded) if recorded.isdigit() else 1

@@ -43,7 +43,7 @@ def test_a_tail_that_no_value_lies_beyond_is_not_known(percent, fewest):
 
 
 def test_no_latency_has_no_percentile():
-    with pytest.raises(NotEnoughDataError, match="there are 0"):
+    with pytest.raises(NotEnoughDataError, match="0 values"):
         percentile([], 50)
 
 

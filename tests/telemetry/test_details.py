@@ -22,30 +22,23 @@ def at_once(monkeypatch):
     monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
 
 
-def test_activity_is_that_between_two_readings(drive, at_once):
-    drive(FakeGpu("GPU-a"))
+def test_activity_is_that_between_two_readings(drive, at_once, monkeypatch):
+    driver = drive(FakeGpu("GPU-a"))
 
     with open_nvml(detailed=True) as nvml:
         (first,), (second,) = nvml.read(), nvml.read()
+        # Readings that are too close repeat it.
+        monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 3600.0)
+        assert nvml.read() == (second,)
 
+    assert driver.calls["nvmlGpmSampleGet"] == 2
+    assert driver.calls["nvmlGpmSampleFree"] == driver.calls["nvmlGpmSampleAlloc"] == 2
+    assert (driver.calls["nvmlEventSetFree"], driver.calls["nvmlShutdown"]) == (1, 1)
     assert first.sm_activity_percent is None
     assert first.unavailable["sm_activity_percent"] == FIRST_READING
     assert second.sm_activity_percent == pytest.approx(71.2, abs=0.1)
     assert second.tensor_activity_percent == 33.0
     assert second.unavailable == {}
-
-
-def test_readings_that_are_too_close_repeat_the_activity(drive, monkeypatch):
-    driver = drive(FakeGpu("GPU-a"))
-    monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 0.0)
-
-    with open_nvml(detailed=True) as nvml:
-        nvml.read()
-        before = nvml.read()
-        monkeypatch.setattr(gpm, "_SHORTEST_SECONDS", 3600.0)
-        assert nvml.read() == before
-
-    assert driver.calls["nvmlGpmSampleGet"] == 2
 
 
 def test_a_gpu_without_activity_says_so_and_is_asked_once(drive, at_once):
@@ -77,30 +70,23 @@ def test_memory_errors_are_asked_for_now_and_then(drive):
     assert counts == [2, 2, 2, 3]
 
 
-def test_an_xid_error_is_known_of_its_gpu_and_stays_known(drive):
-    driver = drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+def test_xid_of_a_gpu_stays_known(drive):
+    falling = FakeGpu("GPU-b")
+    driver = drive(FakeGpu("GPU-a"), falling)
 
     with open_nvml(detailed=True) as nvml:
         assert [sample.xid for sample in nvml.read()] == [None, None]
-        driver.xids += [("GPU-b", 31), ("GPU-b", 79)]
+        driver.xids += [("GPU-b", 13), ("GPU-b", 31)]
         first, second = nvml.read()
         later = nvml.read()[1]
+        driver.xids.append(("GPU-b", 79))
+        falling.errors["*"] = LOST
+        lost = nvml.read()[1]
 
     assert first.xid is None
-    assert second.xid.code == later.xid.code == 79
+    assert second.xid.code == later.xid.code == 31
     assert later.xid.t == second.xid.t
-
-
-def test_a_gpu_that_is_lost_still_tells_its_last_xid(drive):
-    falling = FakeGpu("GPU-a")
-    driver = drive(falling)
-
-    with open_nvml(detailed=True) as nvml:
-        driver.xids.append(("GPU-a", 79))
-        falling.errors["*"] = LOST
-        (sample,) = nvml.read()
-
-    assert (sample.error, sample.xid.code) == ("gpu lost", 79)
+    assert (lost.error, lost.xid.code) == ("gpu lost", 79)
 
 
 def test_a_gpu_that_reports_no_errors_says_why(drive):
@@ -163,17 +149,6 @@ def test_an_ordinary_reading_asks_for_no_details(drive):
     assert not [name for name in driver.calls if "Gpm" in name or "EventSet" in name]
     assert "nvmlDeviceGetTotalEccErrors" not in driver.calls
     assert "sm_activity_percent" not in sample.to_dict()
-
-
-def test_what_a_detailed_reading_holds_is_let_go(drive, at_once):
-    driver = drive(FakeGpu("GPU-a"))
-
-    with open_nvml(detailed=True) as nvml:
-        nvml.read()
-        nvml.read()
-
-    assert driver.calls["nvmlGpmSampleFree"] == driver.calls["nvmlGpmSampleAlloc"] == 2
-    assert (driver.calls["nvmlEventSetFree"], driver.calls["nvmlShutdown"]) == (1, 1)
 
 
 def test_details_go_to_json_and_back(drive, at_once):

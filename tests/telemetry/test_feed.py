@@ -66,8 +66,8 @@ def test_eight_gpus_and_64_cores_fit_in_2_kb(feed, drive_child):
     assert len(json.dumps(sample, separators=(",", ":"))) < 2000
 
 
-def test_a_notebook_is_named_as_soon_as_its_kernel_is_told(feed, drive_child):
-    drive_child({"uuid": "GPU-a", "pids": [os.getpid()]})
+def test_feed_names_reported_kernels_and_runs(feed, drive_child):
+    drive_child({"uuid": "GPU-a", "pids": [os.getpid()]}, {"uuid": "GPU-b"})
     child = feed()
     child.wait("inventory")
     kernel = {"kernel_id": "k1", "pid": os.getpid(), "name": "Python 3"}
@@ -81,21 +81,15 @@ def test_a_notebook_is_named_as_soon_as_its_kernel_is_told(feed, drive_child):
     (holder,) = inventory["gpus"][0]["holders"]
     assert (holder["kernel_id"], holder["path"]) == ("k1", "a/b.ipynb")
     assert holder["own"] is True
-
-
-def test_a_run_that_reports_itself_is_shown_on_its_gpus(feed, drive_child):
-    drive_child({"uuid": "GPU-a"}, {"uuid": "GPU-b"})
-    child = feed()
     run = {"run_id": "r1", "name": "resnet50", "devices": ["GPU-b"], "pids": []}
 
     child.say(runs=[{**run, "path": None}])
 
     inventory = child.wait("inventory", lambda line: line["gpus"][1]["holders"])
-    (holder,) = inventory["gpus"][1]["holders"]
-    assert (holder["run_id"], holder["reported_by"]) == ("r1", "run")
-    assert inventory["gpus"][0]["holders"] == []
-    sample = child.wait_for_next("sample")
-    assert sample["holders"] == [[], [None]]
+    (kernel,), (run,) = (gpu["holders"] for gpu in inventory["gpus"])
+    assert kernel["run_id"] is None
+    assert (run["run_id"], run["reported_by"]) == ("r1", "run")
+    assert child.wait_for_next("sample")["holders"] == [[1024], [None]]
 
 
 def test_a_process_of_a_run_is_known_by_the_marker(feed, drive_child):
@@ -113,55 +107,47 @@ def test_a_process_of_a_run_is_known_by_the_marker(feed, drive_child):
     assert (holder["kind"], holder["run_id"]) == ("run", "r7")
 
 
-def test_another_interval_is_followed_and_told(feed, drive_child):
-    drive_child()
-    child = feed()
-    child.wait("sample")
+INVALID_COMMANDS = [
+    "nonsense",
+    "[1]",
+    '{"interval_seconds": 0.01}',
+    '{"interval_seconds": NaN}',
+    '{"kernels": [{"pid": 1}]}',
+    '{"kernels": 7}',
+    '{"dance": true}',
+]
 
-    child.say(interval_seconds=3600)
 
-    child.wait("inventory", lambda line: line["interval_seconds"] == 3600)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "nonsense",
-        "[1]",
-        '{"interval_seconds": 0.01}',
-        '{"interval_seconds": NaN}',
-        '{"kernels": [{"pid": 1}]}',
-        '{"kernels": 7}',
-        '{"dance": true}',
-    ],
-)
-def test_a_command_that_cannot_be_understood_is_said_and_changes_nothing(
-    feed, drive_child, line
-):
+def test_feed_reports_invalid_commands_and_follows_the_next(feed, drive_child):
     drive_child({"uuid": "GPU-a"})
     child = feed()
     child.wait("sample")
 
-    child.say_line(line)
-    wait_until(lambda: "is not valid" in child.errors, "the complaint")
-
+    for line in INVALID_COMMANDS:
+        child.say_line(line)
+    count = len(INVALID_COMMANDS)
+    wait_until(lambda: child.errors.count("is not valid") == count, "complaints")
     child.wait_for_next("sample")
     assert len(child.lines("inventory")) == 1
+
+    child.say(interval_seconds=3600)
+    child.wait("inventory", lambda line: line["interval_seconds"] == 3600)
     assert child.stop() == 0
 
 
 # Drivers that misbehave
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetUUID"])
-def test_a_driver_that_hangs_is_named_before_the_next_tick(feed, drive_child, call):
-    drive_child({"uuid": "GPU-a", "hangs_in": call})
-    child = feed("--interval", "3600")
+def test_feed_reports_a_driver_hang_before_the_next_tick(feed, drive_child):
+    children = []
+    for call in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetUUID"):
+        drive_child({"uuid": "GPU-a", "hangs_in": call})
+        children.append(feed("--interval", "3600"))
 
-    inventory = child.wait("inventory")
-
-    assert inventory["gpus_unavailable"]["reason"] == "driver not answering"
-    assert child.stop() == 0
+    for child in children:
+        unavailable = child.wait("inventory")["gpus_unavailable"]
+        assert unavailable["reason"] == "driver not answering"
+        assert child.stop() == 0
 
 
 def test_a_driver_that_hangs_is_named_and_the_host_goes_on(feed, drive_child, tmp_path):
@@ -240,18 +226,20 @@ def test_a_replay_says_so_and_names_its_holders(feed, monkeypatch):
 # The past
 
 
-def test_the_past_is_read_when_it_is_asked_for(feed, drive_child, tmp_path):
+def test_feed_past(feed, drive_child, tmp_path):
     drive_child()
     child = feed()
     now = child.wait("sample")["t"]
     gpus = (GpuSample(0, "GPU-a", gpu_utilization_percent=40),)
     times = [now - 500 + n for n in range(450)]
     samples = [Sample(t, gpus, host=HostSample(5.0)).to_dict() for t in times]
-    file = tmp_path / "host.jsonl"
-    file.write_text(
-        "".join(json.dumps({"kind": "sample", **row}) + "\n" for row in samples)
-    )
+    file, folder = tmp_path / "host.jsonl", tmp_path / "folder.jsonl"
+    rows = [[{"t": now}], *({"kind": "sample", **row} for row in samples)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder.mkdir()
 
+    child.say(read_past=[str(folder)])
+    wait_until(lambda: "folder.jsonl cannot be read" in child.errors, "a word")
     child.say(read_past=[str(tmp_path / "none.jsonl"), str(file)])
     wait_until(
         lambda: sum(len(line["rows"]) for line in child.lines("past")) == 450,

@@ -10,23 +10,13 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import psutil
 import pytest
 
-from nbkit.telemetry import feed as feed_module
+from nbkit.telemetry import feed, sampler
 from tests.waiting import wait_until
-
-
-def test_it_ends_when_its_input_is_closed(feed, drive_child):
-    drive_child()
-    child = feed()
-    child.wait("sample")
-
-    assert child.stop() == 0
-    assert child.errors == ""
 
 
 def test_it_ends_by_sigterm_and_not_by_an_interrupt(feed, drive_child):
@@ -85,22 +75,6 @@ def test_it_ends_when_nobody_reads_any_more(drive_child):
         process.stdout.close()
 
         assert process.wait(60) == 0
-
-
-def test_a_damaged_file_of_the_past_does_not_hide_the_next(feed, drive_child, tmp_path):
-    drive_child()
-    t = round(time.time() - 60)
-    line = {"kind": "sample", "t": t, "gpus": [], "host": {"cpu_percent": 5}}
-    damaged, good = tmp_path / "damaged.jsonl", tmp_path / "good.jsonl"
-    damaged.mkdir()
-    good.write_text(f'[{{"t": {t}}}]\n{json.dumps(line)}\n')
-    child = feed()
-
-    child.say(read_past=[str(damaged)])
-    wait_until(lambda: "damaged.jsonl cannot be read" in child.errors, "a word")
-    child.say(read_past=[str(good)])
-
-    assert child.wait("past")["rows"] == [[t, {}, [5, None]]]
 
 
 PARENT = """
@@ -165,9 +139,11 @@ def test_a_reader_that_stops_reading_misses_samples_and_holds_up_nothing(drive_c
     assert len(lines) <= 5
 
 
-def test_an_interval_below_what_nvml_renews_is_refused(capsys):
+@pytest.mark.parametrize("module", [feed, sampler])
+def test_interval_below_the_minimum(capsys, module):
+    output = ["--output", "host.jsonl"] if module is sampler else []
     with pytest.raises(SystemExit) as caught:
-        feed_module.main(["--interval", "0.1"])
+        module.main([*output, "--interval", "0.1"])
 
     assert caught.value.code == 2
     assert "0.1 s is not 0.25 s or more" in capsys.readouterr().err

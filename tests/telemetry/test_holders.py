@@ -74,37 +74,28 @@ def find(finder, *pids, uuid="GPU-a", **options):
     return found
 
 
-def test_a_grandchild_of_a_kernel_belongs_to_its_notebook():
+def test_holder_is_the_nearest_kernel_above_a_process():
     finder = HolderFinder(MARKER, host_pids=True)
-    with family(2) as (kernel, _, grandchild):
-        finder.tell_kernels([Kernel("k1", kernel, "Python 3", "a/b.ipynb", 12.5)])
-        (holder,) = find(finder, grandchild)
+    with family(3) as (outer, inner, child, grandchild):
+        kernel = Kernel("inner", inner, "Python 3", "a/b.ipynb", 12.5)
+        finder.set_kernels([Kernel("outer", outer), kernel])
+        holders = find(finder, outer, inner, child, grandchild)
 
-    assert holder["kind"] == "kernel"
-    assert holder["pid"] == grandchild
-    assert (holder["kernel_id"], holder["path"]) == ("k1", "a/b.ipynb")
+    by_pid = {holder["pid"]: holder for holder in holders}
+    ids = {pid: holder["kernel_id"] for pid, holder in by_pid.items()}
+    assert ids == {outer: "outer", **dict.fromkeys((inner, child, grandchild), "inner")}
+    holder = by_pid[grandchild]
+    assert (holder["kind"], holder["path"]) == ("kernel", "a/b.ipynb")
     assert (holder["name"], holder["idle_since"]) == ("Python 3", 12.5)
     assert holder["own"] is True
     assert holder["start_ticks"] > 0
     assert holder["reported_by"] == "driver"
 
 
-def test_the_nearest_kernel_above_a_process_is_its_own():
-    finder = HolderFinder(host_pids=True)
-    with family(2) as (outer, inner, worker):
-        finder.tell_kernels([Kernel("outer", outer), Kernel("inner", inner)])
-        found = find(finder, outer, inner, worker)
-
-    ids = {holder["pid"]: holder["kernel_id"] for holder in found}
-    assert ids == {outer: "outer", inner: "inner", worker: "inner"}
-
-
 def test_a_worker_of_a_rank_belongs_to_the_run():
     finder = HolderFinder(MARKER, host_pids=True)
     with family(1) as (rank, worker):
-        finder.tell_runs(
-            [ReportedRun("r1", "resnet50, 8 GPUs", (), (rank,), "a.ipynb")]
-        )
+        finder.set_runs([ReportedRun("r1", "resnet50, 8 GPUs", (), (rank,), "a.ipynb")])
         (holder,) = find(finder, worker)
 
     assert (holder["kind"], holder["run_id"]) == ("run", "r1")
@@ -114,8 +105,8 @@ def test_a_worker_of_a_rank_belongs_to_the_run():
 def test_the_marker_of_a_run_counts_more_than_the_kernel_that_started_it():
     finder = HolderFinder(MARKER, host_pids=True)
     with family(1, **{MARKER: "r1"}) as (kernel, rank):
-        finder.tell_kernels([Kernel("k1", kernel)])
-        finder.tell_runs([ReportedRun("r1", "vgg16")])
+        finder.set_kernels([Kernel("k1", kernel)])
+        finder.set_runs([ReportedRun("r1", "vgg16")])
         (holder,) = find(finder, rank)
 
     assert (holder["kind"], holder["run_id"], holder["name"]) == ("run", "r1", "vgg16")
@@ -165,9 +156,9 @@ def test_a_kernel_that_is_told_later_is_found():
     finder = HolderFinder(host_pids=True)
     with family(1) as (kernel, child):
         before = find(finder, child)[0]["kind"]
-        finder.tell_kernels([Kernel("k1", kernel)])
+        finder.set_kernels([Kernel("k1", kernel)])
         during = find(finder, child)[0]["kind"]
-        finder.tell_kernels([])
+        finder.set_kernels([])
         after = find(finder, child)[0]["kind"]
 
     assert (before, during, after) == ("outside", "kernel", "outside")
@@ -176,7 +167,7 @@ def test_a_kernel_that_is_told_later_is_found():
 def test_a_pid_that_is_used_again_is_not_taken_for_the_kernel(monkeypatch):
     finder = HolderFinder(host_pids=True)
     with family(1) as (kernel, child):
-        finder.tell_kernels([Kernel("k1", kernel)])
+        finder.set_kernels([Kernel("k1", kernel)])
         real = parent_of(kernel)
 
         def again(pid):
@@ -186,7 +177,7 @@ def test_a_pid_that_is_used_again_is_not_taken_for_the_kernel(monkeypatch):
 
         monkeypatch.setattr(holders_module, "parent_of", again)
         (holder,) = find(finder, child)
-        finder.tell_kernels([Kernel("k1", kernel)])
+        finder.set_kernels([Kernel("k1", kernel)])
         (still,) = find(finder, child)
 
     assert holder["kind"] == still["kind"] == "outside"
@@ -201,7 +192,7 @@ def test_a_parent_that_is_younger_than_its_child_is_somebody_else(monkeypatch):
             "parent_of",
             lambda pid: young if pid == kernel else parent_of(pid),
         )
-        finder.tell_kernels([Kernel("k1", kernel)])
+        finder.set_kernels([Kernel("k1", kernel)])
         (holder,) = find(finder, child)
 
     assert holder["kind"] == "outside"
@@ -230,23 +221,16 @@ def test_commands_of_others_are_hidden_only_if_asked(monkeypatch, tmp_path):
 # In a container with pids of its own, the driver's may mean somebody else
 
 
-def test_in_a_container_a_process_without_cuda_is_not_the_one_that_is_meant():
+def test_holder_in_a_container_uses_cuda(tmp_path):
     finder = HolderFinder(host_pids=False)
-    with family() as (kernel,):
-        finder.tell_kernels([Kernel("k1", kernel, path="a.ipynb")])
-        (holder,) = find(finder, kernel)
+    with family() as (without,), cuda_process(tmp_path) as user:
+        kernels = [Kernel("k1", without, path="a.ipynb"), Kernel("k2", user, path="b")]
+        finder.set_kernels(kernels)
+        (outside,), (holder,) = find(finder, without), find(finder, user)
 
-    assert holder["kind"] == "outside"
-    assert (holder["user"], holder["command"], holder["path"]) == (None, None, None)
-
-
-def test_in_a_container_a_process_that_uses_cuda_is_named(tmp_path):
-    finder = HolderFinder(host_pids=False)
-    with cuda_process(tmp_path) as kernel:
-        finder.tell_kernels([Kernel("k1", kernel, path="a.ipynb")])
-        (holder,) = find(finder, kernel)
-
-    assert (holder["kind"], holder["path"]) == ("kernel", "a.ipynb")
+    assert outside["kind"] == "outside"
+    assert (outside["user"], outside["command"], outside["path"]) == (None,) * 3
+    assert (holder["kind"], holder["path"]) == ("kernel", "b")
 
 
 def test_in_a_container_a_rank_is_not_named_on_a_gpu_that_its_run_does_not_use(
@@ -254,7 +238,7 @@ def test_in_a_container_a_rank_is_not_named_on_a_gpu_that_its_run_does_not_use(
 ):
     finder = HolderFinder(host_pids=False)
     with cuda_process(tmp_path) as rank:
-        finder.tell_runs([ReportedRun("r1", devices=("GPU-a",), pids=(rank,))])
+        finder.set_runs([ReportedRun("r1", devices=("GPU-a",), pids=(rank,))])
         (here,) = find(finder, rank, uuid="GPU-a")
         (there,) = find(finder, rank, uuid="GPU-b")
 
@@ -264,7 +248,7 @@ def test_in_a_container_a_rank_is_not_named_on_a_gpu_that_its_run_does_not_use(
 def test_a_run_reports_itself_where_the_driver_names_none_of_its_processes():
     finder = HolderFinder(host_pids=False)
     with family() as (rank,):
-        finder.tell_runs([ReportedRun("r1", "vgg16", ("GPU-a",), (rank,), "a.ipynb")])
+        finder.set_runs([ReportedRun("r1", "vgg16", ("GPU-a",), (rank,), "a.ipynb")])
         found, memory = finder.find("GPU-a", [GpuProcess(4_194_000, 5)])
         nothing_told, _ = finder.find("GPU-a", None)
         elsewhere, _ = finder.find("GPU-b", [])
@@ -283,18 +267,15 @@ def test_a_run_reports_itself_where_the_driver_names_none_of_its_processes():
 def test_a_run_on_an_instance_is_found_on_the_gpu_that_contains_it(tmp_path):
     finder = HolderFinder(MARKER, host_pids=False)
     with cuda_process(tmp_path) as rank:
-        finder.tell_runs([ReportedRun("r1", devices=("MIG-b",), pids=(rank,))])
+        finder.set_runs([ReportedRun("r1", devices=("MIG-b",), pids=(rank,))])
         held = [GpuProcess(rank, 5, "MIG-b")]
         found, _ = finder.find("GPU-a", held, instances=("MIG-a", "MIG-b"))
         reported, _ = finder.find("GPU-a", None, instances=("MIG-a", "MIG-b"))
         elsewhere, _ = finder.find("GPU-b", [], instances=("MIG-c",))
 
     (named,), (told,) = found or [], reported or []
-    assert (named["kind"], named["run_id"], named["reported_by"]) == (
-        "run",
-        "r1",
-        "driver",
-    )
+    assert named["kind"] == "run"
+    assert (named["run_id"], named["reported_by"]) == ("r1", "driver")
     assert (told["run_id"], told["reported_by"]) == ("r1", "run")
     assert named["mig_uuid"] == told["mig_uuid"] == "MIG-b"
     assert elsewhere == []
@@ -307,9 +288,9 @@ def test_holders_are_unknown_where_neither_driver_nor_run_tells():
 def test_pids_of_another_machine_are_looked_up_nowhere():
     finder = HolderFinder(host_pids=True)
     told = {os.getpid(): {"user": "ann", "path": "demo.ipynb"}}
-    finder.tell_kernels([Kernel("k1", os.getpid())])
+    finder.set_kernels([Kernel("k1", os.getpid())])
 
-    (holder,) = find(finder, os.getpid(), pids_are_here=False, told=told)
+    (holder,) = find(finder, os.getpid(), pids_are_here=False, reported_holders=told)
 
     assert (holder["kind"], holder["kernel_id"]) == ("outside", None)
     assert (holder["user"], holder["path"]) == ("ann", "demo.ipynb")
@@ -319,7 +300,7 @@ def test_pids_of_another_machine_are_looked_up_nowhere():
 def test_a_process_that_cannot_be_proved_is_never_named_after_a_kernel(pid):
     finder = HolderFinder(host_pids=True)
     with family() as (kernel,):
-        finder.tell_kernels([Kernel("k1", kernel)])
+        finder.set_kernels([Kernel("k1", kernel)])
         (holder,) = find(finder, pid)
 
     assert holder["kind"] == "outside"

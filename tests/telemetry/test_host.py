@@ -137,26 +137,8 @@ def family():
         process.communicate()
 
 
-def test_a_process_counts_with_its_descendants(family):
-    process, _ = family
-
-    sample = HostReader([process.pid]).read()
-
-    assert sample.num_processes == 2
-    # The kernel counts time in ticks of 10 ms or so.
-    assert 0.3 < sample.processes_cpu_seconds < 60
-    assert sample.processes_rss_bytes >= 2 * 64 * 2**20
-
-
-def test_a_child_that_is_a_root_too_counts_once(family):
+def test_processes_of_the_reader_do_not_include_itself(family):
     process, child = family
-
-    assert HostReader([process.pid, child]).read().num_processes == 2
-
-
-def test_the_reader_itself_is_no_part_of_the_run(family):
-    process, child = family
-
     children = set()
 
     # What else this process has may start or end a process between the two.
@@ -170,31 +152,27 @@ def test_the_reader_itself_is_no_part_of_the_run(family):
     assert {process.pid, child} <= children
 
 
-def test_a_child_that_was_collected_counts_within_its_parent(family):
-    process, _ = family
+def test_processes_count_with_descendants_and_after_their_end(family):
+    process, child = family
     reader = HostReader([process.pid])
-    before = reader.read()
+
+    both = reader.read()
+    assert both.num_processes == 2
+    # The kernel counts time in ticks of 10 ms or so.
+    assert 0.3 < both.processes_cpu_seconds < 60
+    assert both.processes_rss_bytes >= 2 * 64 * 2**20
+    assert HostReader([process.pid, child]).read().num_processes == 2, "counted once"
 
     process.stdin.write(b"\n")
     assert process.stdout.readline() == b"collected\n"
-    after = reader.read()
-
-    assert after.num_processes == 1
-    assert after.processes_cpu_seconds >= before.processes_cpu_seconds
-
-
-def test_a_root_that_ended_counts_by_its_last_reading(family):
-    process, _ = family
-    reader = HostReader([process.pid])
-    process.stdin.write(b"\n")
-    process.stdout.readline()
-    before = reader.read()
+    collected = reader.read()
+    assert collected.num_processes == 1
+    assert collected.processes_cpu_seconds >= both.processes_cpu_seconds
 
     process.communicate()
-    after = reader.read()
-
-    assert (after.num_processes, after.processes_rss_bytes) == (0, 0)
-    assert after.processes_cpu_seconds == before.processes_cpu_seconds
+    ended = reader.read()
+    assert (ended.num_processes, ended.processes_rss_bytes) == (0, 0)
+    assert ended.processes_cpu_seconds == collected.processes_cpu_seconds
 
 
 def test_a_root_that_ended_before_the_start_is_no_failure():

@@ -116,7 +116,7 @@ _OTHERS = {"t", "unavailable"}
 
 def everything() -> dict[str, Any]:
     """Return all that is read of the GPUs, by place."""
-    with open_nvml(detailed=True, hears_xids=True) as nvml:
+    with open_nvml(detailed=True, xid_events=True) as nvml:
         # Activity is that between two; what is lost in the first one has none then.
         nvml.read()
         nvml.read()

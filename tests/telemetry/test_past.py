@@ -61,7 +61,7 @@ def test_what_a_gpu_did_not_tell_stays_unknown(tmp_path):
 
 @pytest.mark.parametrize("interval", [0.5, 1, 7, 45])
 def test_the_newest_half_hour_is_whole_and_what_is_older_is_thin(tmp_path, interval):
-    times = [NOW - 3 * 3600 + n * interval for n in range(int(3 * 3600 / interval))]
+    times = [NOW - 3600 + n * interval for n in range(int(3600 / interval))]
     path = _write(tmp_path / "a.jsonl", [_header(times[0]), *_samples(times)])
 
     found = [row[0] for row in read_past(path, NOW)]

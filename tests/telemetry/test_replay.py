@@ -204,7 +204,7 @@ def test_what_the_trace_says_of_a_process_is_told_with_times_of_today(write):
     before = time.time()
     trace = open_replay(write(_header(), told, _sample(0, _gpu(1.0))))
 
-    holder = trace.told_holders[42]
+    holder = trace.reported_holders[42]
     assert holder["user"] == "ann"
     assert holder["idle_since"] == pytest.approx(before - 60, abs=30)
     assert trace.pids_are_here is False
@@ -279,7 +279,7 @@ def test_each_trace_plays_gpus_that_its_header_describes(name, clock, monkeypatc
         played = trace.read()
         assert [(gpu.index, gpu.uuid, gpu.name) for gpu in played] == described
         pids = {process.pid for gpu in played for process in gpu.processes or ()}
-        assert pids <= trace.told_holders.keys()
+        assert pids <= trace.reported_holders.keys()
         assert pids
     assert trace.pids_are_here is False
 

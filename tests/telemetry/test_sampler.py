@@ -14,7 +14,6 @@ import psutil
 import pynvml
 import pytest
 
-from nbkit.telemetry import sampler as sampler_module
 from nbkit.telemetry.child import start_sampler
 from nbkit.telemetry.sample import SCHEMA, GpuProcess, Sample
 from nbkit.telemetry.sampler import Sampler
@@ -102,8 +101,12 @@ def test_a_driver_that_is_loaded_later_is_found(drive, monkeypatch):
 # As a child process
 
 
-def test_a_header_and_then_samples_are_written(start, drive_child, tmp_path):
+def test_sampler_lines(start, drive_child, tmp_path, monkeypatch):
     drive_child({"uuid": "GPU-a", "pids": [7]}, {"uuid": "GPU-b"})
+    # Modules of the current folder are not taken for Python's own.
+    for name in ("select", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
     process = start(process_roots=[os.getpid()])
 
     _wait_for_lines(_output(tmp_path), 3)
@@ -126,14 +129,17 @@ def test_a_header_and_then_samples_are_written(start, drive_child, tmp_path):
 
 
 @pytest.mark.parametrize("uuids", [("GPU-b",), ()])
-def test_the_named_gpus_alone_are_sampled(start, drive_child, tmp_path, uuids):
+def test_sampler_of_named_gpus_after_half_a_line(start, drive_child, tmp_path, uuids):
     drive_child({"uuid": "GPU-a"}, {"uuid": "GPU-b"})
+    _output(tmp_path).parent.mkdir()
+    _output(tmp_path).write_text('{"kind":"header"}\n{"kind":"sample","t":17')
     start(gpu_uuids=uuids)
 
-    header, row = _wait_for_lines(_output(tmp_path), 2)[:2]
+    rows = _wait_for_lines(_output(tmp_path), 3)[:3]
 
-    assert [gpu["uuid"] for gpu in row["gpus"]] == [*uuids]
-    assert {"GPU-b"} <= {device["uuid"] for device in header["devices"]}
+    assert [row["kind"] for row in rows] == ["header", "header", "sample"]
+    assert [gpu["uuid"] for gpu in rows[2]["gpus"]] == [*uuids]
+    assert {"GPU-b"} <= {device["uuid"] for device in rows[1]["devices"]}
 
 
 def test_the_end_brings_a_last_sample(start, drive_child, tmp_path):
@@ -181,29 +187,18 @@ def test_it_ends_when_its_parent_is_killed(drive_child, tmp_path):
     psutil.wait_procs([sibling], timeout=60)
 
 
-def test_it_ends_by_sigterm(start, drive_child, tmp_path):
-    drive_child()
-    process = start()
-    _wait_for_lines(_output(tmp_path), 2)
-
-    os.kill(process.pid, signal.SIGTERM)
-
-    wait_until(lambda: process.poll() is not None, "the sampler's end")
-    assert process.poll() == 0
-    assert (tmp_path / "stderr").read_text() == ""
-
-
-def test_an_interrupt_of_the_terminal_is_its_parents_business(
-    start, drive_child, tmp_path
-):
+def test_sampler_ends_by_sigterm_and_not_by_an_interrupt(start, drive_child, tmp_path):
     drive_child()
     process = start()
     number = len(_wait_for_lines(_output(tmp_path), 2))
 
     os.kill(process.pid, signal.SIGINT)
-
     _wait_for_lines(_output(tmp_path), number + 2)
-    assert process.stop(60) == 0
+    os.kill(process.pid, signal.SIGTERM)
+
+    wait_until(lambda: process.poll() is not None, "the sampler's end")
+    assert process.poll() == 0
+    assert (tmp_path / "stderr").read_text() == ""
 
 
 def test_a_driver_that_hangs_holds_up_neither_the_end_nor_the_parent(
@@ -261,40 +256,6 @@ def test_a_folder_that_vanished_is_not_made_anew(start, drive_child, tmp_path):
     assert process.poll() == 1
     assert not (tmp_path / "gone").exists()
     assert "No such file" in (tmp_path / "stderr").read_text()
-
-
-def test_half_a_line_of_a_predecessor_is_cut_off(start, drive_child, tmp_path):
-    drive_child()
-    _output(tmp_path).parent.mkdir()
-    _output(tmp_path).write_text('{"kind":"header"}\n{"kind":"sample","t":17')
-    start()
-
-    rows = _wait_for_lines(_output(tmp_path), 3)
-
-    assert [row["kind"] for row in rows[:3]] == ["header", "header", "sample"]
-
-
-def test_an_interval_below_what_nvml_renews_is_refused(tmp_path, capsys):
-    arguments = ["--output", str(_output(tmp_path)), "--interval", "0.1"]
-
-    with pytest.raises(SystemExit) as caught:
-        sampler_module.main(arguments)
-
-    assert caught.value.code == 2
-    assert "0.1 s is not 0.25 s or more" in capsys.readouterr().err
-
-
-def test_modules_of_the_current_folder_are_not_taken_for_pythons_own(
-    start, drive_child, tmp_path, monkeypatch
-):
-    drive_child()
-    (tmp_path / "select.py").write_text("raise SystemExit('the wrong module')")
-    (tmp_path / "json.py").write_text("raise SystemExit('the wrong module')")
-    monkeypatch.chdir(tmp_path)
-
-    start()
-
-    _wait_for_lines(_output(tmp_path), 2)
 
 
 def test_it_stays_small(start, drive_child, tmp_path, monkeypatch):

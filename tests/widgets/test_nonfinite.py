@@ -91,14 +91,14 @@ def test_the_table_of_a_notebook(finished, monkeypatch):
 
 def test_the_sidebars_rows(lost):
     table = StoredRunTable(None)
-    [row] = table.look([]).rows
+    [row] = table.poll([]).rows
     assert (row["state"], row["nonfinite"]) == ("running", WORDS)
 
     lost.record("finished", time={"ended": "2020-01-01T00:01:00.000Z"})
 
-    [row] = table.look([]).rows
+    [row] = table.poll([]).rows
     assert (row["state"], row["nonfinite"]) == ("finished", WORDS)
-    assert table.one(row["run_id"], [])["nonfinite"] == WORDS
+    assert table.read_run(row["run_id"], [])["nonfinite"] == WORDS
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])
@@ -110,7 +110,7 @@ def test_the_sidebar_reads_a_long_run_part_by_part_and_then_tells(
     lost.record(state)
     table = StoredRunTable(None)
 
-    told = [table.look([]).rows[0]["nonfinite"] for _ in range(8)]
+    told = [table.poll([]).rows[0]["nonfinite"] for _ in range(8)]
 
     assert told[:2] == [None, None]
     assert told[-1] == WORDS

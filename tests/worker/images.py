@@ -5,7 +5,7 @@ import random
 import torch
 
 from nbkit.config import ExperimentConfig
-from nbkit.datasets.check import look_at
+from nbkit.datasets.check import inspect_image
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import read_manifest, write_manifest
 from nbkit.worker.data.augmentation import evaluation_crop, random_crop
@@ -44,14 +44,14 @@ def manifest_of(data, folder):
 
 def evaluated(data, size):
     """Return the pixels that an evaluation shows of an image file."""
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     crop = evaluation_crop(decoding.width, decoding.height, size)
     return decode_crop(data, decoding, crop, size)
 
 
 def cropped(data, size, area, seed):
     """Return the pixels of a random crop of an image file."""
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     generator = random.Random(seed)
     crop = random_crop(decoding.width, decoding.height, area, generator)
     return decode_crop(data, decoding, crop, size)

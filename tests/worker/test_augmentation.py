@@ -5,7 +5,7 @@ import torch
 from PIL import Image, ImageOps
 
 from nbkit.config import ExperimentConfig
-from nbkit.datasets.check import look_at
+from nbkit.datasets.check import inspect_image
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Augmentation, Crop, evaluation_crop
 from nbkit.worker.data.images import decode_crop
@@ -69,7 +69,7 @@ def test_a_crop_shows_the_same_pixels_however_the_file_stores_them(
     data = (tmp_path / "stored.png").read_bytes()
     with Image.open(tmp_path / "stored.png") as stored:
         upright = ImageOps.exif_transpose(stored).convert("RGB")
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     assert (decoding.width, decoding.height) == upright.size
 
     for flip in (False, True):

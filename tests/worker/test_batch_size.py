@@ -48,28 +48,27 @@ def test_powers_of_two_and_the_half_steps_between_are_found(capacity, found):
 
 
 @pytest.mark.parametrize(
-    ("limit", "found"), [(1, 1), (7, 6), (64, 64), (100, 96), (200, 192)]
+    ("capacity", "limit", "expected"),
+    [
+        (999, 1, [1]),
+        (999, 7, [4, 6]),
+        (999, 64, [16, 32, 64]),
+        (999, 200, [16, 32, 64, 128, 192]),
+        (100, batch_size.LIMIT, [16, 32, 64, 128, 96]),
+        (5, batch_size.LIMIT, [16, 8, 4, 6]),
+    ],
 )
-def test_nothing_beyond_the_limit_is_tried(limit, found):
-    tried = []
-
-    assert batch_size.largest(lambda size: not tried.append(size), limit) == found
-    assert max(tried) <= limit
-
-
-@pytest.mark.parametrize(
-    ("capacity", "expected"), [(100, [16, 32, 64, 128, 96]), (5, [16, 8, 4, 6])]
-)
-def test_no_size_is_tried_twice_or_above_one_that_did_not_fit(capacity, expected):
+def test_largest_tries_few_sizes_within_the_limit(capacity, limit, expected):
     tried = []
 
     def fits(size):
         tried.append(size)
         return size <= capacity
 
-    batch_size.largest(fits)
+    largest = batch_size.largest(fits, limit)
 
     assert tried == expected
+    assert largest == max(size for size in tried if size <= capacity)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
@@ -90,31 +89,23 @@ def test_an_error_that_is_not_about_memory_is_not_taken_for_it():
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("hidden", "message"),
     [
-        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "GET was unable to find an engine to execute this computation",
-        "NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'",
+        (None, "CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        (None, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate()`"),
+        (None, "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        (None, "GET was unable to find an engine to execute this computation"),
+        (None, "NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'"),
+        # As the end of a capture that has failed.
+        (torch.OutOfMemoryError(), "CUDA error: failed due to a previous error"),
     ],
 )
-def test_a_size_whose_libraries_get_no_memory_does_not_fit(monkeypatch, said):
-    def run_out(config, device, size):
-        raise RuntimeError(said)
-
-    monkeypatch.setattr(batch_size, "_train_two_steps", run_out)
-
-    assert not batch_size.fits(ExperimentConfig(), CPU, 16)
-
-
-def test_a_capture_that_hides_a_lack_of_memory_does_not_fit(monkeypatch):
+def test_fits_when_libraries_get_no_memory(monkeypatch, hidden, message):
     def run_out(config, device, size):
         try:
-            raise torch.OutOfMemoryError
+            if hidden:
+                raise hidden
         finally:
-            # As the end of a capture does that has failed.
-            message = "CUDA error: operation failed due to a previous error"
             raise RuntimeError(message)
 
     monkeypatch.setattr(batch_size, "_train_two_steps", run_out)
@@ -163,7 +154,7 @@ def test_memory_is_left_for_pools_that_a_probe_does_not_have(fields, share):
 def test_max_is_refused_without_a_gpu_of_its_own(tmp_path, oversubscribe):
     config = ExperimentConfig(batch_size_per_gpu="max", oversubscribe=oversubscribe)
 
-    with pytest.raises(ConfigError, match=r"'max'.*Use a number"):
+    with pytest.raises(ConfigError, match=r"'max'.*Set a number"):
         batch_size.resolve(config, lone_rank(tmp_path), CPU, None, None)
 
 

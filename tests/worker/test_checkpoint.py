@@ -91,36 +91,23 @@ def test_a_checkpoint_lists_its_files_and_leaves_no_others(tmp_path):
     }
 
 
-def test_it_is_complete_only_after_every_rank_has_written(tmp_path):
-    seen = []
+def test_checkpoint_latest_is_the_newest_complete(tmp_path):
+    assert checkpoint.latest(tmp_path / "none yet") is None
+    before_barrier = []
 
     def barrier():
-        seen.append(checkpoint.latest(tmp_path))
+        before_barrier.append(checkpoint.latest(tmp_path))
 
-    checkpoint.save(tmp_path, 5, {}, {}, 0, 1, barrier, 10)
-
-    assert seen[0] is None
-    assert checkpoint.latest(tmp_path) == tmp_path / "step_00000005"
-
-
-def test_the_newest_complete_one_counts(tmp_path):
-    assert checkpoint.latest(tmp_path / "none yet") is None
-    save(tmp_path, 5)
-    newest = save(tmp_path, 40)
-    unfinished = save(tmp_path, 41)
+    newest = checkpoint.save(tmp_path, 5, {}, {}, 0, 1, barrier, 10)
+    unfinished, cut, lacking = (save(tmp_path, step) for step in (41, 42, 43))
     (unfinished / "complete.json").unlink()
-    cut = save(tmp_path, 42)
     (cut / "state.pt").write_bytes(b"cut")
+    (lacking / "rank_0.pt").unlink()
 
-    assert checkpoint.latest(tmp_path) == newest
-
-
-def test_an_incomplete_one_is_not_loaded(tmp_path):
-    path = save(tmp_path, 5)
-    (path / "rank_0.pt").unlink()
-
+    assert before_barrier[0] is None
+    assert checkpoint.latest(tmp_path) == newest == tmp_path / "step_00000005"
     with pytest.raises(StoreError, match="not a complete checkpoint"):
-        checkpoint.load(path, 0)
+        checkpoint.load(lacking, 0)
 
 
 def test_older_ones_are_removed_complete_or_not(tmp_path):
@@ -176,9 +163,12 @@ def killed():
     raise Killed
 
 
-def test_a_killed_save_of_the_same_step_leaves_the_one_that_is_there(tmp_path):
+def test_checkpoint_stays_after_a_failed_save_of_its_step(tmp_path):
     path = save(tmp_path, 3, state={"value": 1})
 
+    with pytest.raises(ConfigError, match=r"state\['value'\] is a PosixPath"):
+        save(tmp_path, 3, state={"value": tmp_path})
+    assert checkpoint.load(path, 0)[0]["value"] == 1
     with pytest.raises(Killed):
         checkpoint.save(tmp_path, 3, {"value": 2}, {}, 0, 1, killed, 10)
 
@@ -186,15 +176,6 @@ def test_a_killed_save_of_the_same_step_leaves_the_one_that_is_there(tmp_path):
     assert checkpoint.load(path, 0)[0]["value"] == 1
     save(tmp_path, 4)
     assert names(tmp_path) == ["step_00000003", "step_00000004"]
-
-
-def test_a_refused_save_of_the_same_step_leaves_the_one_that_is_there(tmp_path):
-    path = save(tmp_path, 3, state={"value": 1})
-
-    with pytest.raises(ConfigError, match=r"state\['value'\] is a PosixPath"):
-        save(tmp_path, 3, state={"value": tmp_path})
-
-    assert checkpoint.load(path, 0)[0]["value"] == 1
 
 
 @pytest.mark.parametrize("moment", ["before its name", "before the new one's name"])
@@ -307,7 +288,7 @@ def test_a_file_server_that_is_silent_for_a_moment_is_asked_again(
 def test_another_number_of_ranks_is_refused(tmp_path, world_size):
     path = save_as_ranks(tmp_path, 1, world_size=2)[0]
 
-    with pytest.raises(RunError, match="resume with 2 ranks"):
+    with pytest.raises(RunError, match="Resume with 2 ranks"):
         checkpoint.load(path, 0, world_size)
 
 
@@ -334,24 +315,17 @@ def agreed(tmp_path, monkeypatch):
     return ask
 
 
-def test_every_rank_continues_from_the_checkpoint_that_rank_0_finds(tmp_path, agreed):
-    older, _ = (save(RunPaths(tmp_path).checkpoints, step) for step in (3, 5))
+def test_agreed_checkpoint_of_rank_0(tmp_path, agreed, monkeypatch):
+    older, newer = (save(RunPaths(tmp_path).checkpoints, step) for step in (3, 5))
 
     assert agreed(older.name) == older
     assert agreed(None) is None
 
+    hidden = newer.rename(tmp_path / "hidden")
+    message = f"step_00000005 of rank 0 .* on node {socket.gethostname()} .*NBKIT_HOME"
+    with pytest.raises(StoreError, match=message):
+        agreed(newer.name, limit_seconds=0.0)
 
-def test_a_rank_waits_until_its_node_shows_the_checkpoint(
-    tmp_path, agreed, monkeypatch
-):
-    path = save(RunPaths(tmp_path).checkpoints, 3)
-    hidden = path.rename(tmp_path / "hidden")
-    monkeypatch.setattr(Rank, "beat", lambda rank, step, phase: hidden.rename(path))
-
-    assert agreed(path.name) == path
-
-
-def test_a_node_that_does_not_show_the_checkpoint_in_time_is_named(agreed):
-    said = f"step_00000003, which node {socket.gethostname()} does not show.*NBKIT_HOME"
-    with pytest.raises(StoreError, match=said):
-        agreed("step_00000003", limit_seconds=0.0)
+    # The file system of this node shows it later.
+    monkeypatch.setattr(Rank, "beat", lambda rank, step, phase: hidden.rename(newer))
+    assert agreed(newer.name) == newer

@@ -2,10 +2,8 @@
 
 import importlib
 import os
-import random
 import re
 import signal
-import subprocess
 import sys
 
 import psutil
@@ -14,13 +12,13 @@ import torch
 from PIL import Image, ImageDraw
 
 from nbkit.config import ExperimentConfig
-from nbkit.datasets.check import ORIENTATION_TAG, look_at
+from nbkit.datasets.check import ORIENTATION_TAG, inspect_image
 from nbkit.errors import ConfigError
 from nbkit.worker import data
 from nbkit.worker.data import Placement
 from nbkit.worker.data.dali import DaliData
 from tests.datasets.odd_files import SIZE, stream
-from tests.waiting import patient, wait_until
+from tests.waiting import wait_until
 from tests.worker.images import (
     CLASSES,
     CPU,
@@ -130,7 +128,7 @@ def test_what_nvimagecodec_refuses_is_shown_by_pillow_and_counted(
         path = flat / f"class {number:02d}" / "0.JPEG"
         # Pillow does without the sum at the end of the pixels.
         path.write_bytes(stream(picture(number, SIZE), b""))
-        assert look_at(path.read_bytes()).is_plain
+        assert inspect_image(path.read_bytes()).is_plain
     ours = dali(flat, settings={"prefetch_queue_depth": depth})
     theirs = opened(flat, loader="naive")
     capsys.readouterr()
@@ -142,7 +140,7 @@ def test_what_nvimagecodec_refuses_is_shown_by_pillow_and_counted(
 
     said = capsys.readouterr().out
     assert ours.describe()["refused_images"] == 3
-    counts = re.findall(r"nvImageCodec does not decode (\d) images?", said)
+    counts = re.findall(r"nvImageCodec cannot decode (\d) images?", said)
     assert sum(map(int, counts)) == 3
     assert all(said.count(f"class {number:02d}/0.JPEG") == 1 for number in (2, 3, 7))
 
@@ -178,15 +176,6 @@ def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(
     assert len(whole) == 5
     assert same(resumed.train_batches(2, 3), whole[3:])
     assert same(resumed.train_batches(2), whole)
-
-
-def test_an_epoch_may_be_left_early_and_the_next_is_whole(flat, dali):
-    expected = labels_of(dali(flat).train_batches(1))
-    one = dali(flat)
-
-    next(iter(one.train_batches(0)))
-
-    assert labels_of(one.train_batches(1)) == expected
 
 
 def test_a_training_that_asks_for_no_more_than_there_is_keeps_its_pipeline(
@@ -245,9 +234,9 @@ def test_closing_in_the_middle_of_an_epoch_leaves_no_thread(split, dali, childre
     ("damage", "said"),
     [
         (lambda path: path.unlink(), "No such file"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-50]), "bytes now and had"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-50]), "size changed from"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "not a format"),
-        (lambda path: picture(1, (30, 20)).save(path), "bytes now and had"),
+        (lambda path: picture(1, (30, 20)).save(path), "size changed from"),
     ],
     ids=["gone", "cut off", "overwritten", "another"],
 )
@@ -259,15 +248,6 @@ def test_an_image_that_fails_after_it_was_looked_at_is_named(flat, dali, damage,
         ConfigError, match=f"class 04/0.JPEG is no longer a readable.*{said}"
     ):
         list(one.train_batches(0))
-
-
-def test_loading_takes_no_random_numbers_from_the_training(flat, dali):
-    state, python_state = torch.get_rng_state(), random.getstate()
-
-    list(dali(flat).train_batches(0))
-
-    assert torch.equal(torch.get_rng_state(), state)
-    assert random.getstate() == python_state
 
 
 def test_a_request_to_stop_reaches_the_training_and_harms_no_batch(flat, dali):
@@ -285,25 +265,6 @@ def test_a_request_to_stop_reaches_the_training_and_harms_no_batch(flat, dali):
 
     assert noted == [1]
     assert seen == expected
-
-
-def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):
-    manifest_of(flat, tmp_path)
-    program = f"""
-import pathlib
-import torch
-from nbkit.config import ExperimentConfig
-from nbkit.datasets.manifest import read_manifest
-from nbkit.worker import data
-
-config = ExperimentConfig(data={str(flat)!r}, loader="dali")
-manifest = read_manifest(pathlib.Path({str(tmp_path)!r}) / "manifest.jsonl")
-one = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
-stream = one.train_batches(0)
-next(stream)
-"""
-
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))
 
 
 def test_it_needs_no_module_of_dali_that_is_not_documented(monkeypatch):

@@ -79,4 +79,4 @@ def test_where_only_the_gpus_decoder_refuses_an_image_pillow_decodes_its_batches
     assert refused % 2 == 0
     assert 0 < refused <= len(manifest.train)
     said = capsys.readouterr().out
-    assert f"not supported) does not decode at least one of {refused} images" in said
+    assert f"not supported) cannot decode at least one of {refused} images" in said

@@ -195,21 +195,19 @@ def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(flat, opened, wo
     assert same(opened(flat, num_workers=workers).train_batches(2, 3), whole[3:])
 
 
-def test_an_epoch_may_be_left_early_and_the_next_is_whole(flat, opened):
-    one = opened(flat, num_workers=2)
-    expected = labels_of(opened(flat).train_batches(1))
+@pytest.mark.parametrize(
+    ("loader", "workers"), [("torch", 0), ("torch", 2), ("dali", 2)]
+)
+def test_loader_keeps_random_numbers_and_the_epoch_after_one_left_early(
+    flat, opened, loader, workers
+):
+    expected = labels_of(opened(flat, loader=loader).train_batches(1))
+    one = opened(flat, loader=loader, num_workers=workers)
+    state, python_state = torch.get_rng_state(), random.getstate()
 
     next(iter(one.train_batches(0)))
 
     assert labels_of(one.train_batches(1)) == expected
-
-
-def test_loading_takes_no_random_numbers_from_the_training(flat, opened):
-    state, python_state = torch.get_rng_state(), random.getstate()
-
-    list(opened(flat).train_batches(0))
-    list(opened(flat, num_workers=1).train_batches(0))
-
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == python_state
 
@@ -268,5 +266,5 @@ def test_a_loader_that_ends_early_is_named():
     stream = iter([(torch.zeros(1), torch.zeros(1))])
     data.next_batch(stream, config, 1)
 
-    with pytest.raises(RunError, match=r"loader='naive' has no batch for step 1.*=2 "):
+    with pytest.raises(RunError, match=r"'naive' ran out of batches at step 1.*=2 "):
         data.next_batch(stream, config, 1)

@@ -106,7 +106,7 @@ def test_loading_processes_do_not_end_what_is_the_training_processs(
     assert ended.read_text() == str(os.getpid())
 
 
-def test_a_program_that_forgets_to_close_still_ends(flat, tmp_path):
+def test_loaders_that_are_not_closed_let_the_program_end(flat, tmp_path):
     manifest_of(flat, tmp_path)
     program = f"""
 import pathlib
@@ -115,11 +115,13 @@ from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import read_manifest
 from nbkit.worker import data
 
-config = ExperimentConfig(data={str(flat)!r}, loader_config={{"num_workers": 1}})
 manifest = read_manifest(pathlib.Path({str(tmp_path)!r}) / "manifest.jsonl")
-one = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
-stream = one.train_batches(0)
-next(stream)
+streams = []
+for fields in ({{"loader_config": {{"num_workers": 1}}}}, {{"loader": "dali"}}):
+    config = ExperimentConfig(data={str(flat)!r}, **fields)
+    loader = data.load(config, manifest, data.Placement(torch.device("cpu"), 0, 1), 2)
+    streams.append((loader, loader.train_batches(0)))
+    next(streams[-1][1])
 """
 
     subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))

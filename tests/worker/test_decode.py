@@ -5,12 +5,11 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import cykooz_resizer
 import pytest
 import torch
 from PIL import Image
 
-from nbkit.datasets.check import ORIENTATION_TAG, look_at
+from nbkit.datasets.check import ORIENTATION_TAG, inspect_image
 from nbkit.datasets.samples import Decoding
 from nbkit.worker import data as package
 from nbkit.worker.data import decode, torch_loader
@@ -39,7 +38,7 @@ def encoded(image, suffix="JPEG", **settings):
 
 def compare(data, crop, size=48):
     """Return the largest and the mean error of the fast way."""
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     assert (
         decode_window(data, decoding, PixelWindow.of(decoding, crop, size)) is not None
     )
@@ -71,7 +70,7 @@ def crops(width, height, size=48):
 )
 def test_pixels_are_those_of_pillow(size, suffix, settings):
     data = encoded(photograph(size), suffix, **settings)
-    assert look_at(data).is_plain
+    assert inspect_image(data).is_plain
 
     for crop in crops(*size):
         largest, mean = compare(data, crop)
@@ -93,7 +92,7 @@ def test_every_orientation_is_brought_upright_and_then_mirrored(orientation, fli
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
     data = encoded(photograph((90, 150)), quality=95, exif=exif)
-    decoding = look_at(data)
+    decoding = inspect_image(data)
     assert decoding.orientation == orientation
 
     crop = Crop(11, 23, decoding.width - 30, decoding.height - 50, flip)
@@ -154,7 +153,7 @@ def test_images_decoded_together_are_those_decoded_alone():
     images = []
     for number in range(12):
         data = encoded(photograph((60 + 9 * number, 200 - 7 * number)))
-        decoding = look_at(data)
+        decoding = inspect_image(data)
         crop = random_crop(
             decoding.width, decoding.height, (0.1, 1.0), random.Random(number)
         )
@@ -170,7 +169,7 @@ def test_threads_do_not_disturb_each_other():
     images = [encoded(photograph((60 + 9 * n, 200 - 7 * n))) for n in range(16)]
 
     def decode(data):
-        decoding = look_at(data)
+        decoding = inspect_image(data)
         crop = evaluation_crop(decoding.width, decoding.height, 48)
         return decode_crops([(data, decoding, crop)], 48)[0]
 
@@ -182,16 +181,10 @@ def test_threads_do_not_disturb_each_other():
 
 
 @pytest.mark.parametrize(
-    ("name", "stand_in", "said"),
-    [
-        ("DecodeParams", None, "TypeError"),
-        ("Region", lambda *place: 0, "TypeError"),
-        ("CodeStream", None, "TypeError"),
-    ],
+    ("name", "stand_in"),
+    [("DecodeParams", None), ("Region", lambda *place: 0), ("CodeStream", None)],
 )
-def test_a_decoder_that_works_in_another_way_gives_way_to_pillow(
-    monkeypatch, name, stand_in, said
-):
+def test_find_decoder_with_another_interface(monkeypatch, name, stand_in):
     monkeypatch.setattr(decode, "_TOOLS", decode._Tools())
     monkeypatch.setattr(decode.nvimgcodec, name, stand_in)
     monkeypatch.setattr(decode._TOOLS, "_pid", None)  # it is made anew
@@ -199,10 +192,10 @@ def test_a_decoder_that_works_in_another_way_gives_way_to_pillow(
     found = torch_loader.find_decoder()
 
     assert (found.name, found.decode_crops) == ("Pillow", None)
-    assert found.why_not_faster.startswith(said)
+    assert found.why_not_faster.startswith("TypeError")
 
 
-def test_a_decoder_of_other_pixels_gives_way_to_pillow(monkeypatch):
+def test_find_decoder_of_other_pixels(monkeypatch):
     monkeypatch.setattr(decode, "_COLOUR", (200, 100, 51))
     shown = torch.full((8, 8, 3), 100, dtype=torch.uint8)
     monkeypatch.setattr(decode, "decode_crops", lambda images, size: [shown])
@@ -210,7 +203,7 @@ def test_a_decoder_of_other_pixels_gives_way_to_pillow(monkeypatch):
     found = torch_loader.find_decoder()
 
     assert found.why_not_faster == (
-        "RuntimeError: a picture of one colour is decoded as another"
+        "RuntimeError: a test image of one color is decoded to another color"
     )
 
 
@@ -222,26 +215,15 @@ def imported_again(monkeypatch):
 
 
 @pytest.mark.usefixtures("imported_again")
-def test_a_resizer_whose_names_have_changed_is_why_pillow_decodes(monkeypatch):
-    monkeypatch.delattr(cykooz_resizer, "ResizeAlg")
-
-    found = torch_loader.find_decoder()
-
-    assert (found.name, found.decode_crops) == ("Pillow", None)
-    assert found.why_not_faster.startswith("ImportError: cannot import name 'ResizeAlg")
-
-
-@pytest.mark.usefixtures("imported_again")
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reason"),
     [
+        ("", "ImportError: cannot import name"),
         ("import ctypes; ctypes.CDLL('libabsent.so.1')", "OSError: libabsent.so.1"),
         ("import absent_part", "ModuleNotFoundError: No module named 'absent_part'"),
     ],
 )
-def test_a_decoder_that_does_not_load_is_why_pillow_decodes(
-    monkeypatch, tmp_path, line, said
-):
+def test_find_decoder_that_does_not_load(monkeypatch, tmp_path, line, reason):
     (tmp_path / "cykooz_resizer.py").write_text(line)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cykooz_resizer")
@@ -249,7 +231,7 @@ def test_a_decoder_that_does_not_load_is_why_pillow_decodes(
     found = torch_loader.find_decoder()
 
     assert (found.name, found.decode_crops) == ("Pillow", None)
-    assert found.why_not_faster.startswith(said)
+    assert found.why_not_faster.startswith(reason)
 
 
 @pytest.mark.usefixtures("imported_again")

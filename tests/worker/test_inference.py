@@ -238,23 +238,18 @@ def test_a_request_to_stop_ends_it_between_passes(served):
     assert run.worker["completed"] is False
 
 
-def test_passes_in_a_row_go_on_until_energy_can_be_read(tmp_path):
+def test_passes_end_by_count_and_time(tmp_path):
     rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
     passes = inference._Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
 
+    # In a row they go on until energy can be read.
     assert passes.in_a_row(5, 0)[0] == 5
     done, seconds = passes.in_a_row(5, 0.05)
     assert done > 5
     assert seconds >= 0.05
-
-
-def test_passes_end_by_count_or_after_three_by_time(tmp_path):
-    rank = Rank(RunPaths(tmp_path), 0, 0, 1, 1, 0, None)
-    passes = inference._Passes(torch.nn.Identity(), torch.zeros(2, 3, 4, 4), rank)
-
-    assert len(passes.each(10, 3600)) == 10
-    assert len(passes.each(10, 0)) == 3
-    assert len(passes.each(2, 0)) == 2
+    assert len(passes.time_each(10, 3600)) == 10
+    assert len(passes.time_each(10, 0)) == 3
+    assert len(passes.time_each(2, 0)) == 2
 
 
 def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
@@ -265,13 +260,9 @@ def test_where_time_has_ended_the_passes_only_those_that_were_done_count(
 
     run = served(inference={"batches": 100})
 
-    assert [
-        one.passes for one in latency_timings(run.metrics("inference")).values()
-    ] == [
-        3,
-        3,
-    ]
-    assert latency_timings(run.metrics("inference"))[4].images == 12
+    timings = latency_timings(run.metrics("inference"))
+    assert [timing.passes for timing in timings.values()] == [3, 3]
+    assert timings[4].images == 12
     (rank,) = run.worker["ranks"]
     assert rank["images"] == 3 * 1 + 3 * 4
 

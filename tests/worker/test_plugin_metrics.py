@@ -105,36 +105,21 @@ class _Logs(nn.Module):
         return self.linear(images.flatten(1))
 
 
-def test_a_resumed_training_logs_every_step_once(small, monkeypatch):
-    monkeypatch.setattr(models, "build", lambda config, outputs: _Logs(outputs))
-    run = train_here(small(steps=8), stop_at=(5, Phase.DATA))
-
-    go_on_here(run)
-
-    steps = list(range(1, 9))
-    assert [line["step"] for line in run.metrics("log")] == steps
-    assert [line["step"] for line in run.metrics()] == steps
-
-
-def test_a_model_logs_as_soon_as_it_is_made_and_not_again_in_a_resumed_run(
-    small, monkeypatch
-):
-    build = models.build
-
-    def logs(config, outputs):
+def test_log_of_a_model_once_in_a_resumed_run(small, monkeypatch):
+    def build(config, outputs):
         nbkit.log({"outputs": outputs})
-        return build(config, outputs)
+        return _Logs(outputs)
 
-    monkeypatch.setattr(models, "build", logs)
+    monkeypatch.setattr(models, "build", build)
     run = train_here(small(steps=8), stop_at=(5, Phase.DATA))
 
     go_on_here(run)
 
-    lines = run.metrics("log")
-    assert [(line["step"], line["values"]) for line in lines] == [
-        (0, {"outputs": 1000})
-    ]
-    assert [line["step"] for line in run.metrics()] == list(range(1, 9))
+    made, *logged = run.metrics("log")
+    steps = list(range(1, 9))
+    assert (made["step"], made["values"]) == (0, {"outputs": 1000})
+    assert [line["step"] for line in logged] == steps
+    assert [line["step"] for line in run.metrics()] == steps
 
 
 @pytest.mark.usefixtures("process_as_before")

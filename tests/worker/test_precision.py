@@ -186,7 +186,7 @@ def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
 
 @pytest.mark.parametrize("name", ["bf16", "tf32"])
 def test_a_gpu_older_than_the_format_is_refused_with_a_format_it_has(name):
-    with pytest.raises(ConfigError, match=r"Tesla V100 has 7\.0; use 'fp16'"):
+    with pytest.raises(ConfigError, match=r"Tesla V100 has 7\.0\. Use 'fp16'"):
         precision._check_capability(name, (7, 0), "Tesla V100")
 
     precision._check_capability(name, (8, 0), "A100")

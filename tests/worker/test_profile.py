@@ -82,9 +82,25 @@ def test_a_trace_that_is_cut_short_is_thrown_away(small, tmp_path):
     profile.close()
 
 
-def test_a_training_goes_on_where_torch_has_other_names_for_times(
-    small, tmp_path, monkeypatch
-):
+@pytest.fixture
+def profiled(small, tmp_path):
+    """Return what profiles nine steps; it returns the paths of their run."""
+
+    class Rank:
+        rank = 0
+        paths = RunPaths(tmp_path / "run")
+
+    def profile():
+        config = small(profile=True, warmup_steps=0, steps=9)
+        steps = StepProfile(Rank(), config, CPU)
+        for _ in range(9):
+            steps.between_steps()
+        return Rank.paths
+
+    return profile
+
+
+def test_profile_where_torch_has_other_names_for_times(profiled, monkeypatch):
     name = "self_cpu_time_total"
 
     def gone(_):
@@ -93,36 +109,22 @@ def test_a_training_goes_on_where_torch_has_other_names_for_times(
     other = property(gone, lambda _, value: None)
     monkeypatch.setattr(FunctionEventAvg, name, other, raising=False)
 
-    class Rank:
-        rank = 0
-        paths = RunPaths(tmp_path / "run")
+    paths = profiled()
 
-    profile = StepProfile(Rank(), small(profile=True, warmup_steps=0, steps=9), CPU)
-    for _ in range(9):
-        profile.between_steps()
-
-    assert Rank.paths.profile.is_file()
-    said = str(Diagnosis("run", [], profile=read_json(Rank.paths.operators)))
+    assert paths.profile.is_file()
+    said = str(Diagnosis("run", [], profile=read_json(paths.operators)))
     assert "Profile of rank 0: torch " in said
     assert "(self_cpu_time_total); the trace is complete" in said
 
 
-def test_a_training_goes_on_where_the_disk_has_no_room_for_its_profile(
-    small, tmp_path, capsys
-):
-    class Rank:
-        rank = 0
-        paths = RunPaths(tmp_path / "run")
-
-    profile = StepProfile(Rank(), small(profile=True, warmup_steps=0, steps=9), CPU)
+def test_profile_on_a_full_disk(profiled, capsys):
     with files_no_larger_than(40):
-        for _ in range(9):
-            profile.between_steps()
+        paths = profiled()
 
-    said = capsys.readouterr().out
-    assert f"profile: {Rank.paths.profile} cannot be written (File too large)" in said
-    assert "The training continues without it." in said
-    assert not list(Rank.paths.profile.parent.iterdir())
+    log = capsys.readouterr().out
+    assert f"profile: {paths.profile} cannot be written (File too large)" in log
+    assert "The training continues without it." in log
+    assert not list(paths.profile.parent.iterdir())
 
 
 def averaged(key, *, on_gpu=False, device=0.0, cpu=0.0, region=False):

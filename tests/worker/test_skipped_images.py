@@ -33,7 +33,7 @@ def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
     assert "4 unreadable images" in said
     assert (
         "class 01/0.JPEG, class 03/0.JPEG, class 04/0.JPEG, class 08/0.JPEG (not a "
-        "format that Pillow knows); fix"
+        "format that Pillow knows). Fix"
     ) in said
     assert "unreadable_images='skip'" in said
     recorded = read_json(rank.paths.worker)["data"]["unreadable"]
@@ -59,15 +59,17 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert "; copy the packed data again, or fix or remove it in the data that" in said
+    assert ". Copy the packed data again, or fix or remove it in the original" in said
 
 
-def test_unreadable_images_are_left_out_where_that_is_asked_for(flat, new_run):
+def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):
     broken(flat, 1)
     config = config_of(flat, unreadable_images="skip")
 
     manifest = source.prepare(config, new_run())
 
+    log = capsys.readouterr().out
+    assert "data: 1 of 10 classes has no training image\n" in log
     assert "class 01/0.JPEG" not in names(manifest.train)
     assert [manifest.train.label(index) for index in range(2)] == [0, 2]
     described = source.describe(config, manifest)
@@ -151,18 +153,24 @@ def test_every_reason_is_told_once_with_its_images(flat, new_run, capsys):
     ]  # fmt: skip
 
 
-def test_files_that_lack_different_bytes_have_one_reason():
-    lacking = [Unreadable(f"{n}.jpg", "train", f"lacks {n:,} bytes") for n in range(2)]
-
-    assert in_words(lacking) == "0.jpg, 1.jpg (lacks 0 bytes)"
+NAMES = "0.jpg, 1.jpg, 2.jpg, 3.jpg, 4.jpg"
 
 
-@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " and 1 more")])
-def test_of_one_reason_five_images_are_named_and_the_others_counted(more, said):
-    alike = [Unreadable(f"{n}.jpg", "train", "is empty") for n in range(5 + more)]
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (["lacks 0 bytes", "lacks 1 bytes"], "0.jpg, 1.jpg (lacks 0 bytes)"),
+        (["is empty"] * 5, f"{NAMES} (is empty)"),
+        (["is empty"] * 6, f"{NAMES} and 1 more (is empty)"),
+    ],
+)
+def test_unreadable_images_of_one_reason(reasons, text):
+    images = [
+        Unreadable(f"{number}.jpg", "train", reason)
+        for number, reason in enumerate(reasons)
+    ]
 
-    names = "0.jpg, 1.jpg, 2.jpg, 3.jpg, 4.jpg"
-    assert in_words(alike) == f"{names}{said} (is empty)"
+    assert in_words(images) == text
 
 
 def test_many_reasons_are_cut_and_counted():
@@ -295,15 +303,6 @@ def test_columns_that_are_no_labels_are_noted(tmp_path, new_run, capsys):
     assert all(f"data: {note}\n" in said for note in notes)
 
 
-def test_a_class_of_which_no_image_can_be_read_is_counted(flat, new_run, capsys):
-    broken(flat, 1)
-
-    source.prepare(config_of(flat, unreadable_images="skip"), new_run())
-
-    said = capsys.readouterr().out
-    assert "data: 1 of 10 classes has no training image\n" in said
-
-
 @pytest.mark.parametrize(
     ("fields", "is_said"),
     [({}, True), ({"evaluation_period_epochs": 1}, False), ({"task": "load"}, False)],
@@ -329,6 +328,6 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
 
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
-        f"are unreadable: {first} and 5 more (a Git LFS pointer, not the file itself; "
-        "run 'git lfs pull' where it was cloned); fix them, or set "
+        f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix them, or set "
     ) in str(raised.value)

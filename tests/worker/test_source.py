@@ -114,8 +114,8 @@ def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
         manifest = source.prepare(config, new_run(name))
 
         assert (
-            "data: 2 greyscale images of more than 8 bits are shown in 8, 1 of them in "
-            "16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
+            "data: 2 greyscale images of more than 8 bits are reduced to 8, 1 of them "
+            "to 16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
         )
     described = source.describe(config, manifest)["deep"]
     assert described == {"count": 2, "coarse": 1, "first": ["class 01/1.tif"]}
@@ -199,29 +199,25 @@ print(len(manifest.train))
 
 
 def waiting_rank(root, run):
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", WAITING, str(run.paths.root), str(root)],
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "ready\n"
-    return process
 
 
-def test_the_other_ranks_wait_for_the_first(flat, new_run):
-    with waiting_rank(flat, new_run()) as process:
+def test_ranks_wait_for_the_first_unless_stopped(flat, new_run):
+    run = new_run()
+    with waiting_rank(flat, run) as waiting, waiting_rank(flat, run) as stopped:
+        for process in (waiting, stopped):
+            assert process.stdout.readline() == "ready\n"
+        stopped.send_signal(signal.SIGTERM)
+        assert stopped.wait(60) == -signal.SIGTERM
         source.prepare(config_of(flat), new_run())
 
-        said, _ = process.communicate(timeout=60)
+        output, _ = waiting.communicate(timeout=60)
 
-    assert (process.returncode, said) == (0, f"{CLASSES}\n")
-
-
-def test_a_request_to_stop_ends_a_rank_that_waits(flat, new_run):
-    with waiting_rank(flat, new_run()) as process:
-        process.send_signal(signal.SIGTERM)
-
-        assert process.wait(60) == -signal.SIGTERM
+    assert (waiting.returncode, output) == (0, f"{CLASSES}\n")
 
 
 @pytest.mark.parametrize(

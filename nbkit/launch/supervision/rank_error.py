@@ -51,7 +51,7 @@ _OF_TORCH = ("AcceleratorError", "DistBackendError", "RuntimeError")
 
 @dataclass(frozen=True)
 class RankError:
-    """An exception, as `nbkit.worker.last_words` has written it down."""
+    """An exception, as `nbkit.worker.error_file` has written it down."""
 
     message: str
     """The exception's own line, which begins with its class."""

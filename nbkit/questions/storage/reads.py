@@ -14,8 +14,8 @@ from typing import Any
 from nbkit.datasets.find import find
 from nbkit.questions.storage.places import Place
 from nbkit.questions.storage.planning import StoragePlan
-from nbkit.readspeed.made_file import made_file
 from nbkit.readspeed.measuring import CacheState, ReadSpeed, measure
+from nbkit.readspeed.temporary_file import temporary_file
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
 from nbkit.reports.parts import Table
 from nbkit.studies.quiet import wait_before
@@ -176,7 +176,7 @@ def read(plan: StoragePlan) -> Reads:
 def _to_read(place: Place, size_bytes: int) -> Iterator[list[Path]]:
     """Give what to read: files of a data set, or a test file as long as this lasts."""
     if place.is_ours:
-        with made_file(Path(place.folder), size_bytes) as path:
+        with temporary_file(Path(place.folder), size_bytes) as path:
             yield [path]
     else:
         yield _own_files(place)

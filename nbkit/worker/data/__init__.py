@@ -123,8 +123,8 @@ def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> 
     if batch is None:
         parts = config.gradient_accumulation_steps
         message = (
-            f"loader={config.loader!r} has no batch for step {step}, but its epoch is "
-            "not over; let train_batches() yield steps_per_epoch * "
+            f"loader={config.loader!r} ran out of batches at step {step}, before the "
+            "end of the epoch. Let train_batches() yield steps_per_epoch * "
             f"gradient_accumulation_steps={parts} batches, less first_batch."
         )
         raise RunError(message)

@@ -38,7 +38,7 @@ class Crop:
     flip: bool
     """Mirrored left to right, after everything else."""
 
-    def box_in_file(self, decoding: Decoding) -> Box:
+    def stored_box(self, decoding: Decoding) -> Box:
         """Return the same part in the pixels as the file stores them.
 
         References

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,8 +145,8 @@ class _Pipeline:
     ) -> Generator[torch.Tensor, None, None]:
         """Yield the pixels of every request; see `ImageData._pixels`."""
         depth = self._config.prefetch_queue_depth
-        self._feed.ahead = read_ahead(images, requests, depth)
-        with contextlib.closing(self._feed.ahead):
+        with contextlib.closing(read_ahead(images, requests, depth)) as ahead:
+            self._feed.ahead = ahead
             for number, request in enumerate(requests, start=1):
                 pixels = self._pixels_of(request, images)
                 if number == len(requests):
@@ -233,10 +233,10 @@ class _Pipeline:
             except RuntimeError as error:
                 batches = [batch for batch, _ in self._feed.under_way]
                 # Before that word DALI quotes source, whose paths may be called so.
-                said = str(error).rpartition("encountered:")[2]
-                is_the_machine = any(word in said for word in _OF_THE_MACHINE)
+                reason = str(error).rpartition("encountered:")[2]
+                is_the_machine = any(word in reason for word in _OF_THE_MACHINE)
                 again = (
-                    None if is_the_machine else images.without_refused(batches, said)
+                    None if is_the_machine else images.without_refused(batches, reason)
                 )
                 if again is None:
                     raise
@@ -257,7 +257,7 @@ class _Feed:
     """
 
     def __init__(self) -> None:
-        self.ahead: Generator[list[ShownImage], None, None] = _nothing()
+        self.ahead: Iterator[list[ShownImage]] = iter(())
         self.under_way: deque[tuple[list[ShownImage], _Inputs]] = deque()
         """DALI reads its inputs where they are: they must stay until it is done."""
         self.again: deque[list[ShownImage]] = deque()
@@ -287,15 +287,11 @@ def _inputs(images: list[ShownImage]) -> _Inputs:
     windows = [image.window for image in images]
     return _Inputs(
         [np.frombuffer(image.data, np.uint8) for image in images],
-        np.array([(one.top, one.left) for one in windows], np.int32),
-        np.array([(one.lower, one.right) for one in windows], np.int32),
-        np.array([(one.part_top, one.part_left) for one in windows], np.float32),
-        np.array([(one.part_lower, one.part_right) for one in windows], np.float32),
+        np.array([(w.top, w.left) for w in windows], np.int32),
+        np.array([(w.lower, w.right) for w in windows], np.int32),
+        np.array([(w.part_top, w.part_left) for w in windows], np.float32),
+        np.array([(w.part_lower, w.part_right) for w in windows], np.float32),
     )
-
-
-def _nothing() -> Generator[list[ShownImage], None, None]:
-    yield from ()
 
 
 def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:

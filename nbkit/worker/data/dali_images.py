@@ -83,14 +83,14 @@ class Images:
         only the decoder of the GPU refuses one, Pillow decodes all. None if no image is
         refused.
         """
-        encoded = [one for batch in batches for one in batch if not one.is_bare]
-        numbers = {one.number for one in encoded if self._is_refused(one)}
+        encoded = [image for batch in batches for image in batch if not image.is_bare]
+        numbers = {image.number for image in encoded if self._is_refused(image)}
         count = len(numbers - self._refused)
-        what = f"nvImageCodec does not decode {plural(count, 'image')}"
+        problem = f"nvImageCodec cannot decode {plural(count, 'image')}"
         if not numbers and self._on_gpu:
-            numbers = {one.number for one in encoded}
-            what = (
-                f"DALI ({why.strip().partition(chr(10))[0]}) does not decode at least "
+            numbers = {image.number for image in encoded}
+            problem = (
+                f"DALI ({why.strip().partition(chr(10))[0]}) cannot decode at least "
                 f"one of {len(numbers):,} images"
             )
         if not numbers:
@@ -99,15 +99,17 @@ class Images:
         self._refused |= numbers
         replaced = [
             [
-                self._bare(one) if one.number in numbers and not one.is_bare else one
-                for one in batch
+                self._bare(image)
+                if image.number in numbers and not image.is_bare
+                else image
+                for image in batch
             ]
             for batch in batches
         ]
         if new:
             first = ", ".join(self._samples.name(number) for number in new[:_NAMED])
             more = f" and {len(new) - _NAMED:,} more" if len(new) > _NAMED else ""
-            say(f"{what} that Pillow decodes: {first}{more}; Pillow is used for these")
+            say(f"{problem}, Pillow is used instead: {first}{more}")
         return replaced
 
     def _is_refused(self, image: ShownImage) -> bool:

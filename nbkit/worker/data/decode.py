@@ -30,7 +30,7 @@ from cykooz_resizer import (
 )
 from PIL import Image
 
-from nbkit.datasets.check import look_at
+from nbkit.datasets.check import inspect_image
 from nbkit.datasets.samples import Decoding
 from nbkit.worker.data.augmentation import Crop
 from nbkit.worker.data.window import PixelWindow, Turn
@@ -48,9 +48,9 @@ def check() -> None:
     Image.new("RGB", (_SIDE, _SIDE), _COLOUR).save(file, "PNG")
     data = file.getvalue()
     whole = Crop(0, 0, _SIDE, _SIDE, flip=False)
-    (shown,) = decode_crops([(data, look_at(data), whole)], _SIDE)
+    (shown,) = decode_crops([(data, inspect_image(data), whole)], _SIDE)
     if shown is None or not (shown == torch.tensor(_COLOUR, dtype=torch.uint8)).all():
-        message = "a picture of one colour is decoded as another"
+        message = "a test image of one color is decoded to another color"
         raise RuntimeError(message)
 
 
@@ -129,20 +129,23 @@ class _Tools(threading.local):
         """Return the pixels of several windows; see `decode_window`."""
         if self._pid != os.getpid():
             self.__init__()
-        found: list[np.ndarray | None] = [None] * len(images)
+        arrays: list[np.ndarray | None] = [None] * len(images)
         streams = [_stream(*image) for image in images]
-        known = [place for place, stream in enumerate(streams) if stream is not None]
-        if not known:
-            return found
-        kept = self._images[: len(known)] if len(self._images) >= len(known) else None
+        places = [place for place, stream in enumerate(streams) if stream is not None]
+        count = len(places)
+        if not count:
+            return arrays
+        buffers = self._images[:count] if len(self._images) >= count else None
         decoded = self._decoder.decode(
-            [streams[place] for place in known], images=kept, params=self._parameters
+            [streams[place] for place in places],
+            images=buffers,
+            params=self._parameters,
         )
-        for place, image in zip(known, decoded, strict=True):
-            found[place] = None if image is None else np.asarray(image)
-        rest = self._images[len(known) :]
-        self._images = [image for image in decoded if image is not None] + rest
-        return found
+        for place, image in zip(places, decoded, strict=True):
+            arrays[place] = None if image is None else np.asarray(image)
+        unused = self._images[count:]
+        self._images = [image for image in decoded if image is not None] + unused
+        return arrays
 
     def resize(self, pixels: np.ndarray, window: PixelWindow, size: int) -> bytearray:
         """Return the part that is shown, RGB, in ``size`` x ``size`` pixels."""

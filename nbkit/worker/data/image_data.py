@@ -139,7 +139,8 @@ class ImageData(ABC):
 
     def close(self) -> None:
         """End whatever loads; a second call does nothing."""
-        self._end_streams()
+        while self._streams:
+            self._streams.pop().close()
         self.manifest.train.close()
         self.manifest.evaluation.close()
 
@@ -209,10 +210,6 @@ class ImageData(ABC):
         self._streams.append(stream)
         return stream
 
-    def _end_streams(self) -> None:
-        while self._streams:
-            self._streams.pop().close()
-
     def _train_stream(
         self,
         epoch: int,
@@ -221,7 +218,7 @@ class ImageData(ABC):
     ) -> Generator[Batch, None, None]:
         for stream in reversed(before):
             stream.close()
-        self._streams = [one for one in self._streams if one not in before]
+        self._streams = [stream for stream in self._streams if stream not in before]
         requests = self.train_requests(epoch, first_batch)
         with contextlib.closing(self._stream(self.manifest.train, requests)) as stream:
             for images, labels, _ in stream:
@@ -248,18 +245,18 @@ class ImageData(ABC):
         return torch.tensor(labels, dtype=dtype)
 
     def _check_classes_and_evaluation(self) -> None:
-        config, found = self.config, self.num_classes
-        asked = config.num_classes
-        if asked is not None and self.manifest.is_multi_label and asked != found:
+        config, classes = self.config, self.num_classes
+        outputs = classes if config.num_classes is None else config.num_classes
+        if self.manifest.is_multi_label and outputs != classes:
             message = (
-                f"num_classes={asked}, but data={config.data!r} has {found} labels. "
-                f"Use {found}, or None."
+                f"num_classes={outputs}, but data={config.data!r} has {classes} "
+                f"labels. Use {classes}, or None."
             )
             raise ConfigError(message)
-        if asked is not None and asked < found:
+        if outputs < classes:
             message = (
-                f"num_classes={asked} is below the {found} classes in "
-                f"data={config.data!r}; use {found} or more, or None."
+                f"num_classes={outputs} is below the {classes} classes in "
+                f"data={config.data!r}. Use {classes} or more, or None."
             )
             raise ConfigError(message)
         if config.evaluation_period_epochs is not None and not self.evaluation_images:
@@ -267,15 +264,13 @@ class ImageData(ABC):
 
     def _no_evaluation_images(self) -> str:
         config = self.config
-        asked = f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
-        found = [one for one in self.manifest.unreadable if one.split == "evaluation"]
-        if not found:
+        images = [i for i in self.manifest.unreadable if i.split == "evaluation"]
+        if not images:
             return no_evaluation_images(config)
-        several = f"all {len(found):,} evaluation images of data={config.data!r} are"
-        one = f"the only evaluation image of data={config.data!r} is"
         return (
-            f"{asked}{one if len(found) == 1 else several} unreadable: "
-            f"{in_words(found)}; fix them, or set evaluation_period_epochs=None."
+            f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
+            f"data={config.data!r} has no readable evaluation image: "
+            f"{in_words(images)}. Fix them, or set evaluation_period_epochs=None."
         )
 
 
@@ -287,7 +282,7 @@ def read_image(samples: Samples, index: int) -> bytes:
     data = samples.read(index)
     expected = samples.size_bytes(index)
     if len(data) != expected:
-        message = f"it has {len(data):,} bytes now and had {expected:,}"
+        message = f"size changed from {expected:,} to {len(data):,} bytes"
         raise ValueError(message)
     return data
 
@@ -299,9 +294,9 @@ def cpus_for_loading(
     processors: int | None = None,
 ) -> int:
     """Return how many CPUs a rank loads with: its share less one for the training."""
-    asked = config.loader_config.num_workers
-    if asked is not None:
-        return asked
+    num_workers = config.loader_config.num_workers
+    if num_workers is not None:
+        return num_workers
     own = processors or len(os.sched_getaffinity(0))
     # Ranks bound to different CPUs share only a quota.
     share = min(own / (shared_by or config.gpus), cpus)

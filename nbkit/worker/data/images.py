@@ -27,7 +27,7 @@ _UPRIGHT = {
 def decode_crop(data: bytes, decoding: Decoding, crop: Crop, size: int) -> torch.Tensor:
     """Return a part of an image, upright, resized, and mirrored if asked for."""
     part = decode_whole(data, decoding).resize(
-        (size, size), Image.Resampling.BILINEAR, box=crop.box_in_file(decoding)
+        (size, size), Image.Resampling.BILINEAR, box=crop.stored_box(decoding)
     )
     # Turning the small result costs less than turning the image.
     if decoding.orientation in _UPRIGHT:
@@ -49,13 +49,13 @@ def unreadable_message(place: str, error: Exception) -> str:
     """Return what to say of an image of the manifest that cannot be read."""
     if isinstance(error, MemoryError):
         return (
-            f"{place} cannot be decoded: out of memory; use fewer "
+            f"{place} cannot be decoded: out of memory. Use fewer "
             "loader_config.num_workers, or a smaller image."
         )
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    said = text.splitlines()[0]
+    reason = text.splitlines()[0]
     return (
-        f"{place} is no longer a readable image ({said}). Keep the data unchanged "
+        f"{place} is no longer a readable image ({reason}). Keep the data unchanged "
         "while a run uses it, or fix the file and start a new run."
     )
 
@@ -65,8 +65,6 @@ def _check_size(image: Image.Image, decoding: Decoding) -> None:
     if decoding.orientation >= 5:
         width, height = height, width
     if (width, height) != (decoding.width, decoding.height):
-        message = (
-            f"it is {width} x {height} pixels now and was {decoding.width} x "
-            f"{decoding.height}"
-        )
+        before = f"{decoding.width} x {decoding.height}"
+        message = f"size changed from {before} to {width} x {height} pixels"
         raise ValueError(message)

@@ -17,8 +17,8 @@ def by_reason(images: Sequence[Unreadable]) -> list[list[Unreadable]]:
     Numbers make no other reason: of truncated files, each lacks other bytes.
     """
     groups: dict[str, list[Unreadable]] = {}
-    for one in images:
-        groups.setdefault(re.sub(r"\d[\d,.]*", "0", one.reason), []).append(one)
+    for image in images:
+        groups.setdefault(re.sub(r"\d[\d,.]*", "0", image.reason), []).append(image)
     return sorted(groups.values(), key=len, reverse=True)
 
 
@@ -27,15 +27,12 @@ def in_words(images: Sequence[Unreadable]) -> str:
     groups = by_reason(images)
     # A single further reason is named: there is little to save.
     hidden = groups[_MOST_REASONS:] if len(groups) > _MOST_REASONS + 1 else []
-    named = groups[: len(groups) - len(hidden)]
-    said = list(map(_said, named))
+    parts = []
+    for group in groups[: len(groups) - len(hidden)]:
+        names = ", ".join(image.name for image in group[:_NAMED_OF_EACH])
+        more = len(group) - _NAMED_OF_EACH
+        count = f" and {more:,} more" if more > 0 else ""
+        parts.append(f"{names}{count} ({group[0].reason})")
     if hidden:
-        said.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
-    return ", ".join(said)
-
-
-def _said(group: Sequence[Unreadable]) -> str:
-    names = ", ".join(one.name for one in group[:_NAMED_OF_EACH])
-    more = len(group) - _NAMED_OF_EACH
-    others = f" and {more:,} more" if more > 0 else ""
-    return f"{names}{others} ({group[0].reason})"
+        parts.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
+    return ", ".join(parts)

@@ -71,9 +71,9 @@ class _Memory:
         if memory is None or memory.shape != shape:
             memory = np.empty(shape, np.float32)
         # The tensor keeps this view for as long as anything refers to its memory.
-        lent = memory.view()
-        weakref.finalize(lent, self._take_back, memory).atexit = False
-        return torch.from_numpy(lent)
+        view = memory.view()
+        weakref.finalize(view, self._take_back, memory).atexit = False
+        return torch.from_numpy(view)
 
     def _take_back(self, memory: np.ndarray) -> None:
         if len(self._free) < _KEPT_BATCHES:

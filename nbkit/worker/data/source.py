@@ -30,7 +30,6 @@ from nbkit.datasets.manifest import (
     write_manifest,
 )
 from nbkit.datasets.passed_over import in_words, most_frequent
-from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.store.heartbeat import Phase
@@ -119,14 +118,14 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
     ordered = [group[0] for group in groups]
-    ordered += (one for group in groups for one in group[1:])
+    ordered += (image for group in groups for image in group[1:])
     return {
         "fingerprint": manifest.fingerprint,
         "unreadable": {
             "count": len(manifest.unreadable),
             "images": [
-                {"name": one.name, "split": one.split, "reason": one.reason}
-                for one in ordered[:_LISTED_IN_RECORD]
+                {"name": image.name, "split": image.split, "reason": image.reason}
+                for image in ordered[:_LISTED_IN_RECORD]
             ],
         },
         "classes_without_training_images": manifest.classes_without_training_images,
@@ -156,16 +155,16 @@ def _decide(config: ExperimentConfig, rank: Rank) -> Manifest:
         if manifest.fingerprint["sha256"] != fingerprint.sha256:
             raise ConfigError(_changed(config, manifest, listing, fingerprint))
         return _counted_now(manifest, listing)
-    known = manifests_folder() / manifest_name(fingerprint)
-    if known_manifest(known, listing) is None:
+    stored = manifests_folder() / manifest_name(fingerprint)
+    if known_manifest(stored, listing) is None:
         write_manifest(
             listing,
             fingerprint,
-            known,
+            stored,
             threads=max(1, int(usable_cpus())),
             on_progress=_Progress(rank),
         )
-    _place(known, rank.paths.manifest)
+    _place(stored, rank.paths.manifest)
     # Another run may have replaced the store's meanwhile: all ranks read the run's.
     return _counted_now(read_manifest(rank.paths.manifest), listing)
 
@@ -179,15 +178,15 @@ def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     )
 
 
-def _place(known: Path, target: Path) -> None:
+def _place(stored: Path, target: Path) -> None:
     """Give the run the manifest by a second name of the same file, or by a copy."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)
         try:
-            temporary.hardlink_to(known)
+            temporary.hardlink_to(stored)
         except OSError:  # on another file system, or on one that has no links
-            shutil.copyfile(known, temporary)
+            shutil.copyfile(stored, temporary)
         temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -217,32 +216,23 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     have = f"data={config.data!r} has {count:,} unreadable image{'s' * (count != 1)}"
     reasons = reasons_in_words(manifest.unreadable)
     them = "it" if count == 1 else "them"
-    again = ""
+    remedy = f"Fix or remove {them}"
     if manifest.train.are_packed:  # an image there cannot be fixed
-        again = (
-            f"copy the packed data again, or fix or remove {them} in the data that "
-            "were packed, and pack these again"
+        remedy = (
+            f"Copy the packed data again, or fix or remove {them} in the original data "
+            "and pack it again"
         )
     if config.unreadable_images == "stop":
         return (
-            f"{have}, but unreadable_images='stop' allows none: {reasons}; "
-            f"{again or f'fix or remove {them}'}, or skip {them} with "
-            "unreadable_images='skip'."
+            f"{have}, but unreadable_images='stop' allows none: {reasons}. {remedy}, "
+            f"or skip {them} with unreadable_images='skip'."
         )
     train = manifest.train
-    if len(train) and (manifest.is_multi_label or _has_two_classes(train)):
+    classes = any(train.label(i) != train.label(0) for i in range(len(train)))
+    if len(train) and (manifest.is_multi_label or classes):
         return None
     what = "training images of 1 class" if len(train) else "no training image"
-    return (
-        f"{have}, and {what} without {them}: {reasons}; "
-        f"{again or f'fix {them}'}, or name other data."
-    )
-
-
-def _has_two_classes(images: Samples) -> bool:
-    """Tell whether another image has another label than the first."""
-    first = images.label(0)
-    return any(images.label(index) != first for index in range(1, len(images)))
+    return f"{have}, and {what} without {them}: {reasons}. {remedy}, or use other data."
 
 
 def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
@@ -256,11 +246,11 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{plural(count, 'file')} {are} skipped: {in_words(manifest.passed_over)}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
-        one, many = "class", "classes"
+        noun, nouns = "class", "classes"
         if manifest.is_multi_label:
-            one, many = "label", "labels"
-        every = plural(len(manifest.classes), one, many)
-        yield f"{count:,} of {every} {have} no training image"
+            noun, nouns = "label", "labels"
+        total = plural(len(manifest.classes), noun, nouns)
+        yield f"{count:,} of {total} {have} no training image"
     yield from manifest.notes
     if manifest.deep.count:
         yield _deep(manifest)
@@ -274,13 +264,13 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
 def _deep(manifest: Manifest) -> str:
     deep = manifest.deep
     images, are = ("image", "is") if deep.count == 1 else ("images", "are")
-    said = f"{deep.count:,} greyscale {images} of more than 8 bits {are} shown in 8"
+    text = f"{deep.count:,} greyscale {images} of more than 8 bits {are} reduced to 8"
     if not deep.coarse:
-        return said
+        return text
     shown = ", ".join(deep.first[:_LISTED_IN_MESSAGE])
     more = deep.coarse - _LISTED_IN_MESSAGE
     names = f"{shown} and {more:,} more" if more > 0 else shown
-    return f"{said}, {deep.coarse:,} of them in 16 levels or fewer: {names}"
+    return f"{text}, {deep.coarse:,} of them to 16 levels or fewer: {names}"
 
 
 def _changed(
@@ -290,11 +280,11 @@ def _changed(
     fingerprint: Fingerprint,
 ) -> str:
     """Return what to say to a run that would continue with other data."""
-    before = {one.name for one in manifest.unreadable}
+    before = {image.name for image in manifest.unreadable}
     for split in (manifest.train, manifest.evaluation):
         before.update(map(split.name, range(len(split))))
     now = {sample.name for _, samples in listing.splits() for sample in samples}
-    found = [
+    changes = [
         f"{len(names)} image{'s' * (len(names) > 1)} {what} "
         f"({min(names)}{', ...' * (len(names) > 1)})"
         for what, names in (("gone", before - now), ("new", now - before))
@@ -302,8 +292,8 @@ def _changed(
     ]
     old = manifest.fingerprint
     if old["bytes"] != fingerprint.bytes:
-        found.append(f"{old['bytes']:,} bytes before and {fingerprint.bytes:,} now")
-    what = "; ".join(found) or "the sizes of single files, or the labels"
+        changes.append(f"{old['bytes']:,} bytes before and {fingerprint.bytes:,} now")
+    what = "; ".join(changes) or "the sizes of single files, or the labels"
     return (
         f"data={config.data!r} changed since the run started ({what}). Restore the "
         "images to resume, or launch a new run."

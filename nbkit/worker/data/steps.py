@@ -121,7 +121,7 @@ def map_and_batch(
     def fill(part: tuple[torch.Tensor, int, list[T]]) -> torch.Tensor | None:
         pixels, start, elements = part
         end = start + len(elements)
-        torch.stack([function(one) for one in elements], out=pixels[start:end])
+        torch.stack([function(element) for element in elements], out=pixels[start:end])
         return pixels if end == batch_size else None
 
     for pixels in parallel_map(fill, parts(), threads):

@@ -45,7 +45,8 @@ class Synthetic:
         device = placement.device
         generator = torch.Generator(device)
         generator.manual_seed(config.seed * 1009 + placement.rank)
-        layout = _layout(config)
+        last = config.memory_format == "channels_last"
+        layout = torch.channels_last if last else torch.contiguous_format
         size = config.image_size
         self._pool: list[Batch] = []
         for _ in range(_POOL_BATCHES):
@@ -91,9 +92,3 @@ class Synthetic:
 def load(config: ExperimentConfig, placement: Placement, batch_size: int) -> Synthetic:
     """Return synthetic images for one rank; see `nbkit.worker.data.load`."""
     return Synthetic(config, placement, batch_size)
-
-
-def _layout(config: ExperimentConfig) -> torch.memory_format:
-    if config.memory_format == "channels_last":
-        return torch.channels_last
-    return torch.contiguous_format

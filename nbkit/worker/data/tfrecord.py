@@ -65,7 +65,7 @@ class TFRecordData(ImageData):
         if manifest.kind != "tfrecord":
             message = (
                 f"loader='tfrecord' reads TFRecord files, but data={config.data!r} is "
-                f"of kind {manifest.kind}; pack it with nbkit.datasets.pack(data, "
+                f"of kind {manifest.kind}. Pack it with nbkit.datasets.pack(data, "
                 "folder, 'tfrecord'), or use loader='torch'."
             )
             raise ConfigError(message)
@@ -73,8 +73,10 @@ class TFRecordData(ImageData):
         settings = config.loader_config
         self.steps = pipeline_steps(settings.pipeline)
         self.threads = cpus_for_loading(config, usable_cpus(), placement.cpus_shared_by)
-        asked = settings.pin_memory
-        self._pin_memory = placement.device.type == "cuda" if asked is None else asked
+        pin_memory = settings.pin_memory
+        self._pin_memory = (
+            placement.device.type == "cuda" if pin_memory is None else pin_memory
+        )
         self.files = _in_file_order(manifest.train)
         """Places in the manifest of each file's images, from its begin to its end."""
         images = images_of_every_rank(

@@ -93,8 +93,10 @@ class TorchData(ImageData):
         self._num_workers = cpus_for_loading(
             config, usable_cpus(), placement.cpus_shared_by
         )
-        asked = config.loader_config.pin_memory
-        self._pin_memory = placement.device.type == "cuda" if asked is None else asked
+        pin_memory = config.loader_config.pin_memory
+        self._pin_memory = (
+            placement.device.type == "cuda" if pin_memory is None else pin_memory
+        )
         self._pending = _Pending()
         self._train_loader: DataLoader[Any] | None = None
 
@@ -260,10 +262,10 @@ def _leave_signals_to_the_rank(worker: int) -> None:
     to stop at the next step.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    threading.Thread(target=_obey, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_rank, args=(os.getppid(),), daemon=True).start()
 
 
-def _obey(rank_pid: int) -> None:
+def _end_with_rank(rank_pid: int) -> None:
     """End on a SIGTERM of the training process, which waits for that when it exits."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != rank_pid:
         pass

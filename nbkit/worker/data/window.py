@@ -33,7 +33,7 @@ class PixelWindow:
         width, height = decoding.width, decoding.height
         if decoding.orientation >= 5:
             width, height = height, width
-        left, top, right, lower = crop.box_in_file(decoding)
+        left, top, right, lower = crop.stored_box(decoding)
         first_column, last_column = _reach(left, right, width, size)
         first_row, last_row = _reach(top, lower, height, size)
         return cls(

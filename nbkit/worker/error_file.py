@@ -15,7 +15,7 @@ _MOST_MESSAGE_CHARACTERS = 4_096
 _MOST_TRACEBACK_CHARACTERS = 16_384
 
 
-def write_last_words(error: BaseException) -> None:
+def write_error_file(error: BaseException) -> None:
     """Write an exception into the error file that torchelastic asks for, if it does.
 
     An exception may say with which address or password something was tried, and its
@@ -25,30 +25,25 @@ def write_last_words(error: BaseException) -> None:
     if not file:
         return
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - it is the user's class
-        said = "(no message: str() of it failed)"
+        text = "(no message: str() of it failed)"
     trace = "".join(traceback.format_exception(error))
-    message = _cut(f"{type(error).__name__}: {said}", _MOST_MESSAGE_CHARACTERS)
-    told = {
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    message = _cut(f"{type(error).__name__}: {text}", _MOST_MESSAGE_CHARACTERS)
+    report = {
         "message": redacted(message),
         "extraInfo": {
             "py_callstack": redacted(_cut(trace, _MOST_TRACEBACK_CHARACTERS)),
             "timestamp": str(int(time.time())),
             # No message has to be read to know what it is, and where it was raised.
-            "classes": [one.__name__ for one in type(error).__mro__],
-            "module": _raised_in(error),
+            "classes": [kind.__name__ for kind in type(error).__mro__],
+            "module": frames[-1].f_globals.get("__name__") if frames else None,
         },
     }
     # On a full disk the supervisor says so, and the log has the exception.
     with contextlib.suppress(OSError):
-        Path(file).write_text(json.dumps({"message": told}))
-
-
-def _raised_in(error: BaseException) -> str | None:
-    """Return the module that raised an exception, or called what is not Python."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].f_globals.get("__name__") if frames else None
+        Path(file).write_text(json.dumps({"message": report}))
 
 
 def _cut(text: str, limit: int) -> str:

@@ -18,7 +18,7 @@ then those in a queue."""
 _LATER = {RunState.QUEUED: 1, RunState.UNKNOWN: 2}
 
 
-class GoingRuns:
+class ActiveRuns:
     """Ids of the runs that had not ended when they were last looked at."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _ABANDONED_AFTER_SECONDS = 86_400
 
 
 @contextmanager
-def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
+def temporary_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     """Make a file of random bytes in a folder, and remove it in the end.
 
     A killed process leaves it; the next one in that folder removes it a day later.
@@ -28,7 +28,7 @@ def made_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     Random, because some storage compresses, or keeps equal blocks once.
     """
     if not folder.is_dir():
-        message = f"{folder} is not a folder; name a file, or a folder that exists."
+        message = f"{folder} is not a folder. Name a file, or a folder that exists."
         raise ConfigError(message)
     space = os.statvfs(folder)
     usable = int((1 - _LEFT_FREE) * space.f_bavail * space.f_frsize)

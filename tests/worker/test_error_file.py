@@ -8,26 +8,26 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nbkit.worker.last_words import write_last_words
+from nbkit.worker.error_file import write_error_file
 
 MIB = 2**20
 
 
-def last_words(error, tmp_path, monkeypatch):
+def error_file(error, tmp_path, monkeypatch):
     """Return what the error file says of an exception, and its size in bytes."""
     file = tmp_path / "error.json"
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
     try:
         raise error
     except Exception as caught:  # noqa: BLE001 - whatever was given
-        write_last_words(caught)
+        write_error_file(caught)
     return json.loads(file.read_text())["message"], file.stat().st_size
 
 
 def test_a_long_exception_is_cut_and_its_size_is_named(tmp_path, monkeypatch):
     error = ValueError("begins" + "x" * 20 * MIB + "ends")
 
-    told, size_bytes = last_words(error, tmp_path, monkeypatch)
+    told, size_bytes = error_file(error, tmp_path, monkeypatch)
 
     assert size_bytes < 100_000
     for said in (told["message"], told["extraInfo"]["py_callstack"]):
@@ -43,7 +43,7 @@ def test_an_exception_whose_text_cannot_be_made_is_named(tmp_path, monkeypatch):
         def __str__(self):
             raise RuntimeError
 
-    told, _ = last_words(OwnError(), tmp_path, monkeypatch)
+    told, _ = error_file(OwnError(), tmp_path, monkeypatch)
 
     assert told["message"] == "OwnError: (no message: str() of it failed)"
     assert "raise error" in told["extraInfo"]["py_callstack"]
@@ -55,11 +55,11 @@ def test_what_it_is_and_where_it_was_raised_are_kept_beside_its_text(
     class OwnError(torch.OutOfMemoryError):
         pass
 
-    told, _ = last_words(OwnError("full"), tmp_path, monkeypatch)
+    told, _ = error_file(OwnError("full"), tmp_path, monkeypatch)
     assert told["extraInfo"]["classes"][:2] == ["OwnError", "OutOfMemoryError"]
     assert told["extraInfo"]["module"] == __name__
 
     with pytest.raises(ValueError, match="process group") as caught:
         dist.all_reduce(torch.zeros(1))
-    told, _ = last_words(caught.value, tmp_path, monkeypatch)
+    told, _ = error_file(caught.value, tmp_path, monkeypatch)
     assert told["extraInfo"]["module"].startswith("torch.distributed")
