@@ -56,7 +56,7 @@ def test_summary_rate_and_bursts(seconds):
     assert f"{max(seconds):.3g} s" in str(summary.bursts)
 
 
-deftest_summary_rate_of_a_function_is_the_last_that_it_logged():
+def test_summary_rate_of_a_function_is_the_last_that_it_logged():
     values = {"images_per_second": 100.0}, {"images_per_second": 90.0}, {"loss": 1.0}
     lines = [{"kind": "log", "step": n, "values": v} for n, v in enumerate(values)]
 
