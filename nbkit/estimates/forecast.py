@@ -16,6 +16,7 @@ from nbkit.estimates.arithmetic import (
     project,
 )
 from nbkit.launch.run import attach
+from nbkit.plural import plural
 from nbkit.recipes.training import TrainingRecipe, training_recipe
 from nbkit.reports.arm_tables import each_run
 from nbkit.reports.energy_per_image import joules_per_image
@@ -93,11 +94,10 @@ class WholeTraining:
 
     def _cells(self, one: Estimate) -> list[str | None]:
         is_here = one.origin.startswith("measured")
-        counted = f"{one.rate_n} run{'' if one.rate_n == 1 else 's'}"
         spent = cost(one.seconds, self.price_per_hour) if is_here else None
         return [
             one.where,
-            counted if is_here else f"{one.rate_n} published",
+            plural(one.rate_n, "run") if is_here else f"{one.rate_n} published",
             one.precision,
             wording.rate(one.images_per_second),
             _ends(one.rate_low, one.rate_high, wording.rate),
@@ -124,7 +124,7 @@ class WholeTraining:
             "fewest epochs at the highest rate to most epochs at the lowest (95% CI of "
             "measured, extremes of published rates).",
             "Total: training and evaluations, without startup. Published rates do not "
-            "include evaluations. The price is that of this machine.",
+            "include evaluations. The price is this machine's.",
         ]
         notes += [self.conditions] if self.conditions else []
         asked = self.recipe.fields.get("precision")
@@ -295,7 +295,7 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
     )
     evaluated = (
         " The evaluation time is from one cold-cache evaluation per short run and is "
-        "rather too long."
+        "an overestimate."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )

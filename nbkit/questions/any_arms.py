@@ -14,10 +14,10 @@ from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.bandwidth import NCCL_TESTS, bandwidth
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     conditions,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.renderer import Figure, Report, Table
@@ -52,11 +52,15 @@ def report(study: Study) -> Report:
     return Report(
         title=f"{study.name}: {_question(arms)}",
         answer=arms.sentence,
-        notes=exchange.note.sentences if study.once else [],
+        notes=[
+            *filter(None, [arms.control_sentence]),
+            *(exchange.note.sentences if study.once else ()),
+        ],
         tables=[*tables, _process_starts(by_arm)],
         figures=[*_figures(study, arms), *exchange.figures],
         method=[
-            *how_measured(study.repeats),
+            *HOW_MEASURED,
+            f"Order: n={study.repeats} per arm, interleaved (ABBA).",
             *describe_images(facts),
             where_and_when(facts),
         ],

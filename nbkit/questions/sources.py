@@ -15,6 +15,7 @@ from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.launch.devices.choice import visible_gpus
+from nbkit.plural import plural
 from nbkit.questions.question import TOUR, Question, notebooks_of_questions
 from nbkit.reports.parts import Table
 from nbkit.store.paths import reports_folder, studies_folder
@@ -37,7 +38,7 @@ REPORTS = {
 def sources_table() -> Table:
     """Return every question with its command and what became of it in this store."""
     count, studies = len(visible_gpus("auto")), _studies()
-    here = f"{count} GPU{'' if count == 1 else 's'}"
+    here = plural(count, "GPU")
     return Table(
         "What the notebooks cover",
         ["notebook", "from", "question", "command", "in this store", "missing"],
@@ -108,8 +109,7 @@ def _studies() -> list[Study]:
 
 
 def _lacking(one: Question, count: int, here: str) -> str:
-    plural = "" if one.gpus == 1 else "s"
-    parts = [f"{one.gpus} GPU{plural} ({here})"] if count < one.gpus else []
+    parts = [f"{plural(one.gpus, 'GPU')} ({here})"] if count < one.gpus else []
     return "; ".join([*parts, *([one.needs] if one.needs else [])])
 
 

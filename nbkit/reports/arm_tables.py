@@ -17,9 +17,9 @@ _FEW_RUNS = 5
 HEADLINE = (
     "arm",
     "images/s",
-    "95 % interval (runs)",
+    "95% CI (n)",
     "ratio",
-    "95 % interval",
+    "95% CI",
     "verdict",
     "data wait",
     "memory",
@@ -91,6 +91,19 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
             "clock rates; median and CI describe neither. Check each run."
         )
     return notes
+
+
+def ratio_text(ratio: Ratio, against: str = "") -> str:
+    """Return a ratio such as ``3.35x [3.34, 3.35] vs. fp32 (95% CI, n=5): faster``."""
+    show = (f"{{:.{2 if ratio.estimate >= 1 else 3}f}}").format
+    runs = f"n={ratio.n_a}" + f" and {ratio.n_b}" * (ratio.n_a != ratio.n_b)
+    text = f"{show(ratio.estimate)}x"
+    if ratio.ci_low is not None and ratio.ci_high is not None:
+        text += f" {interval_in_words(ratio.ci_low, ratio.ci_high, show)}"
+        runs = f"{ratio.confidence * 100:g}% CI, {runs}"
+    is_clear = ratio.verdict in ("faster", "slower")
+    verdict = ratio.verdict if is_clear else ratio.conclusion.rstrip(".")
+    return f"{text}{f' vs. {against}' if against else ''} ({runs}): {verdict}"
 
 
 def held_together(verdicts: Sequence[Ratio]) -> list[str]:

@@ -27,6 +27,7 @@ from nbkit.reports.arm_tables import (
     lone_sentence,
     needed_runs,
     ratio_interval,
+    ratio_text,
 )
 from nbkit.reports.doubts import lead_of
 from nbkit.reports.finite_arms import not_finite
@@ -103,21 +104,22 @@ class Arms:
         for row in self.rows:
             if row.arm == arm:
                 return row
-        message = f"arm {arm!r} has 0 finished runs, 1 is needed; run() the study."
+        message = f"Arm {arm!r} has no finished run. Run the study with run()."
         raise NotEnoughDataError(message)
 
     @property
     def sentence(self) -> str:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
-        ratios = [row.ratio for row in self._compared() if row.ratio is not None]
+        ratios = {row.arm: row.ratio for row in self._compared() if row.ratio}
         if ratios:
-            best, floor = max(ratios, key=lambda one: one.estimate), self.noise_floor
+            arm = max(ratios, key=lambda arm: ratios[arm].estimate)
+            best, floor = ratios[arm], self.noise_floor
             if floor is not None and floor.covers(best):
                 text = not_beyond(floor, self.baseline)
                 text = text if self.is_functional else f"N{text[1:]}"
             else:
-                text = f"{best.sentence.removesuffix('.')}{best_of(len(ratios))}."
-                text += "" if floor is None else f" {floor.in_brief}"
+                text = f"{arm}: {ratio_text(best, self.baseline)}"
+                text += f"{best_of(len(ratios))}."
         else:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""
@@ -151,7 +153,7 @@ class Arms:
         needs = [row.needed for row in compared if row.needed is not None]
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
-            return "Repeats for a verdict: known after the second repeat."
+            return "Repeats for a verdict: an estimate needs n=2."
         repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
         parts = []
         if repeats > done:
@@ -173,7 +175,7 @@ class Arms:
         if endless:
             parts.append(
                 f"more than {needs[0].largest} for {', '.join(endless)} (difference "
-                "small compared to the scatter)"
+                "small relative to run-to-run noise)"
             )
         return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."
 
@@ -187,7 +189,7 @@ class Arms:
         columns = more or {}
         where = "CPU smoke test" if self.is_functional else "GPU"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
-        own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
+        own = [self.needed_sentence, *input_bound(waits)]
         own += each_run({arm: self.rates(arm) for arm in self.runs})
         return Table(
             caption or f"Throughput ({where}), relative to {self.baseline}",
@@ -351,8 +353,8 @@ def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     }
     if not arms:
         message = (
-            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
-            "run() it first."
+            f"No arm of study {study.study_id} has a finished run. Run it first with "
+            "run()."
         )
         raise NotEnoughDataError(message)
     return arms
@@ -371,8 +373,8 @@ def arms_of(study: StoredStudy) -> Arms:
     first, twin = study.control or (next(iter(runs)), None)
     if first not in runs:
         message = (
-            f"baseline {first!r} of study {study.study_id} has 0 finished runs, 1 is "
-            "needed; resume() the study."
+            f"Baseline {first!r} of study {study.study_id} has no finished run. Resume "
+            "the study with resume()."
         )
         raise NotEnoughDataError(message)
     return Arms(runs, first, twin, not_finite(study), study)

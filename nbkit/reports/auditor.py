@@ -17,6 +17,7 @@ from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.doubts import every_doubt
+from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import claim_findings, claims_about
 from nbkit.review.findings import Audit, Finding
 from nbkit.review.row_checks import row_findings
@@ -91,6 +92,28 @@ def audit(
     return Audit(subject, findings)
 
 
+def findings_table(audits: Sequence[Audit]) -> Table | None:
+    """Return the findings of audits, a row for each kind; None if there are none."""
+    rows = [
+        [
+            *([audit.subject] if len(audits) > 1 else []),
+            code.severity,
+            code.title,
+            str(len({finding.subject for finding in findings})),
+            findings[0].evidence,
+            code.why,
+            code.action,
+        ]
+        for audit in audits
+        for code, findings in audit.by_code()
+    ]
+    if not rows:
+        return None
+    subject = ["subject"] if len(audits) > 1 else []
+    columns = ("severity", "finding", "results", "evidence (first)", "why", "fix")
+    return Table("Findings", [*subject, *columns], rows)
+
+
 def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
     """Return what is suspicious about a study's runs, without its doubts."""
     by_arm = study.runs_by_arm(diverged=True)
@@ -130,13 +153,13 @@ def _doubts(study: Study, subject: str) -> Iterator[Finding]:
 
 def _check(what: object, results: Sequence[object]) -> None:
     if not results:
-        message = "what: there are 0 results, an audit needs at least 1; pass some."
+        message = "No results to audit. Pass runs, rows, a study or a name."
         raise NotEnoughDataError(message)
     for one in results:
         if not isinstance(one, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} is or holds a value of type {type(one).__name__}, "
-                "not a run or published row; pass runs, rows, a study, or a name."
+                f"what={what!r:.80} has a value of type {type(one).__name__}, not a "
+                "run or published row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
 
@@ -153,8 +176,8 @@ def _named(name: str) -> Sequence[Any]:
     except RunNotFoundError as error:
         publishers = sorted({row.publisher for row in rows})
         message = (
-            f"what={name!r} is not a publisher or series of nbkit.published(), and not "
-            "a run or study of the store; publishers are "
+            f"what={name!r} is neither a run or study of the store nor a publisher or "
+            "series of nbkit.published(). Publishers: "
             f"{', '.join(publishers)}.{suggest(name, publishers)}"
         )
         raise ConfigError(message) from error

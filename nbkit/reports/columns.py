@@ -80,7 +80,7 @@ def ratio(title: str, path: str, csv: str | None = None) -> list[Column]:
     """Return estimate, interval and verdict."""
     return [
         Column(title, f"{path}.estimate", "{:.3f}".format, csv),
-        Column("95 % interval", path, interval()),
+        Column("95% CI", path, interval()),
         Column("verdict", f"{path}.verdict"),
     ]
 

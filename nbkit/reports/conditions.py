@@ -65,8 +65,10 @@ def conditions_line(runs: Sequence[Run]) -> str:
     largest = max(runs, key=lambda run: run.config.world_size)
     worker = largest.worker
     device = runs[0].summary.device_name or "unknown device"
-    if (most := max(config.world_size for config in configs)) > 1:
-        device = f"{device}, up to {most} ranks"
+    sizes = {config.world_size for config in configs}
+    if (largest_size := max(sizes)) > 1:
+        up_to = "up to " if len(sizes) > 1 else ""
+        device = f"{up_to}{largest_size} x {device}"
     versions = {
         "torch": worker.get("torch"),
         "CUDA": worker.get("cuda"),
@@ -102,19 +104,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def how_measured(repeats: int) -> list[str]:
-    """Return which statistic and interval are shown, and in which order runs came."""
-    order = (
-        "Order: 1 run per configuration."
-        if repeats == 1
-        else f"Order: {repeats} runs per configuration, interleaved (ABBA) to cancel "
-        "drift."
-    )
-    return [
-        f"Images/s: {RATE_STATISTIC}.",
-        f"Intervals: {RATE_INTERVAL}.",
-        order,
-    ]
+HOW_MEASURED = (f"Images/s: {RATE_STATISTIC}.", f"Intervals: {RATE_INTERVAL}.")
+"""Statistic and interval of rates; the plan's notes have order and repeats."""
 
 
 def where_and_when(facts: Mapping[str, Any]) -> str:
@@ -164,7 +155,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     if deep := images.get("deep"):
         coarse = deep["coarse"]
         few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
-        deep_images = plural(deep["count"], "greyscale image")
+        deep_images = plural(deep["count"], "grayscale image")
         lines[0] += f" {deep_images} above 8 bits reduced to 8 bits{few}."
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):

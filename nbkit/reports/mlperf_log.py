@@ -108,7 +108,10 @@ def mllog(
         ("status", status, _STATUSES),
     ):
         if value not in known:
-            message = f"{name}={value!r} is none of MLPerf's: {', '.join(known)}."
+            message = (
+                f"{name}={value!r} is not in MLPerf's rules. Use one of "
+                f"{', '.join(known)}."
+            )
             raise ConfigError(message)
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:

@@ -101,8 +101,7 @@ def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
     measured = [run for run in runs if measured_steps(run.metrics("step"))]
     if not measured:
         message = (
-            f"runs: 0 of {len(runs)} have measured steps, at least 1 is needed; pass "
-            "finished training runs."
+            f"None of {len(runs)} runs has measured steps. Pass finished training runs."
         )
         raise NotEnoughDataError(message)
     steps = [run.metrics("step") for run in measured]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbkit.plural import plural
 from nbkit.store.stored_runs import StoredRun
 
 
@@ -23,13 +24,13 @@ def bound_to(run: StoredRun) -> str | None:
 
 def _place(binding: dict[str, Any]) -> str:
     count = len(binding["cpus"])
-    text = f"{count} CPU{'' if count == 1 else 's'}"
+    text = plural(count, "CPU")
     units = (("socket", "sockets"), ("NUMA node", "numa_nodes"))
     word, name = units[binding["asked"] != "socket"]
     numbers = binding.get(name)
     if numbers:
-        plural = "" if len(numbers) == 1 else "s"
-        text += f" of {word}{plural} {' and '.join(map(str, numbers))}"
+        several = "s" * (len(numbers) > 1)
+        text += f" of {word}{several} {' and '.join(map(str, numbers))}"
     why_not = binding.get("why_not")
     return f"{text}, {why_not}" if why_not else text
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.plural import plural
 from nbkit.review.energy import joules_between
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import Ratio, Times, median_of
@@ -81,8 +82,7 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
     wanted = run.config.target_accuracy if target is None else target
     if wanted is None:
         message = (
-            f"run {run.run_id} has target_accuracy=None, a time needs one; give "
-            "target=, such as 0.759."
+            f"Run {run.run_id} has target_accuracy=None. Pass target=, such as 0.759."
         )
         raise ConfigError(message)
     lines = run.metrics(None)
@@ -94,8 +94,8 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
     ]
     if not steps or not scored:
         message = (
-            f"run {run.run_id} has {len(steps)} steps and {len(scored)} evaluations "
-            "with a top-1 accuracy, at least 1 of each is needed; set "
+            f"Run {run.run_id} has {plural(len(steps), 'step')} and "
+            f"{plural(len(scored), 'evaluation')} with a top-1 accuracy. Set "
             "evaluation_period_epochs, and use images with one class each."
         )
         raise NotEnoughDataError(message)

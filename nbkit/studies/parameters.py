@@ -215,7 +215,7 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
         heading = "The newest cell with parameters holds more than parameters:"
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
-        "0 of the cells that ran declare parameters, 1 is needed; run a cell of "
+        "No cell that ran declares parameters. Run a cell of "
         "annotated literals alone before this one, such as: gpus: int = 8"
     )
     raise ParameterError(message)

@@ -106,7 +106,7 @@ def test_it_ends_as_soon_as_the_input_keeps_up():
 
     assert found.chosen == LoaderSetting(4, 2, "torch")
     assert found.trials[-1].setting == found.chosen
-    assert "data wait was only 0.0%" in found.why
+    assert "(search ended: data wait 0.0%)" in found.why
 
 
 def test_the_start_is_measured_twice_and_what_differs_is_noise():

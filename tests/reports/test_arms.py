@@ -47,7 +47,7 @@ def test_every_arm_has_rate_interval_ratio_and_verdict():
 
     bf16 = cells(table, "bf16")
     assert bf16["images/s"] == "150.0"
-    assert bf16["95 % interval (runs)"].endswith("(5)")
+    assert bf16["95% CI (n)"].endswith("(5)")
     assert bf16["ratio"] == "1.500"
     assert bf16["verdict"] == "faster"
     assert bf16["data wait"] == "1.0%"
@@ -64,8 +64,9 @@ def test_the_control_is_no_arm_and_its_noise_floor_is_printed():
     table = found.table()
 
     assert cells(table, "fp32 again")["verdict"] == "control"
-    assert "noise floor" in table.notes[0]
-    assert found.sentence.startswith("bf16 / fp32 = 1.500")
+    assert "noise floor" in found.control_sentence
+    assert found.sentence.startswith("bf16: 1.50x [")
+    assert found.sentence.endswith("] vs. fp32 (95% CI, n=5): faster.")
     assert [row[0] for row in found.certainty.rows] == ["bf16", "fp32 again"]
 
 
@@ -76,10 +77,9 @@ def test_a_control_that_differs_from_itself_withholds_every_verdict():
 
     assert cells(table, "bf16")["verdict"] == "withheld"
     assert found.needed_sentence == ""
-    assert table.notes[0] == found.control_sentence
-    assert table.notes[1].startswith("Images/s of each run")
-    assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in table.notes[1]
-    assert len(table.notes) == 2
+    [note] = table.notes
+    assert note.startswith("Images/s of each run")
+    assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in note
 
 
 def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
@@ -139,8 +139,8 @@ def test_an_arm_that_measured_nothing_has_dashes_and_no_ratio():
     row = cells(found.table(), "b")
 
     assert (row["images/s"], row["ratio"], row["verdict"]) == (None, None, None)
-    assert row["95 % interval (runs)"] == "– (1)"
-    with pytest.raises(NotEnoughDataError, match="'c' has 0 finished runs"):
+    assert row["95% CI (n)"] == "– (1)"
+    with pytest.raises(NotEnoughDataError, match="'c' has no finished run"):
         found.row("c")
 
 

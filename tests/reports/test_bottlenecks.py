@@ -38,14 +38,30 @@ def test_an_arm_is_bound_by_what_most_of_its_runs_name(run):
         "one": [run(0.3)],
     }
 
-    starved, one = ArmsBoundBy(arms).notes()
+    bottlenecks = ArmsBoundBy(arms)
+    table = bottlenecks.table()
 
-    assert starved.startswith(
-        "Bottleneck (starved): input (3/4 runs). Every rank waited for images 40% of "
-        "the measured time"
-    )
-    assert "up to 1.67x" in starved
-    assert one.startswith("Bottleneck (one): input (1/1 runs). ")
+    assert table is not None
+    assert [row[:4] for row in table.rows] == [
+        ["starved", "input", "40%", "3 of 4"],
+        ["one", "input", "30%", "1 of 1"],
+    ]
+    starved = dict(zip(table.columns, table.rows[0], strict=True))
+    assert starved["evidence"].startswith("Every rank waited for images 40% of the mea")
+    assert starved["expected speedup"].startswith("up to 1.67x")
+    assert bottlenecks.summary() == ["Bottlenecks: input (2 arms)."]
+
+
+def test_bottlenecks_that_a_study_measures_get_no_advice(run):
+    bottlenecks = ArmsBoundBy({"a": [run(0.5)]})
+
+    table = bottlenecks.table(answered=["input"])
+
+    assert table is not None
+    [[*_, advice, speedup]] = table.rows
+    assert (advice, speedup) == (None, None)
+    assert bottlenecks.summary(answered=["input"]) == []
+    assert bottlenecks.summary() == ["Bottlenecks: input (a)."]
 
 
 def test_programs_get_every_run(run):
@@ -58,7 +74,7 @@ def test_programs_get_every_run(run):
 
 
 def test_of_a_function_nothing_is_said(run):
-    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).notes() == []
+    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).table() is None
 
 
 def test_disturbed_runs_do_not_tell_what_bounds_an_arm(run):
@@ -68,9 +84,10 @@ def test_disturbed_runs_do_not_tell_what_bounds_an_arm(run):
     few = ArmsBoundBy({"fp32": [run(), run(), run(0.3), *disturbed]})
     starved = ArmsBoundBy({"fp32": [run(0.3), run(0.3), run(), *disturbed]})
 
-    assert few.notes() == []
-    [note] = starved.notes()
-    assert "input (2/3 undisturbed runs). " in note
+    assert few.bottlenecks() == []
+    [bottleneck] = starved.bottlenecks()
+    assert bottleneck.cause.code == "input"
+    assert bottleneck.runs == "2 of 3 undisturbed"
 
 
 def test_jobs_at_once_disturb_each_others_cpus_and_not_their_gpus(run):
@@ -116,7 +133,7 @@ def test_a_damaged_job_of_a_round_hides_no_arm_that_it_is_not_in(run):
     found = ArmsBoundBy(arms, at_once=arms, rounds=[[*arms["job 0"], damaged]])
 
     assert found.disturbed() == {}
-    assert "waited for images 30% of" in found.notes()[0]
+    assert "waited for images 30% of" in found.bottlenecks()[0].cause.evidence
 
 
 def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):

@@ -48,7 +48,7 @@ def test_of_several_nodes_the_cpus_are_those_of_the_first():
     assert "on nodes n1, n2, 8 usable CPUs on the first node; " in two
 
 
-def test_greyscale_of_more_than_8_bits_is_counted():
+def test_describe_images_counts_high_bit_depth():
     deep = {"count": 7, "coarse": 0, "first": []}
     plain = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 0}})])
     some = _images([run(1, {**PHOTOS, "deep": deep})])
@@ -58,10 +58,10 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     several = plain, some, coarse, single
     said = [" ".join(describe_images({"images": one})) for one in several]
 
-    assert "greyscale" not in said[0]
-    assert said[1].endswith(" 7 greyscale images above 8 bits reduced to 8 bits.")
+    assert "grayscale" not in said[0]
+    assert said[1].endswith(" 7 grayscale images above 8 bits reduced to 8 bits.")
     assert said[2].endswith("reduced to 8 bits (3 to 16 levels or fewer).")
-    assert " 1 greyscale image above 8 bits" in said[3]
+    assert " 1 grayscale image above 8 bits" in said[3]
 
 
 def test_classes_without_a_training_image_are_counted():

@@ -143,6 +143,14 @@ def test_a_table_in_text_has_aligned_columns():
     ]
 
 
+def test_table_to_text_counts_columns_that_do_not_fit():
+    text = TABLE.to_text(max_width=12)
+
+    assert "371.2" not in text
+    assert "(1 more column in the report)" in text
+    assert TABLE.to_text(max_width=25) == TABLE.to_text()
+
+
 def test_one_sentence_is_a_paragraph_and_several_are_a_list():
     assert Note(["a < b"]).to_html() == "<p>a &lt; b</p>"
     assert Note(["one", "two"]).to_html() == "<ul><li>one</li><li>two</li></ul>"
@@ -274,7 +282,7 @@ def test_every_picture_and_table_is_a_file_of_its_own(tmp_path):
     assert {str(saved.page.parent / name) for name in files} == {
         str(path) for path in (*saved.figures, *saved.tables, saved.page)
     }
-    assert str(saved.tables[0].parent) in repr(saved)
+    assert f"{saved.result}, figures/*.png, tables/*.csv\n" in repr(saved)
 
 
 def test_files_of_an_earlier_report_do_not_linger_and_others_stay(tmp_path):
@@ -351,8 +359,9 @@ def test_a_saved_notebook_carries_the_result_alone(saved_notebook):
 def test_the_headline_has_table_answer_report_and_next_step(saved_notebook, tmp_path):
     text = headline(saved_notebook)
 
+    assert text.startswith("It is 371.2 images/s.\n\nMeasured <b>\n")
     assert "fp32, 1 GPU     371.2" in text
-    assert "It is 371.2 images/s." in text
+    assert "\n- CPU, functional.\n" in text
     assert str(tmp_path / "report.html") in text
     assert str(saved_notebook) in text
     assert "try more GPUs" in text
@@ -364,7 +373,7 @@ def test_the_headline_of_an_unfinished_notebook_says_so(tmp_path, capsys):
 
     assert main([str(path)]) == 1
     told = capsys.readouterr().err
-    assert "run the notebook to its end, or nbkit report STUDY answers from" in told
+    assert "Run the notebook to its end, or report the finished runs with" in told
     assert main([str(tmp_path / "none.ipynb")]) == 1
     assert main([]) == 2
 
@@ -378,7 +387,7 @@ def test_the_headline_of_an_interrupted_notebook_names_what_reports_its_study(tm
     path = tmp_path / "out.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
 
-    with pytest.raises(StoreError, match="nbkit report 20260101-000000-demo-ab12 answ"):
+    with pytest.raises(StoreError, match="`nbkit report 20260101-000000-demo-ab12`"):
         headline(path)
 
 

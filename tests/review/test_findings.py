@@ -84,13 +84,16 @@ def test_an_unknown_kind_is_no_finding():
         Audit("x", [finding("nonsense")])
 
 
-def test_an_audit_in_brief_has_a_sentence_for_each_kind():
-    layout = finding("layout", "run 1", "fp16 in channels_first on V100")
+def test_audit_summary_has_a_line_per_severity():
+    layout, loss = finding("layout", "run 1"), finding("loss", "run 1")
     few, again = finding("few-runs", "run 1"), finding("layout", "run 2")
+    audit = Audit("study x", [few, layout, loss, again])
+    caveats = f"Caveats: {few.title} (1 run)."
 
-    first, mild = Audit("study x", [few, layout, again]).in_brief
-
-    assert Audit("study x", []).in_brief == []
-    assert first.startswith(f"Warning: {layout.title} (2 runs), e.g. fp16")
-    assert first.endswith(layout.kind.action)
-    assert mild == f"Caveats: {few.title} (1 run)."
+    assert Audit("study x", []).summary() == []
+    assert audit.summary() == [
+        f"Warnings: {layout.title} (2 runs); {loss.title} (1 run).",
+        caveats,
+    ]
+    assert audit.summary(without=["layout", "loss"]) == [caveats]
+    assert Audit("two runs", []).summary() == ["two runs: no findings."]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nbkit.plural import plural
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.statistics.auroc import Area, area_under_roc, combined
 
@@ -176,10 +177,7 @@ def _doubt(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
         if not count:
             return f"no evaluation image {which} it"
         if count < FEWEST_PATIENTS:
-            several = "" if count == 1 else "s"
-            return (
-                f"only {count} {what}{several} {which} it, {FEWEST_PATIENTS} are needed"
-            )
+            return f"{plural(count, what)} {which} it (minimum {FEWEST_PATIENTS})"
     return None
 
 

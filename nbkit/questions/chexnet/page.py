@@ -223,7 +223,6 @@ class ChexnetResult:
             untimed=self.answer,
             notes=[
                 words.no_claim(is_made=self.is_made),
-                *self.plan.get("notes", []),
                 *words.unreadable(self.plan),
                 *said,
             ],

@@ -14,7 +14,7 @@ from nbkit.reports.parts import Lead, Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.statistics import quantities as wording
 
-_ONE_IN_TWENTY = "Of many 95% CIs, one in twenty misses its value."
+_ONE_IN_TWENTY = "The CIs are not corrected for multiple labels."
 
 
 def interval_text(found: AreaEstimate | None, shown: str = "{:.3f}") -> str | None:

@@ -12,8 +12,8 @@ from nbkit.questions.concurrent_jobs.chart import slowdown_chart
 from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.rounds import Measured, measured
 from nbkit.questions.concurrent_jobs.slowdown import ConcurrentJob, Effect, Together
-from nbkit.reports.arm_tables import held_together
-from nbkit.reports.conditions import WELCH, how_measured
+from nbkit.reports.arm_tables import held_together, ratio_text
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import NoiseFloor, Ratio
@@ -46,7 +46,7 @@ class ConcurrentResult:
         notes = [
             control.sentence
             if control
-            else "No A/A control: run-to-run noise unknown.",
+            else "No A/A control: run-to-run noise is unknown.",
             *self._left_out,
             *held_together(self.measured.verdicts),
         ]
@@ -142,7 +142,7 @@ class ConcurrentResult:
                 *(self.rounds, self.published, self.published_jobs, self.figure),
             ],
             method=[
-                *how_measured(self.evidence.repeats),
+                *HOW_MEASURED,
                 "Concurrent: jobs of a round start together, and only steps during "
                 "which all of them are measured count.",
             ],
@@ -197,7 +197,8 @@ def _layout_sentence(one: Together) -> str:
             f"{one.name}: no result, because the jobs did not overlap long enough or "
             "were not measured alone."
         )
-    floor, aggregate = one.noise_floor, total.sentence
+    floor = one.noise_floor
+    aggregate = f"aggregate throughput {ratio_text(total, 'the jobs alone')}."
     if floor is not None and floor.covers(total):
         aggregate = f"aggregate throughput unchanged beyond {_control(floor)}."
     fairness = f"fairness {one.fairness.median:.4f}"

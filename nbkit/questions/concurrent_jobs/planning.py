@@ -15,11 +15,11 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
 from nbkit.questions.study_plan import Plan
-from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
@@ -190,7 +190,7 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
     total = sum(jobs)
     if total > devices.count:
-        have = counted(devices.count, "usable CPU" if devices.is_cpu else "GPU")
+        have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
         verb = "is" if devices.count == 1 else "are"
         use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
         message = (

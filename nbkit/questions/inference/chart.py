@@ -236,6 +236,6 @@ def _subtitle(served: Sequence[Served], device_type: str, *, is_cut: bool) -> st
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI from a single run"
-    cut = ", cut at the edge of the chart" if is_cut else ""
+    cut = ", clipped at the chart's edge" if is_cut else ""
     text = f"median over process starts, n={counted}; {bars}{cut}"
     return f"CPU; {text}" if device_type == "cpu" else text

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.statistics import (
     ACCURACY_MARGIN,
     NoiseFloor,
     PairedAccuracy,
     Ratio,
     Summary,
-    interval_in_words,
     paired_accuracy,
     share_interval,
 )
@@ -243,7 +243,7 @@ def computed_sentence(
         assert against is not None  # losing ones are among the compared
         text += (
             f"; excluded: {fastest.arm} at batch size {fastest.batch_size}, "
-            f"{_ratio_in_words(against, baseline)}; "
+            f"{ratio_text(against, baseline)}; "
             f"{accuracy_in_words(kept[fastest.arm], baseline)}"
         )
     if not prefix and text.startswith("no format"):
@@ -285,27 +285,12 @@ def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
     assert against is not None
     text = (
         f"{best.arm} reaches {_figures(best.images_per_second.median)} images/s at "
-        f"batch size {best.batch_size}, {_ratio_in_words(against, baseline)}"
+        f"batch size {best.batch_size}, {ratio_text(against, baseline)}"
     )
     accuracy = None if kept is None else accuracy_in_words(kept, baseline)
     if accuracy is None:
         return f"{text}; accuracy not compared"
     return f"{text}; {accuracy}"
-
-
-def _ratio_in_words(against: Ratio, baseline: str) -> str:
-    """Return a ratio with its interval, n and verdict."""
-    interval = ""
-    if against.ci_low is not None and against.ci_high is not None:
-        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        interval = f"95% CI {ends}, "
-    runs = min(against.n_a, against.n_b)
-    text = f"{against.estimate:.2f}x {baseline} ({interval}n={runs})"
-    if against.verdict == "not enough runs":
-        return f"{text}, not enough runs for a verdict"
-    if against.verdict in ("withheld", "no difference shown"):
-        return f"{text}: {against.conclusion.rstrip('.')}"
-    return f"{text}: {against.verdict}"
 
 
 def accuracy_in_words(kept: Kept, baseline: str) -> str | None:

@@ -29,7 +29,7 @@ from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_rows import ArmRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import Arms
-from nbkit.reports.conditions import WELCH, how_measured, where_and_when
+from nbkit.reports.conditions import HOW_MEASURED, WELCH, where_and_when
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import (
     ACCURACY_MARGIN,
@@ -324,12 +324,12 @@ class InferenceResult:
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*self.plan.get("notes", []), *chain(*notes)],
+            notes=[*chain(*notes)],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
                 f"{self._how_rates} Tables show the median over process starts.",
-                *how_measured(self.repeats)[1:],
+                *HOW_MEASURED[1:],
                 f"Timed images: random, {config.image_size}x{config.image_size}, "
                 f"already on the device; {config.memory_format}, "
                 f"{'compiled' if config.compile else 'not compiled'}.",

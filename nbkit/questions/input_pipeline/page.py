@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from nbkit import statistics
@@ -33,9 +34,9 @@ from nbkit.questions.input_pipeline.trials import Tuning
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import ArmRow, Arms
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
@@ -264,15 +265,16 @@ class PipelineResult:
         emulated = self.plan["emulated"]
         parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
         parts += [self.steps, self.arms.certainty]
-        more = [s for part in parts if isinstance(part, Note) for s in part.sentences]
+        notes = [part.sentences for part in parts if isinstance(part, Note)]
         return Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=[*self.plan["notes"], *more],
+            notes=[*filter(None, [self.arms.control_sentence]), *chain(*notes)],
+            answered_causes=("input",),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
-                *how_measured(self.repeats),
+                *HOW_MEASURED,
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],

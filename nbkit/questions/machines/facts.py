@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.reports.batch_norms import batch_norm_of
 from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.statistics import quantities as wording
@@ -180,9 +181,7 @@ def _sockets(machine: Mapping[str, Any]) -> str | None:
         "NUMA node": machine.get("num_numa_nodes"),
     }
     return ", ".join(
-        f"{count} {name}{'' if count == 1 else 's'}"
-        for name, count in counts.items()
-        if count is not None
+        plural(count, name) for name, count in counts.items() if count is not None
     )
 
 

@@ -59,7 +59,7 @@ class MachinePair:
     def label(self) -> str:
         """What is compared, in a line."""
         first = self.a
-        devices = f"{first.world_size} GPU{'' if first.world_size == 1 else 's'}"
+        devices = plural(first.world_size, "GPU")
         how = (first.precision, first.memory_format, devices)
         setup = ", ".join(word for word in how if word)
         return f"{setup}: {first.publisher}, {first.software}"

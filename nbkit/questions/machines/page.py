@@ -28,15 +28,14 @@ from nbkit.questions.machines.ratios import (
     measured_sentence,
     result_document,
 )
-from nbkit.reports.auditor import audit
+from nbkit.reports.auditor import audit, findings_table
 from nbkit.reports.bandwidth import NCCL_TESTS
-from nbkit.reports.conditions import WELCH
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.doubts import Doubt, doubts, told_first
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
 from nbkit.reports.source_statistics import SOURCES, statistics_table
 from nbkit.review.findings import Audit
 from nbkit.review.usable_arms import no_verdict_sentence
-from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import reports_folder
 from nbkit.store.private import make_store
@@ -214,7 +213,6 @@ class MachinesResult:
     def notes(self) -> list[str]:
         """What a reader has to know before believing the answer."""
         return [
-            *self.plan.notes,
             "Runs of two machines are not interleaved: the CI covers run-to-run noise, "
             "not drift between the two studies.",
         ]
@@ -236,7 +234,7 @@ class MachinesResult:
     @property
     def audit(self) -> Note:
         """What is suspicious about each machine's runs, and about what is published."""
-        return Note([note for one in self._audits for note in one.in_brief])
+        return Note([line for it in self._audits for line in it.summary()])
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -244,6 +242,7 @@ class MachinesResult:
             *(self.table, self.costs, self.bandwidth, self.not_alike),
             *(self.side_by_side, self.differences),
             *(self.published, self.published_not_alike, self.by_source),
+            findings_table(self._audits),
         )
         # What there is no table of; the first and the answer say the same.
         notes = [part for part in parts[1:] if isinstance(part, Note)]
@@ -259,10 +258,7 @@ class MachinesResult:
             notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
-            method=[
-                f"Images per second: {RATE_STATISTIC}.",
-                f"Intervals: {RATE_INTERVAL}.",
-            ],
+            method=[*self.plan.notes, *HOW_MEASURED],
             sources=list(dict.fromkeys(sources)),
             result={
                 **result_document(self.matched, left_out, self.pairs, *names),

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from nbkit.questions.machines.literature import MachinePair, Mismatch
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.review.usable_arms import earliest, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
@@ -189,22 +190,21 @@ def measured_sentence(
         if not causes or _ANY_RUN in causes:
             why = "one machine has no such run"
         return f"No comparison: no run of {a_name} matches one of {b_name} ({why})."
-    text = "; ".join(
-        f"{arm.name}: {_shown(arm.ratio, (floors or {}).get(arm.conditions, ()))}"
+    ratios = "; ".join(
+        f"{_ratio_text(arm.ratio, (floors or {}).get(arm.conditions, ()))} ({arm.name})"
         for arm in matched
     )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-    return f"CPU smoke test: {text}." if on_cpu else f"{text}."
+    return f"{'CPU smoke test: ' * on_cpu}{a_name} / {b_name}: {ratios}."
 
 
-def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
+def _ratio_text(ratio: Ratio, floors: Sequence[Floor]) -> str:
     """Return a ratio in words, unless a machine alone differs by as much."""
-    covering = [(name, floor) for name, floor in floors if floor.covers(found)]
+    covering = [(name, floor) for name, floor in floors if floor.covers(ratio)]
     if covering:
         name, floor = covering[0]
         return f"no difference beyond the A/A control on {name} ({floor.difference})"
-    control = "" if floors else ", no A/A control"
-    return f"{found.sentence.removesuffix('.')} (not interleaved{control})"
+    return f"{ratio_text(ratio)}{'' if floors else ', no A/A control'}"
 
 
 _RATIO_FIELDS = (

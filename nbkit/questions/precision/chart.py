@@ -138,6 +138,6 @@ def _subtitle(arms: Sequence[MeasuredArm], device_type: str, *, is_cut: bool) ->
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI"
-    cut = ", cut at the edge of the chart" if is_cut else ""
+    cut = ", clipped at the chart's edge" if is_cut else ""
     text = f"median over runs, n={counted}; {bars}{cut}"
     return f"CPU smoke test; {text}" if device_type == "cpu" else text

@@ -43,10 +43,10 @@ from nbkit.reports.arm_tables import held_together
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     conditions,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
@@ -195,11 +195,7 @@ class PrecisionResult:
                 "No precision was measured in both layouts. Leave memory_format unset."
             )
             return Note(left_out or [unmeasured])
-        sentence = layout_sentence(self.layouts)
-        if sentence and self.is_cpu:
-            sentence = f"CPU smoke test: {sentence}"
-        notes = [*left_out, *held_together(self.verdicts)]
-        return layout_table(self.layouts, [sentence, *notes] if sentence else notes)
+        return layout_table(self.layouts, [*left_out, *held_together(self.verdicts)])
 
     @property
     def published_layouts(self) -> Table:
@@ -242,17 +238,13 @@ class PrecisionResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
-        floor = self.arms.noise_floor
-        sentence = computed_sentence(
+        return computed_sentence(
             self.measured,
             self.arms.baseline,
             steps=self._steps,
             device_type=self.device_type,
-            floor=floor,
+            floor=self.arms.noise_floor,
         )
-        if floor is None or f"({floor.difference})" in sentence:
-            return sentence
-        return f"{sentence} {floor.in_brief}"
 
     @property
     def untimed(self) -> str:
@@ -278,17 +270,20 @@ class PrecisionResult:
             *(self.bounds, self.arms.certainty),
         )
         notes = [part.sentences for part in parts if isinstance(part, Note)]
-        plan_notes = self.plan.get("notes", [])
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*plan_notes[:-1], *chain(*notes)],
+            notes=[
+                *filter(None, [layout_sentence(self.layouts)]),
+                *filter(None, [self.arms.control_sentence]),
+                *chain(*notes),
+            ],
+            answered_causes=("layout",) if self.layouts else (),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure],
             method=[
-                *plan_notes[-1:],  # the conditions
-                *how_measured(self.repeats),
+                *HOW_MEASURED,
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],

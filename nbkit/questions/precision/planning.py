@@ -14,10 +14,10 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.estimates.memory import estimate_memory
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.study_plan import Plan
-from nbkit.statistics import quantities as wording
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
@@ -290,7 +290,7 @@ def _conditions(config: ExperimentConfig) -> str:
         source = f"images of {config.data} ({config.loader} loader)"
     return (
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
-        f"{size}x{size}, {wording.counted(config.gpus, 'rank')}, {source}, "
+        f"{size}x{size}, {plural(config.gpus, 'rank')}, {source}, "
         f"seed {config.seed}, learning rate {config.learning_rate:.3g}; "
         f"{config.steps} steps ({config.warmup_steps} warm-up)."
     )

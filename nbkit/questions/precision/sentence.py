@@ -12,8 +12,9 @@ from typing import Literal
 
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import Format
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.reports.arms import best_of, not_beyond
-from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
+from nbkit.statistics import NoiseFloor, Ratio, Summary
 
 _FEW_STEPS = 100
 """Below, even a training that diverges may not have shown it."""
@@ -100,20 +101,10 @@ def _speedup(best: MeasuredArm, base: MeasuredArm, chosen: str) -> str:
     against = best.against
     assert against is not None
     rate = best.images_per_second.median
-    text = (
-        f"{best.arm} trains {f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} "
-        f"images/s, {against.estimate:.2f}x {base.arm}"
+    figures = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return (
+        f"{best.arm} trains {figures} images/s, {ratio_text(against, base.arm)}{chosen}"
     )
-    if against.ci_low is not None and against.ci_high is not None:
-        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        text += f" (95% CI {ends})"
-    if against.verdict == "not enough runs":
-        text += f": too few runs for a verdict, n={min(against.n_a, against.n_b)}"
-    elif against.verdict in ("withheld", "no difference shown"):
-        text += f": {against.conclusion.rstrip('.')}"
-    else:
-        text += f": {against.verdict}"
-    return text + chosen
 
 
 def _loss_parity(best: MeasuredArm, steps: int) -> str:

@@ -127,7 +127,7 @@ def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI"
     if is_cut:
-        bars += ", cut at the edge of the chart"
+        bars += ", clipped at the chart's edge"
     text = f"median over runs, n={counted}; {bars}"
     on_cpu = all(row.device_type == "cpu" for row in rows)
     return f"CPU smoke test; {text}" if on_cpu else text

@@ -36,9 +36,9 @@ from nbkit.questions.scaling.throughput import (
 from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.page import Evidence, lead
@@ -154,15 +154,8 @@ class ScalingResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know: the plan's notes, and obstacles.
-
-        The plan's last note, the conditions, is part of the method.
-        """
-        return [
-            *self.plan.notes[:-1],
-            *self._refusals(),
-            *straggler_sentences(self.times),
-        ]
+        """What a reader must know: why sizes are not projected, and stragglers."""
+        return [*self._refusals(), *straggler_sentences(self.times)]
 
     @property
     def ranks(self) -> Table | Note:
@@ -171,10 +164,9 @@ class ScalingResult:
 
     @property
     def method(self) -> list[str]:
-        """How it was measured: statistic, order, images, where and when."""
+        """How it was measured: statistic, images, where and when."""
         return [
-            *self.plan.notes[-1:],
-            *how_measured(self.plan.repeats),
+            *HOW_MEASURED,
             *describe_images(self.conditions),
             where_and_when(self.conditions),
         ]

@@ -26,6 +26,7 @@ from nbkit.questions.storage.tables import (
     noise_floors,
     places_table,
     supply_table,
+    utilization_text,
 )
 from nbkit.questions.storage.timeline import epoch_moments, over_time
 from nbkit.readspeed.places import counter_of
@@ -205,7 +206,7 @@ class StorageResult:
         place = next(place for place in self.places if source in place.sources)
         return (
             f"{source.name}{self._test_name(row)} reaches "
-            f"{wording.percent(share.median)} accelerator utilization (target "
+            f"{utilization_text(share)} accelerator utilization (target "
             f"{UTILIZATION_NEEDED:.0%}) with {demand.gpus} emulated {demand.gpu_name} "
             f"in the first epoch ({row.cache}; n={share.n}, {row.verdict}). "
             f"{self._limit(demand, place)}"
@@ -230,7 +231,7 @@ class StorageResult:
             self.evidence,
             self.answer,
             [*shown, *self.over_time],
-            method=_method(plan["cache"], self.evidence.repeats),
+            method=_method(plan["cache"]),
             sources=[
                 *_SOURCES,
                 *([Source(emulated["title"], emulated["url"])] if emulated else []),
@@ -248,20 +249,16 @@ class StorageResult:
                 "memory_bytes": plan["memory_bytes"],
             },
             controls=self._controls,
+            answered_causes=("input",),
         )
 
 
-def _method(cache: str, repeats: int) -> list[str]:
-    order = (
-        "every arm once"
-        if repeats == 1
-        else f"{repeats} runs per arm, interleaved (ABBA) to cancel drift"
-    )
+def _method(cache: str) -> list[str]:
     return [
-        f"Order: {order}. Before each run, posix_fadvise drops its data from the page "
-        "cache and mincore verifies it; file metadata stays cached."
+        "Cold start: posix_fadvise drops the data from the page cache before each run "
+        "and mincore verifies it; file metadata stays cached."
         if cache == "cold"
-        else f"Order: {order}. The data are read once before each run.",
+        else "Warm start: the data are read once before each run.",
         "CI: Student's t on the logarithms of the runs.",
     ]
 

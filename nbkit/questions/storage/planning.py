@@ -11,6 +11,7 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.errors import NotEnoughDataError, ParameterError
+from nbkit.plural import plural
 from nbkit.questions.storage.places import (
     Place,
     Wanted,
@@ -332,8 +333,8 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    counted = f"{wording.counted(count, 'arm')} of "
-    counted += wording.counted(values["epochs"], "epoch")
+    counted = f"{plural(count, 'arm')} of "
+    counted += plural(values["epochs"], "epoch")
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "

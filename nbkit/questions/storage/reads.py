@@ -85,7 +85,7 @@ class Reads:
             if speed.cache == "cold"
         )
         engines = dict.fromkeys(
-            f"{place}: read by {speed.engine_in_words} ({speed.engine_reason})"
+            f"{place}: engine {speed.engine_in_words} ({speed.engine_reason})"
             for place, speed in self.found
         )
         return [

@@ -11,6 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.estimates.forecast import WholeTraining, estimate
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.questions.time_to_accuracy.chart import accuracy_chart
 from nbkit.questions.time_to_accuracy.tables import (
     printed_times,
@@ -153,7 +154,7 @@ class TimeToAccuracyResult:
         if ends:
             configs = {one.recipe: self.configs[one.recipe] for one in self.recipes}
             ends += [differs] if (differs := unlike(configs)) else []
-            text += f" Times: {wording.one_sentence(ends)}"
+            text += f" Times: {'; '.join(end.removesuffix('.') for end in ends)}."
         return f"CPU smoke test: {text}" if self.is_cpu else text
 
     @property
@@ -164,7 +165,7 @@ class TimeToAccuracyResult:
             if not recipe.nonfinite:
                 times, median = recipe.times, recipe.epochs.median
                 epochs = wording.UNKNOWN if median is None else f"{median:g}"
-                reached = f"{times.reached} of {wording.counted(times.n, 'seed')}"
+                reached = f"{times.reached} of {plural(times.n, 'seed')}"
                 counts.append(f"{recipe.recipe} {epochs} ({reached})")
         text = f"epochs to {self.target * 100:.3g}% top-1: {'; '.join(counts)}."
         return text * bool(counts)
@@ -182,7 +183,6 @@ class TimeToAccuracyResult:
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=self.plan.get("notes", []),
             tables=[
                 *(self.table, self.seeds, self.settings),
                 *(self.projected, self.published),
@@ -192,8 +192,6 @@ class TimeToAccuracyResult:
                 "Time: from the first image request to the end of the evaluation that "
                 "reached the target, evaluations included, process startup excluded "
                 "(MLPerf: run_start to run_stop).",
-                f"Seeds: n={self.repeats} per recipe, equal for all, one process start "
-                "each, recipes interleaved (ABBA) to cancel drift.",
                 "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
                 f"verdict needs {MINIMUM_RUNS} seeds per recipe, all at the target.",
                 *describe_images(self.conditions),
@@ -227,9 +225,9 @@ class TimeToAccuracyResult:
     def _time_sentence(self, one: RecipeTimes) -> str:
         times, most = one.times, self.configs[one.recipe].epochs
         if not times.reached:
-            seeds = wording.counted(times.n, "seed")
+            seeds = plural(times.n, "seed")
             return f"{one.recipe} missed it with {seeds} in {most} epochs"
-        reached = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
+        reached = f"{times.reached} of {plural(times.n, 'seed')} reached it"
         if times.median is None:
             fastest = wording.duration(times.fastest)
             return f"{one.recipe} {fastest} (fastest seed, {reached})"

@@ -28,8 +28,8 @@ _SETTINGS = (
 _RECIPE_NOTES = (
     "Time runs from the first image request to the end of the evaluation that reached "
     "the target, evaluations included. The spread is over seeds.",
-    "A seed that missed the target ranks last in quartiles. Energy is that of the "
-    "GPUs, median over seeds that reached; cost is that of the median time.",
+    "Seeds that missed the target rank last in quartiles. Energy: GPUs, median over "
+    "seeds that reached the target. Cost: of the median time.",
     "Olympic mean (MLPerf): without the fastest and slowest seed.",
 )
 
