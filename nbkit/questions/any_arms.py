@@ -50,7 +50,7 @@ def report(study: Study) -> Report:
     if exchange.rows:
         tables.append(exchange.table)
     return Report(
-        title=f"{study.name}: {_question(arms)}",
+        title=f"{study.name}: throughput{' by arm' * arms.is_comparison}",
         answer=arms.sentence,
         notes=[
             *filter(None, [arms.control_sentence]),
@@ -73,15 +73,19 @@ def report(study: Study) -> Report:
 
 def _common(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Return the conditions that hold for every arm; the others are None."""
-    each = [conditions(runs) for runs in by_arm.values()]
-    every = conditions([run for runs in by_arm.values() for run in runs])
+    conditions_by_arm = [conditions(runs) for runs in by_arm.values()]
+    all_conditions = conditions([run for runs in by_arm.values() for run in runs])
     shared = {
         name: value
-        for name, value in every.items()
-        if all(one[name] == value for one in each)
+        for name, value in all_conditions.items()
+        if all(arm_conditions[name] == value for arm_conditions in conditions_by_arm)
     }
     own = ("started", "run_ids", "images", "oversubscribed")
-    return {**dict.fromkeys(every), **shared, **{name: every[name] for name in own}}
+    return {
+        **dict.fromkeys(all_conditions),
+        **shared,
+        **{name: all_conditions[name] for name in own},
+    }
 
 
 def _figures(study: Study, arms: Arms) -> list[Figure]:
@@ -124,10 +128,6 @@ def _format(config: ExperimentConfig) -> Format:
     return Format(config.precision, config.memory_format, config.compile)
 
 
-def _question(arms: Arms) -> str:
-    return "throughput by arm" if arms.is_comparison else "throughput"
-
-
 def _next_step(arms: Arms) -> str:
     if arms.is_comparison and arms.control is None:
         return (
@@ -141,10 +141,16 @@ def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
     """Return in what each arm differs from the baseline, by what was recorded."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
-        [arm, one.part, one.name, shortened(one.a), shortened(one.b)]
+        [
+            arm,
+            difference.part,
+            difference.name,
+            shortened(difference.a),
+            shortened(difference.b),
+        ]
         for arm, of_arm in facts.items()
         if arm != arms.baseline
-        for one in differences(facts[arms.baseline], of_arm)
+        for difference in differences(facts[arms.baseline], of_arm)
     ]
     same = [
         arm for arm in facts if arm not in {arms.baseline, *(row[0] for row in rows)}

@@ -125,66 +125,70 @@ def make(study: Study) -> Report:
     study = StudySnapshot(study.paths.root)
     lost = not_finite(study)
     try:
-        made = report_of_its_kind(study)
+        report = report_of_its_kind(study)
     except NotEnoughDataError:
         if not lost:
             raise
-        made = without_a_verdict(study)
-    made = replace(made, method=[*study.plan.get("notes", []), *made.method])
+        report = without_a_verdict(study)
+    report = replace(report, method=[*study.plan.get("notes", []), *report.method])
     by_arm = study.runs_by_arm().items()
     if runs := [run for arm, runs in by_arm if arm not in study.once for run in runs]:
-        made = replace(made, conditions=conditions_line(runs))
-    return _with_origin(_with_checks(made, study, lost), study)
+        report = replace(report, conditions=conditions_line(runs))
+    return _with_origin(_with_checks(report, study, lost), study)
 
 
-def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
+def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
     """Return a report with its audit and bottlenecks, and its doubts first."""
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
     if set(arms) <= set(study.once):
-        return told_first(made, lost)  # there are no runs to check
+        return told_first(report, lost)  # there are no runs to check
     findings = findings_of(study)  # a report begins with its doubts anyway
-    answered = made.answered_causes
+    answered = report.answered_causes
     notes = findings.summary(without=[_IN_AUDIT.get(code, code) for code in answered])
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
     tables = (bound_by.table(answered), findings_table([findings]))
-    made = replace(
-        made,
+    report = replace(
+        report,
         # What makes the answer doubtful comes before what was left out.
         notes=[
-            *([*made.notes, *notes] if findings.is_clean else [*notes, *made.notes]),
+            *(
+                [*report.notes, *notes]
+                if findings.is_clean
+                else [*notes, *report.notes]
+            ),
             *bound_by.summary(answered),
         ],
-        tables=[*made.tables, *(table for table in tables if table is not None)],
+        tables=[*report.tables, *(table for table in tables if table is not None)],
         result={
-            **made.result,
+            **report.result,
             "audit": findings.to_dicts(),
             "diagnosis": bound_by.to_dict(),
         },
     )
     lacking = without_runs(study)
-    doubtful = [*lacking, *doubts(made.controls, bound_by)]
+    doubtful = [*lacking, *doubts(report.controls, bound_by)]
     if not doubtful and (disturbed := bound_by.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
             f"Disturbed, {count}: {', '.join(disturbed)}. Medians tolerate fewer than "
             "half. To repeat them, remove their folders and call study.resume()."
         )
-        made = replace(made, method=[*made.method, sentence])
+        report = replace(report, method=[*report.method, sentence])
     if study.waits:
-        made = replace(made, method=[*made.method, *map(str, study.waits)])
+        report = replace(report, method=[*report.method, *map(str, study.waits)])
     if study.missing:
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
-        made = replace(made, next_step=resume)
-    return told_first(made, lost, doubtful, "" if lacking else so_far(study))
+        report = replace(report, next_step=resume)
+    return told_first(report, lost, doubtful, "" if lacking else so_far(study))
 
 
-def _with_origin(made: Report, study: Study) -> Report:
+def _with_origin(report: Report, study: Study) -> Report:
     """Return a report that says where it was imported from, if it was."""
     origin = read_json(study.paths.imported)
     if origin is None:
-        return made
+        return report
     sentence = (
         f"Imported on {origin['time']} from a bundle exported on host {origin['host']} "
         f"on {origin['exported']}."
     )
-    return replace(made, method=[*made.method, sentence])
+    return replace(report, method=[*report.method, sentence])

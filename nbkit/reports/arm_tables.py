@@ -79,12 +79,12 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
 def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     """Return every run where they are few, and which runs fall into two groups."""
     few = [
-        f"{arm}: {_in_order(many)}"
-        for arm, many in rates.items()
-        if 1 < len(many) <= _FEW_RUNS
+        f"{arm}: {_in_order(runs)}"
+        for arm, runs in rates.items()
+        if 1 < len(runs) <= _FEW_RUNS
     ]
     notes = [f"Images/s of each run, ascending: {'; '.join(few)}."] if few else []
-    grouped = [arm for arm, many in rates.items() if has_groups(many)]
+    grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
             f"The runs of {', '.join(grouped)} fall into two groups, for example two "

@@ -77,7 +77,7 @@ class Arms:
     @property
     def is_functional(self) -> bool:
         """Whether all was measured on CPUs, and says nothing about a GPU."""
-        kinds = {one.device_type for runs in self.runs.values() for one in runs}
+        kinds = {run.device_type for runs in self.runs.values() for run in runs}
         return kinds == {"cpu"}
 
     @cached_property
@@ -154,7 +154,7 @@ class Arms:
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
             return "Repeats for a verdict: an estimate needs n=2."
-        repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
+        repeats = max([done, *(need.runs for need in needs if need.runs is not None)])
         parts = []
         if repeats > done:
             parts.append(
@@ -271,10 +271,10 @@ class Arms:
         # What the control shows is the noise floor, not a verdict.
         twin = compare.pop(self.control, None) if self.control else None
         shared = self.comparisons or statistics.comparisons_at_once(
-            lambda shared: [one(comparisons=shared) for one in compare.values()]
+            lambda shared: [compute(comparisons=shared) for compute in compare.values()]
         )
-        found = {arm: one(comparisons=shared) for arm, one in compare.items()}
-        return found if twin is None else {**found, str(self.control): twin()}
+        ratios = {arm: compute(comparisons=shared) for arm, compute in compare.items()}
+        return ratios if twin is None else {**ratios, str(self.control): twin()}
 
     @property
     def verdicts(self) -> list[Ratio]:
@@ -333,9 +333,9 @@ class Arms:
 
     def _time(self, repeats: int) -> str:
         """Return how long further repeats of all arms take, in brackets."""
-        each = [row.seconds for row in self.rows]
-        known = [seconds for seconds in each if seconds is not None]
-        if len(known) < len(each):
+        seconds_per_arm = [row.seconds for row in self.rows]
+        known = [seconds for seconds in seconds_per_arm if seconds is not None]
+        if len(known) < len(seconds_per_arm):
             return ""
         return f" (about {statistics.duration_in_words(repeats * sum(known))})"
 

@@ -86,8 +86,8 @@ def audit(
         results = list(what) if isinstance(what, Sequence) else [what]
         subject = f"{len(results)} results"
     _check(what, results)
-    rows = [one for one in results if isinstance(one, PublishedRow)]
-    runs = [one for one in results if isinstance(one, StoredRun)]
+    rows = [result for result in results if isinstance(result, PublishedRow)]
+    runs = [result for result in results if isinstance(result, StoredRun)]
     findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
     return Audit(subject, findings)
 
@@ -125,15 +125,21 @@ def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> 
             raise
         arms = {}
     findings = [
-        one
+        run_finding
         for runs in arms.values()
         for run in runs
-        for one in run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
+        for run_finding in run_findings(
+            run, storage_bytes_per_second=storage_bytes_per_second
+        )
     ]
     findings += arm_findings(arms)
     for run in diverged:
         # It ended early: what else it lacks follows from that.
-        findings += [one for one in run_findings(run) if one.code == "loss"]
+        findings += [
+            run_finding
+            for run_finding in run_findings(run)
+            if run_finding.code == "loss"
+        ]
     return Audit(f"study {study.study_id}", findings)
 
 
@@ -141,24 +147,24 @@ def _doubts(study: Study, subject: str) -> Iterator[Finding]:
     """Yield why the study's report takes its answer back, by the same limits."""
     what = "an answer"
     try:
-        made = report_of_its_kind(study)
-        controls = made.controls
-        what = "rates and times" if made.untimed else what
+        report = report_of_its_kind(study)
+        controls = report.controls
+        what = "rates and times" if report.untimed else what
     except NotEnoughDataError:
         controls = ()  # nothing can be compared
-    for one in every_doubt(study, controls):
-        of = "an answer" if one.code == "missing" else what
-        yield Finding(one.finding_code, subject, of, one.evidence)
+    for doubt in every_doubt(study, controls):
+        of = "an answer" if doubt.code == "missing" else what
+        yield Finding(doubt.finding_code, subject, of, doubt.evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:
     if not results:
         message = "No results to audit. Pass runs, rows, a study or a name."
         raise NotEnoughDataError(message)
-    for one in results:
-        if not isinstance(one, StoredRun | PublishedRow):
+    for result in results:
+        if not isinstance(result, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} has a value of type {type(one).__name__}, not a "
+                f"what={what!r:.80} has a value of type {type(result).__name__}, not a "
                 "run or published row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
@@ -168,9 +174,9 @@ def _named(name: str) -> Sequence[Any]:
     """Return the published rows or the run of that name."""
     rows = published()
     for field in ("series", "publisher"):
-        found = [row for row in rows if getattr(row, field) == name]
-        if found:
-            return found
+        matches = [row for row in rows if getattr(row, field) == name]
+        if matches:
+            return matches
     try:
         return [attach(name)]
     except RunNotFoundError as error:
@@ -183,8 +189,8 @@ def _named(name: str) -> Sequence[Any]:
         raise ConfigError(message) from error
 
 
-def _name(one: StoredRun | PublishedRow) -> str:
-    return one.label if isinstance(one, PublishedRow) else f"run {one.run_id}"
+def _name(result: StoredRun | PublishedRow) -> str:
+    return result.label if isinstance(result, PublishedRow) else f"run {result.run_id}"
 
 
 def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
@@ -211,10 +217,10 @@ def _of_runs(
     runs: Sequence[StoredRun], storage_bytes_per_second: float | None
 ) -> Iterator[Finding]:
     """Yield what is suspicious about runs of any arms, damaged ones among them."""
-    whole = []
+    readable = []
     for run in runs:
         try:
-            found = [
+            findings = [
                 *run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
             ]
         except (ConfigError, StoreError) as error:
@@ -222,6 +228,6 @@ def _of_runs(
                 raise
             yield Finding("damaged", _name(run), "a result", str(error))
         else:
-            yield from found
-            whole.append(run)
-    yield from arm_findings(_arms(whole))
+            yield from findings
+            readable.append(run)
+    yield from arm_findings(_arms(readable))

@@ -54,10 +54,10 @@ class ArmsBoundBy:
         }
         there = {run.paths.root for runs in runs_by_arm.values() for run in runs}
         by_others = {
-            job.paths.root: others
+            job.paths.root: causes
             for jobs in rounds
             if there & {job.paths.root for job in jobs}
-            and (others := _others_than(jobs))
+            and (causes := _others_than(jobs))
             for job in jobs
         }
         self._by_others = {
@@ -103,8 +103,8 @@ class ArmsBoundBy:
     ) -> list[list[Cause]]:
         passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
         return [
-            [cause for cause in run.disturbances if cause.code not in passed] + others
-            for run, others in zip(
+            [cause for cause in run.disturbances if cause.code not in passed] + causes
+            for run, causes in zip(
                 self._diagnoses[arm], self._by_others[arm], strict=True
             )
         ]

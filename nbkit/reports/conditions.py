@@ -83,7 +83,9 @@ def conditions_line(runs: Sequence[Run]) -> str:
         "epochs": "{} epochs",
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
-    common = {name: each.pop() for name, each in values.items() if len(each) == 1}
+    common = {
+        name: options.pop() for name, options in values.items() if len(options) == 1
+    }
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
     arms: dict[str, int] = {}
@@ -176,23 +178,23 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
 
     None unless all runs have the same ones.
     """
-    every = [run.worker.get("data") or {} for run in runs]
-    one = every[0]
+    datasets = [run.worker.get("data") or {} for run in runs]
+    dataset = datasets[0]
     if not all(
-        each.get("unreadable") and each["fingerprint"] == one["fingerprint"]
-        for each in every
+        other.get("unreadable") and other["fingerprint"] == dataset["fingerprint"]
+        for other in datasets
     ):
         return None
-    deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
-    data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
-    passed_over = one.get("passed_over") or {"count": 0}
-    empty = one.get("classes_without_training_images")
+    deep = {key: (dataset.get("deep") or {}).get(key) for key in ("count", "coarse")}
+    data = {run.config.world_size: of for run, of in zip(runs, datasets, strict=True)}
+    passed_over = dataset.get("passed_over") or {"count": 0}
+    empty = dataset.get("classes_without_training_images")
     return {
-        "files": one["fingerprint"]["files"],
-        "classes": one["num_classes"],
-        "unreadable": one["unreadable"]["count"],
+        "files": dataset["fingerprint"]["files"],
+        "classes": dataset["num_classes"],
+        "unreadable": dataset["unreadable"]["count"],
         **({"classes_without_training_images": empty} if empty else {}),
-        **({"notes": one["notes"]} if one.get("notes") else {}),
+        **({"notes": dataset["notes"]} if dataset.get("notes") else {}),
         **({"deep": deep} if deep.get("count") else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
         **({"passed_over": passed_over} if passed_over["count"] else {}),

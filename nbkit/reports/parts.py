@@ -107,7 +107,9 @@ class Table:
         """Return a table that needs no style sheet to be read."""
         caption = escape(self.caption)
         columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
-        is_text = [not place or _is_text(one) for place, one in enumerate(columns)]
+        is_text = [
+            not place or _is_text(column) for place, column in enumerate(columns)
+        ]
         above = [_LEFT if it else _RIGHT for it in is_text]
         styles = [_LEFT if it else _ONE_LINE for it in is_text]
         head = _row(self.columns, 'th scope="col"', "th", above)

@@ -119,8 +119,6 @@ class Report:
     """GPU, software, batch, steps and n, in one line."""
     notes: Sequence[str] = ()
     """What a reader has to know before believing the answer, the first ones most."""
-    below: Sequence[str] = ()
-    """Those of them that the answer refers to."""
     answered_causes: Collection[str] = ()
     """Codes of bottlenecks whose effect the study measures: they get no advice."""
     tables: Sequence[Table] = ()
@@ -217,12 +215,14 @@ class Report:
         file is replaced as a whole. What an earlier report has left there and this one
         has not is removed; other files in the folder are not touched.
         """
-        pictures = _file_names(_FIGURES, "png", [it.caption for it in self.figures])
-        sheets = _file_names(_TABLES, "csv", [it.caption for it in self.tables])
+        pictures = _file_names(
+            _FIGURES, "png", [figure.caption for figure in self.figures]
+        )
+        sheets = _file_names(_TABLES, "csv", [table.caption for table in self.tables])
         # Drawn before the first file is replaced.
         contents = {
-            **dict(zip(pictures, (it.png for it in self.figures), strict=True)),
-            **dict(zip(sheets, (it.to_csv() for it in self.tables), strict=True)),
+            **dict(zip(pictures, (figure.png for figure in self.figures), strict=True)),
+            **dict(zip(sheets, (table.to_csv() for table in self.tables), strict=True)),
             _PAGE: self.to_html(),
         }
         page, result = folder / _PAGE, folder / _RESULT
@@ -260,13 +260,19 @@ class SavedReport:
     """Every table for other programs (CSV), in the report's order."""
 
     def bundle(self) -> MimeBundle:
-        """Return the answer, where the rest is, and the result for programs."""
+        """Return the first screen, where the rest is, and the result for programs."""
         report = self.report
-        below = [*filter(None, [report.conditions]), *report.below, *self._places()]
-        step = f"Next: {report.next_step}" if report.next_step else ""
+        tables = report.tables[: not report.has_no_answer]
+        notes = [*report.notes[:MOST_NOTES], *self._places()]
+        html = [
+            f"<p><strong>{escape(report.answer)}</strong></p>",
+            f"<p>{escape(report.conditions)}</p>" if report.conditions else "",
+            *(table.to_html(with_notes=False) for table in tables),
+            Note(notes).to_html(),
+            with_commands(f"Next: {report.next_step}") if report.next_step else "",
+        ]
         return {
-            "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
-            f"{Note(below).to_html()}{with_commands(step)}",
+            "text/html": "".join(html),
             "text/plain": repr(self),
             REPORT_MIME: {
                 **report.to_dict(),
@@ -311,7 +317,7 @@ def first_screen(report: Mapping[str, Any]) -> list[str]:
     tables = [] if is_inconclusive else report["tables"][:1]
     blocks = [
         f"{report['answer']}\n{report.get('conditions', '')}".strip(),
-        *(Table(**{**it, "notes": ()}).to_text(_TERMINAL_WIDTH) for it in tables),
+        *(Table(**{**table, "notes": ()}).to_text(_TERMINAL_WIDTH) for table in tables),
         "\n".join(f"- {note}" for note in report["notes"][:MOST_NOTES]),
     ]
     return [block for block in blocks if block]

@@ -10,16 +10,16 @@ from nbkit.store.stored_runs import StoredRun
 
 def bound_to(run: StoredRun) -> str | None:
     """Return to what the ranks of a run were bound, and why not where they were not."""
-    asked = run.config.cpu_binding
-    if asked == "none":
-        return asked
+    requested = run.config.cpu_binding
+    if requested == "none":
+        return requested
     ranks_of: dict[str, list[int]] = {}
     for binding in run.worker.get("bindings") or []:
         ranks_of.setdefault(_place(binding), []).append(binding["rank"])
     if not ranks_of:
         return None
     places = (f"{place} ({_ranks(ranks)})" for place, ranks in ranks_of.items())
-    return f"{asked}: {', '.join(places)}"
+    return f"{requested}: {', '.join(places)}"
 
 
 def _place(binding: dict[str, Any]) -> str:

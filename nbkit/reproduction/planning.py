@@ -95,7 +95,7 @@ def _kept_entry(run: Run) -> RunEntry:
     try:
         if description["kind"] == "function":
             pickled = read_file(paths.entry_pickle, None)
-        files = [one["file"] for one in description["sources"].values()]
+        files = [source["file"] for source in description["sources"].values()]
         sources = {file: read_file(paths.source / file) for file in files}
     except OSError as error:
         if isinstance(error, StoreError):

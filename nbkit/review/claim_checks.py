@@ -299,8 +299,8 @@ def _command(values: Values) -> Iterator[ClaimOutcome]:
     words = shlex.split(values["command"])
     torn = [word for word in words if re.fullmatch(r"--[\w-]*-", word)]
     fused = [word for word in words if re.fullmatch(r"vm\.[\w.]+=\d+\D\w*", word)]
-    for found, what in ((torn, "ends in a hyphen"), (fused, "takes a number")):
-        for word in found:
+    for arguments, what in ((torn, "ends in a hyphen"), (fused, "takes a number")):
+        for word in arguments:
             yield "command", f"{word!r} {what}"
 
 

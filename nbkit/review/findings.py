@@ -162,21 +162,23 @@ class Findings(Sequence[F]):
         groups: dict[str, list[F]] = {}
         for finding in self:
             groups.setdefault(finding.code, []).append(finding)
-        return [(many[0].kind, many) for many in groups.values()]
+        return [(group[0].kind, group) for group in groups.values()]
 
     def _blocks(self) -> Iterator[tuple[str, list[Line]]]:
         """Yield a heading and lines for each kind; text and page show the same."""
-        for code, many in self.by_code():
+        for code, findings in self.by_code():
             lines = [
-                line for finding in many[:_SUBJECTS_SHOWN] for line in finding.lines()
+                line
+                for finding in findings[:_SUBJECTS_SHOWN]
+                for line in finding.lines()
             ]
-            if (more := len(many) - _SUBJECTS_SHOWN) > 0:
+            if (more := len(findings) - _SUBJECTS_SHOWN) > 0:
                 lines.append(("", f"and {more} more", None))
             reference = f" ({code.source})" if code.source else ""
             lines.append(("Why", f"{code.why}{reference}", None))
             lines += [("Fix", code.action, None)] if code.action else []
-            times = f" ({len(many)}x)" if len(many) > 1 else ""
-            yield f"{code.severity} [{code.name}]: {many[0].title}{times}", lines
+            times = f" ({len(findings)}x)" if len(findings) > 1 else ""
+            yield f"{code.severity} [{code.name}]: {findings[0].title}{times}", lines
 
     def __str__(self) -> str:
         blocks = [self.sentence]

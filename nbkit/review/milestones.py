@@ -159,7 +159,10 @@ def startup_seconds(run: StoredRun) -> float | None:
     if run.attempt:
         # There the record has the start of the last attempts, but not of a lost one.
         first = lines[0]["attempt"]
-        starts = {one["number"]: one["started"] for one in record.get("attempts", [])}
+        starts = {
+            attempt["number"]: attempt["started"]
+            for attempt in record.get("attempts", [])
+        }
         began = starts.get(first) or _starting_event(run, first)
     if began is None:
         return None
@@ -219,12 +222,14 @@ class RecipeTimes:
     @property
     def evaluation_share(self) -> float | None:
         """Part of the time that went into evaluations, over the seeds that reached."""
-        told = [
+        shares = [
             (part, run.seconds)
             for run in self.runs
             if (part := run.evaluation_seconds) is not None and run.seconds is not None
         ]
-        return statistics.share([part for part, _ in told], [all_ for _, all_ in told])
+        return statistics.share(
+            [part for part, _ in shares], [all_ for _, all_ in shares]
+        )
 
 
 def compare_recipes(

@@ -118,14 +118,14 @@ class Study(StoredStudy):
             )
             raise ConfigError(message)
         check_together(together, list(arms), control)
-        every, order = arms_and_order(arms, repeats, control, once or {})
-        permit_configurations(every.values(), trust=trust)
+        all_arms, order = arms_and_order(arms, repeats, control, once or {})
+        permit_configurations(all_arms.values(), trust=trust)
         written = {
             "name": name,
             "plan": dict(plan or {}),
             "arms": {
                 arm: config.model_dump(mode="json", exclude_unset=True)
-                for arm, config in every.items()
+                for arm, config in all_arms.items()
             },
             "parameters": dict(parameters or {}),
             "environment": dict(environment or {}),

@@ -96,10 +96,10 @@ def _copy(data: str, copy: Path) -> None:
 def _remove_abandoned(folder: Path, prefix: str) -> None:
     """Remove the half copies of processes of this host that have ended."""
     try:
-        found = [one for one in folder.iterdir() if one.name.startswith(prefix)]
+        abandoned = [path for path in folder.iterdir() if path.name.startswith(prefix)]
     except OSError:
         return  # others may write here, but not list what there is
-    for unfinished in found:
+    for unfinished in abandoned:
         if _is_abandoned(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
 

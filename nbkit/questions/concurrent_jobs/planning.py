@@ -73,7 +73,7 @@ class ConcurrentPlan(Plan):
     def facts(self) -> dict[str, Any]:
         """What the report has to know beside the arms, as JSON values."""
         return {
-            "planned": [asdict(one) for one in self.planned],
+            "planned": [asdict(layout) for layout in self.planned],
             **super().facts,
         }
 
@@ -109,21 +109,21 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
         for sizes in layouts
     )
     arms: dict[str, ExperimentConfig] = {}
-    for one in planned:
-        for names in (one.alone, one.jobs):
+    for layout in planned:
+        for names in (layout.alone, layout.jobs):
             for place, name in enumerate(names):
                 if name not in arms:
                     arms[name] = _config(
-                        one, place, name, values, devices, shares, copies, threads
+                        layout, place, name, values, devices, shares, copies, threads
                     )
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
     # Copies for jobs may not be there yet.
-    check_enough_images(one.replace(data=values["data"]) for one in arms.values())
+    check_enough_images(arm.replace(data=values["data"]) for arm in arms.values())
     return ConcurrentPlan(
         arms=arms,
         planned=planned,
-        together=[one.jobs for one in planned if len(one.sizes) > 1],
+        together=[layout.jobs for layout in planned if len(layout.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
         devices=devices,
         repeats=values["repeats"],
@@ -176,18 +176,18 @@ def _check_values(p: Parameters) -> None:
 
 def _devices(p: Parameters) -> Devices:
     """Return what there is; of a divided GPU, jobs of one device take its instances."""
-    found = find_devices(p.device, "local", sum(p.layout or [1]))
-    if found.is_cpu or any(size > 1 for size in p.layout or [1]):
-        return found
-    return Devices("cuda", len(visible_gpus(p.device)), found.name)
+    devices = find_devices(p.device, "local", sum(p.layout or [1]))
+    if devices.is_cpu or any(size > 1 for size in p.layout or [1]):
+        return devices
+    return Devices("cuda", len(visible_gpus(p.device)), devices.name)
 
 
 def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     """Return the sizes of the concurrent jobs, then of the one job on all devices."""
     default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
-    asked: list[int] = p.layout or [1] * default
+    requested: list[int] = p.layout or [1] * default
     # One job has nothing beside it: its devices are compared as jobs of one each.
-    jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
+    jobs = tuple(requested) if len(requested) > 1 else (1,) * requested[0]
     total = sum(jobs)
     if total > devices.count:
         have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
@@ -202,7 +202,7 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     fits = devices.is_cpu or total <= find_devices(p.device, "local", total).count
     # On CPUs, where it says little, half a minute matters more.
     by_default = not devices.is_cpu if p.one_job is None else p.one_job
-    is_wanted = by_default or len(asked) == 1
+    is_wanted = by_default or len(requested) == 1
     return [jobs, (total,)] if is_wanted and fits else [jobs]
 
 
@@ -268,9 +268,9 @@ def _what(
 ) -> str:
     """Return how much is measured."""
     jobs = planned[0].sizes
-    one_job = any(len(one.sizes) == 1 for one in planned)
-    groups = sum(len(one.sizes) > 1 for one in planned)
-    alone = len({name for one in planned for name in one.alone})
+    one_job = any(len(layout.sizes) == 1 for layout in planned)
+    groups = sum(len(layout.sizes) > 1 for layout in planned)
+    alone = len({name for layout in planned for name in layout.alone})
     starts = (groups + alone + control) * repeats
     runs = (groups * len(jobs) + alone + control) * repeats
     beside = f" and 1 job on all {sum(jobs)} devices" if one_job else ""

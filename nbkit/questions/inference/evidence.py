@@ -44,7 +44,7 @@ def result(study: Study) -> InferenceResult:
         arm: [read_predictions(run.paths.predictions) for run in many]
         for arm, many in finished.items()
     }
-    found = InferenceResult(
+    measured = InferenceResult(
         by_batch_size={
             size: Arms(
                 {
@@ -75,8 +75,8 @@ def result(study: Study) -> InferenceResult:
         repeats=evidence.repeats,
         conditions=evidence.conditions,
     )
-    return found.among(
-        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
+    return measured.among(
+        statistics.comparisons_at_once(lambda shared: measured.among(shared).verdicts)
     )
 
 
@@ -92,15 +92,15 @@ def report(study: Study) -> Report:
 
 
 def _timings(run: Run) -> dict[int, LatencyTiming]:
-    found = statistics.latency_timings(run.metrics("inference"))
-    missing = set(run.config.inference.batch_sizes) - found.keys()
+    timings = statistics.latency_timings(run.metrics("inference"))
+    missing = set(run.config.inference.batch_sizes) - timings.keys()
     if missing:
         message = (
             f"Run {run.run_id} has no timed pass at batch size {min(missing)}. Remove "
             "it and resume() the study."
         )
         raise NotEnoughDataError(message)
-    return found
+    return timings
 
 
 def _at(run: Run, timing: LatencyTiming) -> ArmRun:

@@ -96,7 +96,9 @@ class InferenceResult:
     @property
     def verdicts(self) -> list[Ratio]:
         """On every format at every batch size."""
-        return [one for arms in self.by_batch_size.values() for one in arms.verdicts]
+        return [
+            verdict for arms in self.by_batch_size.values() for verdict in arms.verdicts
+        ]
 
     @property
     def _any(self) -> Arms:
@@ -128,18 +130,18 @@ class InferenceResult:
         ]
 
     def _served(self, row: ArmRow, size: int) -> Served:
-        timings = [one[size] for one in self.timings[row.arm]]
+        timings = [timing[size] for timing in self.timings[row.arm]]
         assert row.images_per_second is not None
-        p50 = _over_runs([one.p50_seconds for one in timings])
+        p50 = _over_runs([timing.p50_seconds for timing in timings])
         assert p50 is not None
         return Served(
             arm=row.arm,
             precision=self.configs[row.arm].precision,
             batch_size=size,
-            passes=min(one.passes for one in timings),
+            passes=min(timing.passes for timing in timings),
             p50_seconds=p50,
-            p95_seconds=_over_runs([one.p95_seconds for one in timings]),
-            p99_seconds=_over_runs([one.p99_seconds for one in timings]),
+            p95_seconds=_over_runs([timing.p95_seconds for timing in timings]),
+            p99_seconds=_over_runs([timing.p99_seconds for timing in timings]),
             images_per_second=row.images_per_second,
             against=row.ratio,
             peak_memory_bytes=row.peak_memory_bytes,
@@ -184,13 +186,15 @@ class InferenceResult:
                 for arm in arms.runs
             }
         )
-        made = speed_table(self.served, self.baseline, where, notes)
-        return replace(made, lead=self._any.lead(self.controls, untimed=self.untimed))
+        speeds = speed_table(self.served, self.baseline, where, notes)
+        return replace(speeds, lead=self._any.lead(self.controls, untimed=self.untimed))
 
     @property
     def controls(self) -> list[NoiseFloor]:
         """What the control shows at every batch size."""
-        return [one for arms in self.by_batch_size.values() for one in arms.controls]
+        return [
+            control for arms in self.by_batch_size.values() for control in arms.controls
+        ]
 
     @property
     def _how_rates(self) -> str:

@@ -90,8 +90,10 @@ def plan(parameters: Parameters) -> InferencePlan:
     weights = _weights(values)
     precisions, left_out = _precisions(p, values, devices, gpus)
     arms = {
-        one: _config(one, values, devices, "random" if weights == TRAIN else weights)
-        for one in precisions
+        precision: _config(
+            precision, values, devices, "random" if weights == TRAIN else weights
+        )
+        for precision in precisions
     }
     if len(arms) == 1:
         message = (

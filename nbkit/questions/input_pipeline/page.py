@@ -319,7 +319,7 @@ class PipelineResult:
             for row in self._own_rows
             if row.images_per_second is not None and row.arm in self.arms.usable
         ]
-        return max(rates, key=lambda one: one[0])[1] if rates else None
+        return max(rates, key=lambda rate: rate[0])[1] if rates else None
 
     def _row(self, name: str) -> ArmRow | None:
         """Return an arm at the largest size; None where there is none that counts."""

@@ -111,10 +111,10 @@ class MachinesResult:
     def not_finite(self) -> dict[str, str]:
         """What was not finite, by arm and machine."""
         return {
-            f"{one.what} on {machine.name}": value
-            for one in self.left_out
-            if one.condition == FINITE
-            for machine, value in ((self.a, one.a), (self.b, one.b))
+            f"{mismatch.what} on {machine.name}": value
+            for mismatch in self.left_out
+            if mismatch.condition == FINITE
+            for machine, value in ((self.a, mismatch.a), (self.b, mismatch.b))
             if value not in (None, "yes")
         }
 
@@ -123,8 +123,8 @@ class MachinesResult:
         """The headline: every arm that both machines have."""
         if not self.matched:
             return Note([self.measured_answer])
-        made = tables.ratio_table(self.matched, self.a, self.b)
-        return replace(made, lead=self._lead)
+        ratios = tables.ratio_table(self.matched, self.a, self.b)
+        return replace(ratios, lead=self._lead)
 
     def _lead(self) -> str:
         """Return what takes back what is compared; empty if it stands."""
@@ -133,9 +133,9 @@ class MachinesResult:
         warned = self._told_first(Report("", ""))
         return " ".join([warned.answer, *warned.notes])
 
-    def _told_first(self, made: Report) -> Report:
+    def _told_first(self, report: Report) -> Report:
         lost = no_verdict_sentence(self.not_finite)
-        return told_first(made, {}, self._doubts, first=lost)
+        return told_first(report, {}, self._doubts, first=lost)
 
     @property
     def costs(self) -> Table | Note:
@@ -174,7 +174,7 @@ class MachinesResult:
         if not self.matched:
             return Note([])
         first = self.matched[0]
-        a, b = (one.statistics[first.conditions] for one in (self.a, self.b))
+        a, b = (machine.statistics[first.conditions] for machine in (self.a, self.b))
         return statistics_table(a, b, (self.a.name, self.b.name), first.name)
 
     @property
@@ -223,18 +223,22 @@ class MachinesResult:
         about = f"published results of {' and '.join(self.plan.published)}"
         measured = [
             Audit(
-                f"runs on {one.name}",
-                [found for runs in one.audits.values() for found in runs],
+                f"runs on {machine.name}",
+                [
+                    finding
+                    for findings in machine.audits.values()
+                    for finding in findings
+                ],
             )
-            for one in (self.a, self.b)
-            if one.audits
+            for machine in (self.a, self.b)
+            if machine.audits
         ]
         return [*measured, *([Audit(about, audit(rows))] if rows else [])]
 
     @property
     def audit(self) -> Note:
         """What is suspicious about each machine's runs, and about what is published."""
-        return Note([line for it in self._audits for line in it.summary()])
+        return Note([line for audit in self._audits for line in audit.summary()])
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -252,9 +256,10 @@ class MachinesResult:
         sources += SOURCES if self.matched else ()
         names = self.a.name, self.b.name
         left_out = [*self.left_out, *self._published[1]]
-        made = Report(
+        report = Report(
             title=_QUESTION,
             answer=self.answer,
+            conditions=" | ".join(map(_software, (self.a, self.b))),
             notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
@@ -262,15 +267,19 @@ class MachinesResult:
             sources=list(dict.fromkeys(sources)),
             result={
                 **result_document(self.matched, left_out, self.pairs, *names),
-                "machines": {one.name: one.facts for one in (self.a, self.b)},
+                "machines": {
+                    machine.name: machine.facts for machine in (self.a, self.b)
+                },
                 "study_id": self.study_id,
-                "audit": [one for found in self._audits for one in found.to_dicts()],
+                "audit": [
+                    finding for audit in self._audits for finding in audit.to_dicts()
+                ],
             },
             next_step=_next_step(self.plan),
         )
         if not self._doubts:
-            return made
-        warned = self._told_first(made)
+            return report
+        warned = self._told_first(report)
         # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
         return replace(warned, notes=[*warned.notes, published])
@@ -278,18 +287,18 @@ class MachinesResult:
     @cached_property
     def _doubts(self) -> list[Doubt]:
         """Why what is compared of the two machines cannot be believed."""
-        found = [
-            _of_machine(one, machine)
+        reasons = [
+            _of_machine(doubt, machine)
             for arm in self.matched
             for machine in (self.a, self.b)
-            for one in doubts(
+            for doubt in doubts(
                 machine.controls[arm.conditions], machine.bound_by[arm.conditions]
             )
         ]
         # Of what disturbs runs each kind once, of controls every one that differs.
         kinds = {
             one.reason if one.code == "control" else one.code: one
-            for one in reversed(found)
+            for one in reversed(reasons)
         }
         once = list(kinds.values())[::-1]
         # What a control shows comes first, of whichever machine.
@@ -360,8 +369,19 @@ def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
 
 def _sources(pairs: Sequence[MachinePair]) -> list[Source]:
     rows = [row for pair in pairs for row in (pair.a, pair.b)]
-    found = {(f"{row.source}, {row.year}", row.url): None for row in rows}
-    return [Source(text, url) for text, url in found]
+    cited = {(f"{row.source}, {row.year}", row.url): None for row in rows}
+    return [Source(text, url) for text, url in cited]
+
+
+def _software(machine: Machine) -> str:
+    """Return a machine's name with its software and driver."""
+    labels = ("torch", "CUDA", "driver")
+    known = [
+        f"{label} {machine.facts[label]}"
+        for label in labels
+        if machine.facts.get(label)
+    ]
+    return ", ".join([machine.name, *known])
 
 
 def _next_step(plan: MachinesPlan) -> str:

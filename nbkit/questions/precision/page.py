@@ -120,7 +120,7 @@ class PrecisionResult:
     @property
     def table(self) -> Table:
         """The headline: every arm's speed, cost and answer."""
-        made = self.arms.table(
+        headline = self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
@@ -129,7 +129,7 @@ class PrecisionResult:
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
-        return replace(made, lead=lead)
+        return replace(headline, lead=lead)
 
     @property
     def answer_table(self) -> Table:
@@ -159,12 +159,12 @@ class PrecisionResult:
     def verdicts(self) -> list[Ratio]:
         """On every arm, and on the layout of every precision but the baseline's."""
         base = self.format(self.arms.baseline)
-        others = [
-            one.effect
-            for one in self.layouts
-            if (one.precision, one.compile) != (base.precision, base.compile)
+        layout_effects = [
+            layout.effect
+            for layout in self.layouts
+            if (layout.precision, layout.compile) != (base.precision, base.compile)
         ]
-        return [*self.arms.verdicts, *others]
+        return [*self.arms.verdicts, *layout_effects]
 
     @property
     def _rates(self) -> dict[Format, list[float]]:
@@ -341,15 +341,15 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             "steps, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
-    facts = conditions([run for many in finished.values() for run in many])
+    facts = conditions([run for runs in finished.values() for run in runs])
     facts.pop("memory_format", None)  # it differs from arm to arm
     measured = PrecisionResult(
         arms=arms,
         configs=study.arms,
         answers=check_loss_parity(
             {
-                arm: {int(run.record["tags"]["repeat"]): run.summary for run in many}
-                for arm, many in finished.items()
+                arm: {int(run.record["tags"]["repeat"]): run.summary for run in runs}
+                for arm, runs in finished.items()
             },
             arms.baseline,
             control=arms.control,
@@ -360,7 +360,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
         repeats=study.repeats,
         conditions={**facts, "study_id": study.study_id},
         batch_norms={
-            arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
+            arm: batch_norm_of(runs[0].worker) for arm, runs in finished.items()
         },
     )
     shared = comparisons_at_once(lambda count: measured.among(count).verdicts)

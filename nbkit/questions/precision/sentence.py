@@ -15,6 +15,7 @@ from nbkit.questions.precision.layouts import Format
 from nbkit.reports.arm_tables import ratio_text
 from nbkit.reports.arms import best_of, not_beyond
 from nbkit.statistics import NoiseFloor, Ratio, Summary
+from nbkit.statistics import quantities as wording
 
 _FEW_STEPS = 100
 """Below, even a training that diverges may not have shown it."""
@@ -44,10 +45,10 @@ def computed_sentence(
     floor: NoiseFloor | None = None,
 ) -> str:
     """Return what was shown: the fastest sound arm, and what is not counted."""
-    others = [one for one in arms if one.against and not one.is_control]
-    sound = [one for one in others if one.answer.is_sound]
-    doubtful = [one for one in others if not one.answer.is_sound]
-    base = next(one for one in arms if one.arm == baseline)
+    compared = [arm for arm in arms if arm.against and not arm.is_control]
+    sound = [one for one in compared if one.answer.is_sound]
+    doubtful = [one for one in compared if not one.answer.is_sound]
+    base = next(arm for arm in arms if arm.arm == baseline)
     prefix = "CPU smoke test: " if device_type == "cpu" else ""
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
@@ -86,9 +87,9 @@ def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
     The baseline and its control do not count.
     """
     sound = [
-        one
-        for one in arms
-        if one.against and not one.is_control and one.answer.is_sound
+        arm
+        for arm in arms
+        if arm.against and not arm.is_control and arm.answer.is_sound
     ]
     return max(sound, key=_estimate, default=None)
 
@@ -100,11 +101,8 @@ def _estimate(arm: MeasuredArm) -> float:
 def _speedup(best: MeasuredArm, base: MeasuredArm, chosen: str) -> str:
     against = best.against
     assert against is not None
-    rate = best.images_per_second.median
-    figures = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-    return (
-        f"{best.arm} trains {figures} images/s, {ratio_text(against, base.arm)}{chosen}"
-    )
+    rate = wording.rate(best.images_per_second.median)
+    return f"{best.arm} trains {rate} images/s, {ratio_text(against, base.arm)}{chosen}"
 
 
 def _loss_parity(best: MeasuredArm, steps: int) -> str:

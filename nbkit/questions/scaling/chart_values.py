@@ -149,8 +149,8 @@ def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
 def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:
     """Return the counts without those whose label would touch the next larger one."""
     apart = 0.06 if wide else 0.03
-    kept: list[int] = []
+    labels: list[int] = []
     for count in reversed(counts):
-        if not kept or (kept[-1] - count) / counts[-1] > apart:
-            kept.append(count)
-    return kept[::-1]
+        if not labels or (labels[-1] - count) / counts[-1] > apart:
+            labels.append(count)
+    return labels[::-1]

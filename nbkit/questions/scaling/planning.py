@@ -168,9 +168,9 @@ def _sizes(devices: Devices, gpus: int, nnodes: int) -> list[tuple[int, int]]:
 
     On CPUs at least two: with one, nothing would be seen to work together.
     """
-    each = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
-    one_node = [(1, size) for size in sweep_sizes(each)]
-    return one_node + [(count, each) for count in sweep_sizes(nnodes)[1:]]
+    gpus_per_node = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
+    one_node = [(1, size) for size in sweep_sizes(gpus_per_node)]
+    return one_node + [(count, gpus_per_node) for count in sweep_sizes(nnodes)[1:]]
 
 
 def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:

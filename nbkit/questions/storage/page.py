@@ -142,7 +142,7 @@ class StorageResult:
         if demand is not None:
             # With one place, the answer says it.
             places = self.places if len(self.places) > 1 else ()
-            notes = [f"{it.name}: {self._limit(demand, it)}" for it in places]
+            notes = [f"{place.name}: {self._limit(demand, place)}" for place in places]
             notes += [
                 f"MLPerf Storage emulates the {row.gpu_name} at "
                 f"{wording.rate(row.images_per_second)} images/s ({row.source})."
@@ -239,8 +239,11 @@ class StorageResult:
             numbers={
                 "rows": [row.to_dict() for row in self.rows],
                 "supplies": [
-                    {**asdict(it), "bytes_per_second": asdict(it.bytes_per_second)}
-                    for it in self.supplies
+                    {
+                        **asdict(supply),
+                        "bytes_per_second": asdict(supply.bytes_per_second),
+                    }
+                    for supply in self.supplies
                 ],
                 "demand": self.demand and asdict(self.demand),
                 "emulated": emulated,

@@ -108,13 +108,13 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
         return Note(["Only one data set was loaded."])
-    base, *others = loads
+    base, *compared = loads
     floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {
         (row.arm, name): partial(
             statistics.ratio, ours, theirs, noise_floor=floors.get(name)
         )
-        for row in others
+        for row in compared
         for name in epochs
         if (ours := getattr(row, name)) and (theirs := getattr(base, name))
     }
@@ -135,7 +135,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
         ),
         [
             _Compared(row.arm, *(ratios.get((row.arm, name)) for name in epochs))
-            for row in others
+            for row in compared
         ],
         [*floor_sentences, *together],
     )
@@ -182,9 +182,9 @@ def supply_table(
     lines = [conversion]
     if demand is not None:
         sizes = (
-            f"{one.name} {one.bytes_per_image / 1e3:,.0f} kB per image, "
-            f"{demand.images_per_second * one.bytes_per_image / 1e9:.3g} GB/s"
-            for one in sources
+            f"{source.name} {source.bytes_per_image / 1e3:,.0f} kB per image, "
+            f"{demand.images_per_second * source.bytes_per_image / 1e9:.3g} GB/s"
+            for source in sources
         )
         lines.append(
             f"Demand (published): {demand.gpus} x {demand.gpu_name} at "
