@@ -155,7 +155,7 @@ def _differences(arms: Arms, by_arm: Mapping[str, Sequence[Run]]) -> Table:
     same = [
         arm for arm in facts if arm not in {arms.baseline, *(row[0] for row in rows)}
     ]
-    notes = [f"{', '.join(same)}: no recorded differences."] if same else []
+    notes = [f"{'; '.join(same)}: no recorded differences."] if same else []
     return Table(
         f"Recorded differences from {arms.baseline}",
         ["arm", "part", "name", arms.baseline, "this arm"],

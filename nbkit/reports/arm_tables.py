@@ -87,7 +87,7 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
-            f"The runs of {', '.join(grouped)} fall into two groups, for example two "
+            f"The runs of {'; '.join(grouped)} fall into two groups, for example two "
             "clock rates; median and CI describe neither. Check each run."
         )
     return notes

@@ -164,7 +164,7 @@ class Arms:
         hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
         if hidden:
             parts.append(
-                f"more of the control (difference of {', '.join(hidden)} is within the "
+                f"more of the control (difference of {'; '.join(hidden)} is within the "
                 "noise floor)"
             )
         endless = [
@@ -174,7 +174,7 @@ class Arms:
         ]
         if endless:
             parts.append(
-                f"more than {needs[0].largest} for {', '.join(endless)} (difference "
+                f"more than {needs[0].largest} for {'; '.join(endless)} (difference "
                 "small relative to run-to-run noise)"
             )
         return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."

@@ -97,7 +97,7 @@ def without_runs(study: StoredStudy) -> list[Doubt]:
     )
     if not without:
         return []
-    reason = f"{_finished(study)}, and none of {', '.join(without)}"
+    reason = f"{_finished(study)}, and none of {'; '.join(without)}"
     return [_doubt("missing", reason)]
 
 

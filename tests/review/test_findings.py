@@ -13,7 +13,7 @@ def finding(code, subject="a run", evidence="12 of 13", url=None):
     return Finding(code, subject, "a claim", evidence, url)
 
 
-def test_every_kind_says_why_it_matters_and_what_to_do():
+def test_codes_complete():
     assert len(codes()) > 30
     for code in codes().values():
         assert code.severity in ("error", "warning", "note"), code
@@ -23,7 +23,7 @@ def test_every_kind_says_why_it_matters_and_what_to_do():
         assert code.source is None or code.source.startswith("https://"), code
 
 
-def test_findings_come_with_the_worst_first_and_each_once():
+def test_audit_order():
     note, warning, error = map(finding, ("cpu", "layout", "mean"))
     audit = Audit("these", [note, warning, error, warning])
 
@@ -36,7 +36,7 @@ def test_findings_come_with_the_worst_first_and_each_once():
     assert audit.counts == {"mean": 1, "layout": 1, "cpu": 1}
 
 
-def test_the_text_has_evidence_reason_source_and_action():
+def test_audit_text():
     audit = Audit("two runs", [finding("layout", "run a", "fp16 on V100")])
     code = codes()["layout"]
 
@@ -52,7 +52,7 @@ def test_the_text_has_evidence_reason_source_and_action():
     assert str(Audit("a run", [])) == "a run: no findings."
 
 
-def test_many_findings_of_one_kind_are_counted_not_listed():
+def test_audit_text_many_findings():
     audit = Audit("rows", [finding("layout", f"row {n}") for n in range(9)])
 
     assert "row 2" in str(audit)
@@ -62,7 +62,7 @@ def test_many_findings_of_one_kind_are_counted_not_listed():
     assert "9 warnings" in audit.sentence
 
 
-def test_the_page_links_to_the_source_and_escapes_what_it_shows():
+def test_audit_html():
     url = "https://example.org/a"
     page = Audit("<b>", [finding("mean", "a & b", "1 < 2", url)])._repr_html_()
 
@@ -71,7 +71,7 @@ def test_the_page_links_to_the_source_and_escapes_what_it_shows():
     assert "<b>" not in page
 
 
-def test_a_finding_is_plain_values_for_programs():
+def test_audit_to_dicts():
     [values] = json.loads(json.dumps(Audit("x", [finding("mean")]).to_dicts()))
 
     assert values["severity"] == "error"
@@ -79,7 +79,7 @@ def test_a_finding_is_plain_values_for_programs():
     assert values["action"] == codes()["mean"].action
 
 
-def test_an_unknown_kind_is_no_finding():
+def test_audit_unknown_code():
     with pytest.raises(KeyError):
         Audit("x", [finding("nonsense")])
 
