@@ -160,15 +160,21 @@ def _rows(
             by_product.setdefault(row.gpu_name or "", []).append(row)
     by_product = {
         name: usable
-        for name, many in by_product.items()
-        if (usable := _of_formats(many, formats) or _of_formats(many, _16_BITS))
+        for name, product_rows in by_product.items()
+        if (
+            usable := _of_formats(product_rows, formats)
+            or _of_formats(product_rows, _16_BITS)
+        )
     }
     exact = canonical_gpu_name(gpu_name) or ""
     is_family = any(name.startswith(f"{exact}-") for name in by_product)
     if exact in by_product and not is_family:
         # A report's A100-80GB may be the product, but rows that name it say more.
         by_product = {exact: by_product[exact]}
-    return {name: _of_size(many, world_size) for name, many in by_product.items()}
+    return {
+        name: _of_size(product_rows, world_size)
+        for name, product_rows in by_product.items()
+    }
 
 
 def _of_formats(

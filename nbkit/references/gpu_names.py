@@ -54,20 +54,21 @@ _MEMORY_OF_FORM = {
 
 def canonical_gpu_name(device_name: str) -> str | None:
     """Return the vocabulary's name of a GPU."""
-    words = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
+    normalized = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
     # The driver names a vGPU by its profile: NVIDIA A100-10C, GRID A100D-80C.
-    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", words):
+    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", normalized):
         return None
-    words = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", words)
-    if words in _ALIASES:
-        return _ALIASES[words]
+    normalized = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", normalized)
+    if normalized in _ALIASES:
+        return _ALIASES[normalized]
     for product in _SINGLE_PRODUCTS:
-        if words == product.upper().replace("-", " "):
+        if normalized == product.upper().replace("-", " "):
             return product
     family = next(
-        (name for name in _FAMILIES_WITH_FORMS if re.match(rf"{name}\b", words)), None
+        (name for name in _FAMILIES_WITH_FORMS if re.match(rf"{name}\b", normalized)),
+        None,
     )
-    return _with_form_and_memory(family, words) if family else None
+    return _with_form_and_memory(family, normalized) if family else None
 
 
 def _with_form_and_memory(family: str, name: str) -> str:

@@ -76,8 +76,11 @@ def audit(
         what = Study.open(what)
     if isinstance(what, Study):
         what = StudySnapshot(what.paths.root)
-        found = findings_of(what, storage_bytes_per_second)
-        return Audit(found.subject, [*_doubts(what, found.subject), *found])
+        study_findings = findings_of(what, storage_bytes_per_second)
+        return Audit(
+            study_findings.subject,
+            [*_doubts(what, study_findings.subject), *study_findings],
+        )
     if isinstance(what, str):
         subject, results = what, _named(what)
     elif isinstance(what, StoredRun | PublishedRow):

@@ -53,8 +53,8 @@ def table(
     shown = [column for column in columns if column.title is not None]
     return Table(
         caption,
-        [str(one.title) for one in shown],
-        [[one.cell(row) for one in shown] for row in rows],
+        [str(shown_column.title) for shown_column in shown],
+        [[shown_column.cell(row) for shown_column in shown] for row in rows],
         notes,
         {
             column.csv: [column.number(row) for row in rows]

@@ -181,17 +181,19 @@ def instead_of_answer(
     return told_first(report, not_finite(study), reasons, unfinished)
 
 
-def _with_doubtful_rates(report: Report, found: Sequence[Doubt]) -> Report:
+def _with_doubtful_rates(report: Report, doubts: Sequence[Doubt]) -> Report:
     """Return a report whose answer stands, with doubts beside its rates alone."""
-    notes = [f"Rates and times are not reliable: {o.reason}. {o.action}" for o in found]
-    reasons = [f"Not reliable: {doubt.reason}." for doubt in found]
+    notes = [
+        f"Rates and times are not reliable: {o.reason}. {o.action}" for o in doubts
+    ]
+    reasons = [f"Not reliable: {doubt.reason}." for doubt in doubts]
     tables = [
         replace(table, notes=[*reasons, *table.notes])
         if "images/s" in table.columns
         else table
         for table in report.tables
     ]
-    result = {**report.result, "doubts_of_rates": [asdict(doubt) for doubt in found]}
+    result = {**report.result, "doubts_of_rates": [asdict(doubt) for doubt in doubts]}
     return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
 
 
@@ -250,7 +252,9 @@ def told_first(
     Of several reasons the first is said, and how many follow in the notes: what is not
     finite, then the doubts, then runs without which the answer can stand.
     """
-    is_untimed = bool(report.untimed) and all(one.code != "missing" for one in reasons)
+    is_untimed = bool(report.untimed) and all(
+        doubt.code != "missing" for doubt in reasons
+    )
     if is_untimed and reasons and report.untimed == report.answer:
         report, reasons = _with_doubtful_rates(report, reasons), ()
     if not (lost or reasons or unfinished):
@@ -258,8 +262,12 @@ def told_first(
     lead = [*filter(None, [first or no_verdict_sentence(lost)])]
     pending = [*filter(None, [unfinished])]
     verdict = "Rates and times are inconclusive" if is_untimed else "Inconclusive"
-    opening, *_ = [*lead, *(f"{verdict}: {one.reason}." for one in reasons), *pending]
-    doubt_notes = [f"Warning: {one.reason}. {one.action}" for one in reasons]
+    opening, *_ = [
+        *lead,
+        *(f"{verdict}: {doubt.reason}." for doubt in reasons),
+        *pending,
+    ]
+    doubt_notes = [f"Warning: {doubt.reason}. {doubt.action}" for doubt in reasons]
     _, *below = [*lead, *doubt_notes, *pending]
     after = report.answer
     if reasons:
@@ -268,16 +276,16 @@ def told_first(
     if below:
         more = plural(len(below), "more reason" if reasons else "more note")
         opening = f"{opening.removesuffix('.')}; {more} below."
-    warnings = [f"{arm} diverged ({one}); no verdict." for arm, one in lost.items()]
-    warnings += [f"Not reliable: {one.reason}." for one in reasons]
+    warnings = [f"{arm} diverged ({at}); no verdict." for arm, at in lost.items()]
+    warnings += [f"Not reliable: {doubt.reason}." for doubt in reasons]
     tables = list(report.tables)
     if tables:
         tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
     result = dict(report.result)
     if lost:
-        result["not_finite"] = {arm: one.to_dict() for arm, one in lost.items()}
+        result["not_finite"] = {arm: at.to_dict() for arm, at in lost.items()}
     if reasons:
-        result["doubts"] = [asdict(one) for one in reasons]
+        result["doubts"] = [asdict(doubt) for doubt in reasons]
     return replace(
         report,
         answer=f"{opening} {after}".rstrip(),

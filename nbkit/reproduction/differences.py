@@ -143,7 +143,7 @@ def compare_arms(
     """Compare two arms of runs."""
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
     known = [[rate for rate in arm if rate is not None] for arm in rates]
-    speed_ratio, words = None, ""
+    speed_ratio, rates_text = None, ""
     lost = {
         name: divergence
         for name, arm in ((a_name, a), (b_name, b))
@@ -155,11 +155,11 @@ def compare_arms(
             speed_ratio = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
         of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
         of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
-        words = f"Images/s: {of_a}; {of_b}."
+        rates_text = f"Images/s: {of_a}; {of_b}."
     found_differences = tuple(differences(a, b))
     code_diff = _code_diff(a[0], b[0]) if a and b else ""
     return Comparison(
-        a_name, b_name, speed_ratio, found_differences, code_diff, words, lost
+        a_name, b_name, speed_ratio, found_differences, code_diff, rates_text, lost
     )
 
 

@@ -181,7 +181,7 @@ def _reproduction(
     plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
 ) -> Reproduction:
     original = plan.original
-    beside = [one.summary.images_per_second for one in _same_arm(original)]
+    beside = [same_run.summary.images_per_second for same_run in _same_arm(original)]
     rates = [run.summary.images_per_second for run in runs]
     known = [[rate for rate in arm if rate] for arm in (rates, beside)]
     ratio = None

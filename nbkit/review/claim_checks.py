@@ -108,8 +108,8 @@ def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
         count = len(members)
         rows_of = Counter(name for row in members for name in _unstated(row))
         parts = [
-            name if found == count else f"{name} ({found} of {count} rows)"
-            for name, found in rows_of.items()
+            name if row_count == count else f"{name} ({row_count} of {count} rows)"
+            for name, row_count in rows_of.items()
         ]
         alone = count == 1
         yield Finding(

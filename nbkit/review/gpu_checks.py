@@ -119,7 +119,8 @@ def _published_gain() -> Gain | None:
     if not ratios:
         return None
     where = " and ".join(
-        f"{one.first.publisher} on {one.first.gpu_name}" for one in alone
+        f"{published.first.publisher} on {published.first.gpu_name}"
+        for published in alone
     )
     how = f"published: ResNet-50 in fp16 by {where}"
     return Gain(high=ratios[-1], low=ratios[0], how=how)

@@ -233,18 +233,22 @@ class RecipeTimes:
 
 
 def compare_recipes(
-    one: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
+    compared: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
 ) -> Ratio | str:
     """Return the ratio of two recipes' times, or why there is no verdict.
 
     A seed that did not reach the target has no time, and a ratio of the others' times
     would be one of the lucky ones.
     """
-    recipes = {recipe.recipe: recipe for recipe in (one, baseline)}
-    lost = {name: one.nonfinite for name, one in recipes.items() if one.nonfinite}
+    recipes = {recipe.recipe: recipe for recipe in (compared, baseline)}
+    lost = {
+        name: compared.nonfinite
+        for name, compared in recipes.items()
+        if compared.nonfinite
+    }
     if usable_arms(recipes, lost) != [*recipes]:
         return "; ".join(f"no verdict, {name}: {why}" for name, why in lost.items())
-    for recipe in (one, baseline):
+    for recipe in (compared, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:
             seeds = "seed" if recipe.times.n == 1 else "seeds"
@@ -253,10 +257,10 @@ def compare_recipes(
                 f"{recipe.recipe} did not reach the target"
             )
     return statistics.ratio(
-        [run.seconds for run in one.runs if run.seconds is not None],
+        [run.seconds for run in compared.runs if run.seconds is not None],
         [run.seconds for run in baseline.runs if run.seconds is not None],
         higher_is_faster=False,
-        a_name=one.recipe,
+        a_name=compared.recipe,
         b_name=baseline.recipe,
         comparisons=comparisons,
     )

@@ -65,7 +65,7 @@ def described_gpus(device: str) -> list[dict[str, Any]]:
     Instances of a divided GPU have no separate facts: those of all GPUs then.
     """
     devices = describe_gpus()["devices"] or []
-    names = {one.name for one in visible_gpus(device)}
+    names = {visible.name for visible in visible_gpus(device)}
     return [gpu for gpu in devices if gpu["uuid"] in names] or devices
 
 

@@ -61,7 +61,10 @@ def areas_table(
             Column("network minus statistics", "gain", _signed),
             Column(None, "gain.value", csv="gain"),
             *_ends("gain", "gain"),
-            Column("finding", lambda one: one.doubt or one.above_baseline),
+            Column(
+                "finding",
+                lambda row: row.doubt or row.above_baseline,
+            ),
         ),
         findings,
         [_ONE_IN_TWENTY],
@@ -186,7 +189,7 @@ def published_table(
             *(
                 Column(
                     paper.publisher,
-                    lambda one, paper=paper: paper.areas.get(one.label),
+                    lambda row, paper=paper: paper.areas.get(row.label),
                     *("{:.3f}".format, paper.publisher),
                 )
                 for paper in published

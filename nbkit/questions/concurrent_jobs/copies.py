@@ -36,10 +36,10 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
             f"1 folder for all of them, or {jobs}."
         )
         raise ConfigError(message)
-    each = [*folders] * jobs if len(folders) == 1 else [*folders]
+    folders_by_job = [*folders] * jobs if len(folders) == 1 else [*folders]
     copies = tuple(
         expanded(folder, "copies").resolve() / f"{source.name}-job-{number}"
-        for number, folder in enumerate(each, start=1)
+        for number, folder in enumerate(folders_by_job, start=1)
     )
     for copy in copies:
         if copy.is_relative_to(source.resolve()):

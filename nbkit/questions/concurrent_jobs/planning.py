@@ -221,7 +221,7 @@ def _with_defaults(p: Parameters, devices: Devices) -> dict[str, Any]:
 
 
 def _config(
-    one: Planned,
+    layout: Planned,
     place: int,
     name: str,
     values: Mapping[str, Any],
@@ -234,20 +234,20 @@ def _config(
     # The configuration itself checks what a notebook's parameters say.
     given: dict[str, Any] = {field: values[field] for field in _CONFIG_FIELDS}
     data = values["data"]
-    if one.setting.storage == "separate":
+    if layout.setting.storage == "separate":
         data = str(copies[place])
     if data != "synthetic":
         # As many for a job alone as for one among others.
         given["loader_config"] = LoaderConfig(num_workers=max(1, threads - 1))
-    if one.setting.pinned:
-        own = shares[place : place + 1] if len(one.sizes) > 1 else shares
+    if layout.setting.pinned:
+        own = shares[place : place + 1] if len(layout.sizes) > 1 else shares
         given["cpus"] = tuple(chain(*(share.cpus for share in own)))
         given["cpu_binding"] = "cores"
         given["devices"] = tuple(chain(*(share.devices for share in own))) or None
     return ExperimentConfig(
         **given,
         name=f"concurrent {name}",
-        gpus=one.sizes[place],
+        gpus=layout.sizes[place],
         data=data,
         # Each job trains on its own images and weights.
         seed=values["seed"] + place,
@@ -286,11 +286,14 @@ def _what(
 def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
     if not shares:
         return
-    each = ", ".join(
+    cpus_by_job = ", ".join(
         f"job {number} CPU {_listed(share.cpus)}"
         for number, share in enumerate(shares, start=1)
     )
-    yield (f"Pinned: each job runs on separate CPUs ({each}). Not pinned: on any CPU.")
+    yield (
+        f"Pinned: each job runs on separate CPUs ({cpus_by_job}). Not pinned: on any "
+        "CPU."
+    )
     if shares[0].devices:
         yield (
             "Pinned jobs have GPUs and CPUs on the same NUMA nodes; the others take "

@@ -104,13 +104,13 @@ class Measured:
                         effects_by_key[arm, what] = Effect(plain, what, ratio, False)
         return list(effects_by_key.values())
 
-    def _ratio(self, one: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
-        if not (one.rates and other.rates and one.counts and other.counts):
+    def _ratio(self, runs: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
+        if not (runs.rates and other.rates and runs.counts and other.counts):
             return None
         return statistics.ratio(
-            list(one.rates.values()),
+            list(runs.rates.values()),
             list(other.rates.values()),
-            a_name=one.arm,
+            a_name=runs.arm,
             b_name=other.arm,
             noise_floor=self.control,
             comparisons=self.comparisons,
@@ -119,8 +119,10 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            "together": [one.to_dict() for one in self.together],
-            "alone": {arm: list(one.rates.values()) for arm, one in self.alone.items()},
+            "together": [layout.to_dict() for layout in self.together],
+            "alone": {
+                arm: list(runs.rates.values()) for arm, runs in self.alone.items()
+            },
             "noise_floor": None if self.control is None else asdict(self.control),
             "effects": [asdict(effect) for effect in self.effects],
         }
@@ -132,9 +134,9 @@ def measured(study: Study) -> Measured:
         present_name(arm): {int(run.record["tags"]["repeat"]): run for run in runs}
         for arm, runs in study.runs_by_arm().items()
     }
-    planned = [Planned.of(one) for one in study.plan["planned"]]
-    names = dict.fromkeys(arm for one in planned for arm in one.alone)
-    lost = {present_name(arm): one for arm, one in not_finite(study).items()}
+    planned = [Planned.of(layout) for layout in study.plan["planned"]]
+    names = dict.fromkeys(arm for layout in planned for arm in layout.alone)
+    lost = {present_name(arm): at for arm, at in not_finite(study).items()}
     control_arms = tuple(map(present_name, study.control or ()))
     # Slowdowns of every job are against jobs alone, of which the control is one.
     usable = usable_arms(finished, lost, control_arms)
@@ -145,16 +147,16 @@ def measured(study: Study) -> Measured:
     result = Measured(
         planned=planned,
         together=[
-            _together(one, finished, alone, control, usable)
-            for one in planned
-            if len(one.sizes) > 1
+            _together(layout, finished, alone, control, usable)
+            for layout in planned
+            if len(layout.sizes) > 1
         ],
         alone=alone,
         control=control,
         places={
             run.run_id: _place(run)
-            for many in finished.values()
-            for run in many.values()
+            for finished_runs in finished.values()
+            for run in finished_runs.values()
         },
     )
     return result.among(
@@ -185,13 +187,13 @@ def _control(study: Study, finished: Finished) -> NoiseFloor | None:
 
 
 def _together(
-    one: Planned,
+    layout: Planned,
     finished: Finished,
     alone: Mapping[str, AloneRuns],
     control: NoiseFloor | None,
     usable: Collection[str],
 ) -> Together:
-    runs_of = [finished[arm] for arm in one.jobs]
+    runs_of = [finished[arm] for arm in layout.jobs]
     # A study counts the runs of a round only if all of them have finished.
     repeats = sorted(set(runs_of[0]).intersection(*runs_of))
     rounds = tuple(
@@ -199,8 +201,8 @@ def _together(
     )
     counted = [round_.rates for round_ in rounds if round_.counts]
     return Together(
-        name=one.name,
-        setting=one.setting.name,
+        name=layout.name,
+        setting=layout.setting.name,
         jobs=tuple(
             ConcurrentJob(
                 arm=arm,
@@ -211,7 +213,7 @@ def _together(
                 counts=arm in usable,
             )
             for place, (arm, size, base) in enumerate(
-                zip(one.jobs, one.sizes, one.alone, strict=True)
+                zip(layout.jobs, layout.sizes, layout.alone, strict=True)
             )
         ),
         rounds=rounds,

@@ -41,8 +41,8 @@ def result(study: Study) -> InferenceResult:
         raise NotEnoughDataError(message)
     sizes = study.arms[baseline].inference.batch_sizes
     predictions = {
-        arm: [read_predictions(run.paths.predictions) for run in many]
-        for arm, many in finished.items()
+        arm: [read_predictions(run.paths.predictions) for run in starts]
+        for arm, starts in finished.items()
     }
     measured = InferenceResult(
         by_batch_size={
@@ -50,9 +50,9 @@ def result(study: Study) -> InferenceResult:
                 {
                     arm: [
                         _at(run, timing[size])
-                        for run, timing in zip(many, timings[arm], strict=True)
+                        for run, timing in zip(starts, timings[arm], strict=True)
                     ]
-                    for arm, many in finished.items()
+                    for arm, starts in finished.items()
                 },
                 baseline,
                 twin,
@@ -64,13 +64,13 @@ def result(study: Study) -> InferenceResult:
         timings=timings,
         kept=judge_accuracy(
             predictions,
-            {arm: _score(many[0]) for arm, many in finished.items()},
+            {arm: _score(starts[0]) for arm, starts in finished.items()},
             baseline,
             margin=evidence.plan.get("accuracy_margin", ACCURACY_MARGIN),
             withheld=_why_untaught(finished[baseline][0].worker.get("weights") or {}),
         ),
         configs=study.arms,
-        workers={arm: many[0].worker for arm, many in finished.items()},
+        workers={arm: starts[0].worker for arm, starts in finished.items()},
         plan=evidence.plan,
         repeats=evidence.repeats,
         conditions=evidence.conditions,

@@ -90,7 +90,10 @@ class InferenceResult:
     def among(self, comparisons: int) -> InferenceResult:
         """Return it with verdicts that share the error rate among so many."""
         arms = self.by_batch_size.items()
-        shared = {size: replace(one, comparisons=comparisons) for size, one in arms}
+        shared = {
+            size: replace(arms_at_size, comparisons=comparisons)
+            for size, arms_at_size in arms
+        }
         return replace(self, by_batch_size=shared)
 
     @property
@@ -210,10 +213,10 @@ class InferenceResult:
     def _ended_by_time(self) -> list[str]:
         """Return how many passes were timed where the time limit ended them."""
         plan = self.configs[self.baseline].inference
-        every = [start for starts in self.timings.values() for start in starts]
+        all_starts = [start for starts in self.timings.values() for start in starts]
         sentences: list[str] = []
         for size in self.by_batch_size:
-            counts = [start[size].passes for start in every]
+            counts = [start[size].passes for start in all_starts]
             few, many = min(counts), max(counts)
             if few < plan.batches:
                 passes = f"{few:,}" if few == many else f"{few:,} to {many:,}"

@@ -184,7 +184,7 @@ class PipelineResult:
         emulated = self.plan["emulated"]
         if emulated is not None:
             return size * emulated["images_per_second"]
-        found = [
+        waits = [
             (run.summary.data_wait_share, run.summary.images_per_second)
             for arm, runs in self.runs.items()
             for run in runs
@@ -192,7 +192,7 @@ class PipelineResult:
         ]
         known = [
             (wait, rate / (1 - wait))
-            for wait, rate in found
+            for wait, rate in waits
             if wait is not None and rate is not None and wait < 1
         ]
         return min(known)[1] if known else None

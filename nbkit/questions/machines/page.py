@@ -297,12 +297,12 @@ class MachinesResult:
         ]
         # Of what disturbs runs each kind once, of controls every one that differs.
         kinds = {
-            one.reason if one.code == "control" else one.code: one
-            for one in reversed(reasons)
+            reason.reason if reason.code == "control" else reason.code: reason
+            for reason in reversed(reasons)
         }
         once = list(kinds.values())[::-1]
         # What a control shows comes first, of whichever machine.
-        return sorted(once, key=lambda one: one.code != "control")
+        return sorted(once, key=lambda reason: reason.code != "control")
 
     def save(self) -> SavedReport:
         """Write the report into a new folder of the store.

@@ -65,7 +65,10 @@ def plan(parameters: Parameters) -> MachinesPlan:
     notes: list[str] = []
     try:
         loaded, notes = load(entries)
-        machines = {one.name: _only(one, p.model, p.precision) for one in loaded}
+        machines = {
+            loaded_machine.name: _only(loaded_machine, p.model, p.precision)
+            for loaded_machine in loaded
+        }
         if not any(machine.runs for machine in machines.values()):
             errors.append(_nothing_left(loaded, p))
         else:

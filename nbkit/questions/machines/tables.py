@@ -45,7 +45,7 @@ def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
         f"Measured, like for like: {a.name} / {b.name}",
         [
             "arm",
-            *(f"{one.name}, images/s (95% CI, n)" for one in (a, b)),
+            *(f"{side.name}, images/s (95% CI, n)" for side in (a, b)),
             "ratio",
             "95% CI",
             "verdict",
@@ -89,10 +89,10 @@ def side_by_side_table(a: Machine, b: Machine) -> Table:
     """Return two machines: virtualization, GPUs, links, network, software."""
     rows = []
     for name in dict.fromkeys([*a.facts, *b.facts]):
-        one, other = a.facts.get(name), b.facts.get(name)
-        if one is not None or other is not None:
-            mark = "" if one == other else "differs"
-            rows.append([name, _cut(one), _cut(other), mark])
+        value, other = a.facts.get(name), b.facts.get(name)
+        if value is not None or other is not None:
+            mark = "" if value == other else "differs"
+            rows.append([name, _cut(value), _cut(other), mark])
     has_links = a.facts.get("topology") or b.facts.get("topology")
     return Table(
         "The two machines",
@@ -126,7 +126,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
         [
             "ranks",
             "message",
-            *(f"{one.name}, GB/s (n)" for one in (a, b)),
+            *(f"{side.name}, GB/s (n)" for side in (a, b)),
             "ratio",
             "95% CI",
         ],

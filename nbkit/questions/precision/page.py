@@ -210,13 +210,13 @@ class PrecisionResult:
         if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
             return {}
         rows_by_arm = {
-            one.arm: like_for_like(
-                one.format,
+            measured_arm.arm: like_for_like(
+                measured_arm.format,
                 model=self.conditions["model"],
                 gpu_name=self.conditions.get("device_name"),
             )
-            for one in self.measured
-            if not one.is_control
+            for measured_arm in self.measured
+            if not measured_arm.is_control
         }
         return {arm: rows for arm, rows in rows_by_arm.items() if rows}
 
@@ -389,6 +389,6 @@ def _perturbed(study: Study) -> dict[str, RunSummary | None]:
 def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
     """Return where the published numbers of tables and chart are printed."""
     rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
-    rows += [row for many in published.values() for row in many]
+    rows += [row for arm_rows in published.values() for row in arm_rows]
     urls = {row.source: row.url for row in rows}
     return [Source(*cited) for cited in urls.items()]

@@ -46,8 +46,8 @@ def computed_sentence(
 ) -> str:
     """Return what was shown: the fastest sound arm, and what is not counted."""
     compared = [arm for arm in arms if arm.against and not arm.is_control]
-    sound = [one for one in compared if one.answer.is_sound]
-    doubtful = [one for one in compared if not one.answer.is_sound]
+    sound = [candidate for candidate in compared if candidate.answer.is_sound]
+    doubtful = [candidate for candidate in compared if not candidate.answer.is_sound]
     base = next(arm for arm in arms if arm.arm == baseline)
     prefix = "CPU smoke test: " if device_type == "cpu" else ""
     if base.answer.suspicions:
@@ -65,7 +65,7 @@ def computed_sentence(
     else:
         text = _speedup(best, base, best_of(len(sound))) + _loss_parity(best, steps)
     least = max(1.0, _estimate(best) if best else 1.0)
-    not_counted = [one for one in doubtful if _estimate(one) > least]
+    not_counted = [candidate for candidate in doubtful if _estimate(candidate) > least]
     if not_counted:
         fastest = max(not_counted, key=_estimate)
         text += (

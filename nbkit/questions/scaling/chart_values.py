@@ -35,7 +35,9 @@ def highest_value(
     values = [row.images_per_second.median for row in rows]
     values += [value["images_per_second"] for value in ideal_values(rows, largest)]
     values += [corner["high"] for corner in projected]
-    values += [row.images_per_second or 0.0 for many in others.values() for row in many]
+    values += [
+        row.images_per_second or 0.0 for curve in others.values() for row in curve
+    ]
     highest = _MOST_ABOVE_EVERYTHING * max(values)
     bars = [row.images_per_second.ci_high for row in rows]
     return highest if any(bar and bar > highest for bar in bars) else None

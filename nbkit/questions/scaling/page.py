@@ -262,7 +262,7 @@ def result(study: Study) -> ScalingResult:
         If no run has finished, or one has no measured step.
     """
     evidence, arms = Evidence.of(study), study.arms
-    runs = [run for many in evidence.runs.values() for run in many]
+    runs = [run for arm_runs in evidence.runs.values() for run in arm_runs]
     return ScalingResult(
         plan=ScalingPlan.of(study),
         runs=[*map(_measured, runs)],

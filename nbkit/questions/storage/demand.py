@@ -167,4 +167,6 @@ def _best(supplies: Sequence[Supply], origin: Origin) -> Supply | None:
     deciding = [
         supply for supply in supplies if supply.origin == origin and supply.decides
     ]
-    return max(deciding, key=lambda one: one.images_per_second.median, default=None)
+    return max(
+        deciding, key=lambda supply: supply.images_per_second.median, default=None
+    )

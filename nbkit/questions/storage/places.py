@@ -160,8 +160,10 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
         )
         raise ParameterError(message)
     below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
-    searched = (_first_of_a_data_set(one, _LEVELS) for one in (folder, *below))
-    held = next((one for one in searched if one is not None), None)
+    searched = (
+        _first_of_a_data_set(candidate, _LEVELS) for candidate in (folder, *below)
+    )
+    held = next((candidate for candidate in searched if candidate is not None), None)
     if held is not None:
         message = (
             f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "

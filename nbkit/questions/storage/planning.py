@@ -122,19 +122,19 @@ def plan(parameters: Parameters) -> StoragePlan:
     }
     _check_words(values)
     # The control is the first arm, and what a loader gives is compared.
-    values["stages"] = [one for one in STAGES if one in values["stages"]]
+    values["stages"] = [stage for stage in STAGES if stage in values["stages"]]
     emulated, unknown = _emulated(p, values, devices)
     if emulated is None:
         values["stages"] = _without_emulation(values["stages"], unknown)
     wanted = find_wanted(p, values)
     _check_sizes(wanted, values)
-    sources = {name: data for one in wanted for name, data in one.data.items()}
+    sources = {name: data for place in wanted for name, data in place.data.items()}
     arms, stage_of = _arms(sources, values, devices, emulated)
     control = next(iter(arms)) if p.control else None
     config = next(iter(arms.values()))
     registry.resolve("engines", config.engine)().check(config)
     # Nothing is written before everything has been checked.
-    places = tuple(one.filled() for one in wanted)
+    places = tuple(place.filled() for place in wanted)
     memory_bytes = describe_machine(gpus=False)["usable_memory_bytes"]
     return StoragePlan(
         places=places,

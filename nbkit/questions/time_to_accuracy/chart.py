@@ -90,7 +90,9 @@ def _rows(recipe: RecipeTimes, seconds: float) -> Iterator[dict[str, Any]]:
 def _ends(recipe: RecipeTimes, seconds: float) -> Iterator[dict[str, Any]]:
     """Yield where each seed reached the target, or where it was given up."""
     for run in recipe.runs:
-        reached = [one for one in run.curve if one.accuracy >= run.target]
+        reached = [
+            evaluation for evaluation in run.curve if evaluation.accuracy >= run.target
+        ]
         point = reached[0] if reached else run.curve[-1]
         values = _point(point.seconds / seconds, point)
         yield {**_of(recipe, run), **values, "reached": bool(reached)}

@@ -84,7 +84,8 @@ class TimeToAccuracyResult:
 
         def among(comparisons: int) -> dict[str, Ratio | str]:
             return {
-                one.recipe: compare_recipes(one, first, comparisons) for one in compared
+                recipe.recipe: compare_recipes(recipe, first, comparisons)
+                for recipe in compared
             }
 
         shared = comparisons_at_once(
