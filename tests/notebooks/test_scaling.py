@@ -102,7 +102,7 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
 def test_strict_gpus_as_papermill_writes_it_is_a_clear_error():
     given = as_papermill_gives_them("scaling", device="cpu", strict_gpus="true")
 
-    said = "gpus=8 with strict_gpus=True, but 0 GPUs are available"
+    said = "gpus=8 with strict_gpus=True exceeds the available 0 GPUs"
     with pytest.raises(DeviceError, match=said):
         plan(given)
 

@@ -191,11 +191,10 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     total = sum(jobs)
     if total > devices.count:
         have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
-        verb = "is" if devices.count == 1 else "are"
-        use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
+        use = "Use" if total == _FEWEST_DEVICES else "Use a smaller layout, or"
         message = (
-            f"layout={_listed(jobs)} needs {total} devices, and there {verb} "
-            f"{have}; {use} a machine with {total}."
+            f"layout={_listed(jobs)} needs {total} devices; available: {have}. "
+            f"{use} a machine with {total}."
         )
         raise DeviceError(message)
     # A run of several ranks takes no MIG instances: they cannot reach each other.

@@ -163,8 +163,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} names {count} GPUs, but two are compared; "
-            "name two."
+            f"published={','.join(named)} names {plural(count, 'GPU')}. Name two."
         )
     return errors
 

@@ -26,10 +26,9 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "Time runs from the first image request to the end of the evaluation that reached "
-    "the target, evaluations included. The spread is over seeds.",
-    "Seeds that missed the target rank last in quartiles. Energy: GPUs, median over "
-    "seeds that reached the target. Cost: of the median time.",
+    "The spread is over seeds; those that missed the target rank last in quartiles. "
+    "Energy: GPUs, median over seeds that reached the target. Cost: of the median "
+    "time.",
     "Olympic mean (MLPerf): without the fastest and slowest seed.",
 )
 
