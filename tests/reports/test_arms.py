@@ -94,7 +94,7 @@ def test_needed_sentence_two_repeats():
     assert (
         f"{more} more (about {duration_in_words(more * 90)})" in found.needed_sentence
     )
-    assert cells(found.certainty, "bf16")["needed"] == f"{need.runs} runs"
+    assert cells(found.certainty, "bf16")["needed for a verdict"] == f"{need.runs} runs"
 
 
 def test_needed_sentence_settled():
@@ -114,7 +114,7 @@ def test_needed_sentence_within_noise_floor():
         "Repeats for a verdict: more of the control (difference of b is within the "
         "noise floor)."
     )
-    assert cells(found.certainty, "b")["needed"] == "more of the control"
+    assert cells(found.certainty, "b")["needed for a verdict"] == "more of the control"
 
 
 def test_needed_sentence_small_difference():
@@ -122,7 +122,7 @@ def test_needed_sentence_small_difference():
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
     assert "a verdict: more than 100 for b (difference small" in found.needed_sentence
-    assert cells(found.certainty, "b")["needed"] == "more than 100 runs"
+    assert cells(found.certainty, "b")["needed for a verdict"] == "more than 100 runs"
 
 
 def test_arms_sentence_cpu():
