@@ -144,9 +144,10 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         return told_first(report, lost)  # there are no runs to check
     findings = findings_of(study)  # a report begins with its doubts anyway
     answered = report.answered_causes
-    notes = findings.summary(without=[_IN_AUDIT.get(code, code) for code in answered])
+    answered_codes = [_IN_AUDIT.get(code, code) for code in answered]
+    notes = findings.summary(without=answered_codes)
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
-    tables = (bound_by.table(answered), findings_table([findings]))
+    tables = (bound_by.table(answered), findings_table([findings], answered_codes))
     report = replace(
         report,
         # What makes the answer doubtful comes before what was left out.

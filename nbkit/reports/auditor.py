@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from nbkit.errors import (
@@ -95,8 +95,13 @@ def audit(
     return Audit(subject, findings)
 
 
-def findings_table(audits: Sequence[Audit]) -> Table | None:
-    """Return the findings of audits, a row for each kind; None if there are none."""
+def findings_table(
+    audits: Sequence[Audit], answered: Collection[str] = ()
+) -> Table | None:
+    """Return the findings of audits, a row for each kind; None if there are none.
+
+    The study measures the effect of the `answered` codes itself: no fix is shown.
+    """
     rows = [
         [
             *([audit.subject] if len(audits) > 1 else []),
@@ -105,7 +110,7 @@ def findings_table(audits: Sequence[Audit]) -> Table | None:
             str(len({finding.subject for finding in findings})),
             findings[0].evidence,
             code.why,
-            code.action,
+            None if code.name in answered else code.action,
         ]
         for audit in audits
         for code, findings in audit.by_code()

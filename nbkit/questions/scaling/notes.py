@@ -62,8 +62,8 @@ def _on_gpus(
     largest: ExperimentConfig,
 ) -> list[str]:
     where = f" on {devices.count} x {devices.name}" if devices.name else ""
-    plural = "" if sizes == ["1"] else "s"
-    measured = f"Sizes: {', '.join(sizes)} GPU{plural}{_nodes_times(largest)}{where}."
+    what = "GPU" if sizes == ["1"] else "GPUs"
+    measured = f"Sizes: {', '.join(sizes)} {what}{_nodes_times(largest)}{where}."
     nodes, gpus_per_node = requested
     if largest.world_size >= nodes * gpus_per_node:
         return [measured]
