@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbkit.config import ExperimentConfig
+from nbkit.plural import plural
 from nbkit.statistics.quantities import size_label
 from nbkit.studies.devices import Devices
 
