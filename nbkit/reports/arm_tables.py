@@ -101,8 +101,11 @@ def ratio_text(ratio: Ratio, against: str = "") -> str:
     if ratio.ci_low is not None and ratio.ci_high is not None:
         text += f" {interval_in_words(ratio.ci_low, ratio.ci_high, show)}"
         runs = f"{ratio.confidence * 100:g}% CI, {runs}"
-    is_clear = ratio.verdict in ("faster", "slower")
-    verdict = ratio.verdict if is_clear else ratio.conclusion.rstrip(".")
+    verdict: str = ratio.verdict
+    if verdict == "not enough runs":
+        verdict = "not enough runs for a verdict"
+    elif verdict not in ("faster", "slower"):
+        verdict = ratio.conclusion.rstrip(".")
     return f"{text}{f' vs. {against}' if against else ''} ({runs}): {verdict}"
 
 
