@@ -114,7 +114,7 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
     if count := _count(data, "deep"):
-        rows.append(("greyscale images", f"{count:,} of {_deep(data['deep'])}"))
+        rows.append(("grayscale images", f"{count:,} of {_deep(data['deep'])}"))
     if count := _count(data, "passed_over"):
         kinds = in_words(data["passed_over"].get("kinds") or {}) or "unknown"
         rows.append(("skipped files", f"{count:,} ({kinds})"))

@@ -52,7 +52,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Deep:
-    """Greyscale images of more than 8 bits, which are shown in 8."""
+    """Grayscale images of more than 8 bits, which are shown in 8."""
 
     count: int = 0
     coarse: int = 0

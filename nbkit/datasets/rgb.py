@@ -1,6 +1,6 @@
 """Conversion of any image to 8-bit RGB, the same for all readers.
 
-Greyscale of more than 8 bits becomes 256 equal steps of a range. Of 16 bits the range
+Grayscale of more than 8 bits becomes 256 equal steps of a range. Of 16 bits the range
 is all that 16 bits can say. Of 32 bits, integers and floats, it is what the file states
 for black and white (``SMinSampleValue`` and ``SMaxSampleValue`` of a TIFF), else what
 is between its own smallest and largest value.
@@ -87,7 +87,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def is_deep(image: Image.Image) -> bool:
-    """Return whether an image is greyscale of more than 8 bits."""
+    """Return whether an image is grayscale of more than 8 bits."""
     return image.mode[0] in "IF"
 
 

@@ -40,7 +40,7 @@ class Decoding:
     reads it alike. Whatever else Pillow can read is handed to other decoders
     re-encoded."""
     is_deep: bool = field(default=False, compare=False)
-    """Greyscale of more than 8 bits; known only right after the image was read."""
+    """Grayscale of more than 8 bits; known only right after the image was read."""
     is_coarse: bool = field(default=False, compare=False)
     """Of its many values few are left in 8 bits; as above."""
 

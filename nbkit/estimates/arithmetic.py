@@ -135,40 +135,46 @@ def from_published(
     workload: Workload, gpus: Iterable[str], *, precision: str, world_size: int = 8
 ) -> list[Estimate]:
     """Project a whole training on GPUs of which others published a training rate."""
-    found: dict[str, Estimate] = {}
-    for asked in gpus:
-        if canonical_gpu_name(asked) is None:
+    estimates: dict[str, Estimate] = {}
+    for gpu_name in gpus:
+        if canonical_gpu_name(gpu_name) is None:
             message = (
-                f"gpu={asked!r} is not a GPU of the published results. Use one such as "
-                "A100, H100-SXM-80GB or V100-SXM2-16GB."
+                f"gpu={gpu_name!r} is not a GPU of the published results. Use one such "
+                "as A100, H100-SXM-80GB or V100-SXM2-16GB."
             )
             raise ConfigError(message)
-        for name, rows in _rows(workload, asked, precision, world_size).items():
-            found.setdefault(name, _of_rows(workload, name, rows))
-    return list(found.values())
+        for name, rows in _rows(workload, gpu_name, precision, world_size).items():
+            estimates.setdefault(name, _of_rows(workload, name, rows))
+    return list(estimates.values())
 
 
 def _rows(
-    workload: Workload, asked: str, precision: str, world_size: int
+    workload: Workload, gpu_name: str, precision: str, world_size: int
 ) -> dict[str, list[PublishedRow]]:
     """Return the rows of one size by product."""
     formats = _COMPARABLE.get(precision, (precision,))
-    rows: PublishedRows = lookup(model=workload.model, gpu_name=asked, data="real")
+    rows: PublishedRows = lookup(model=workload.model, gpu_name=gpu_name, data="real")
     by_product: dict[str, list[PublishedRow]] = {}
     for row in rows:
         if row.images_per_second:
             by_product.setdefault(row.gpu_name or "", []).append(row)
     by_product = {
         name: usable
-        for name, many in by_product.items()
-        if (usable := _of_formats(many, formats) or _of_formats(many, _16_BITS))
+        for name, product_rows in by_product.items()
+        if (
+            usable := _of_formats(product_rows, formats)
+            or _of_formats(product_rows, _16_BITS)
+        )
     }
-    exact = canonical_gpu_name(asked) or ""
+    exact = canonical_gpu_name(gpu_name) or ""
     is_family = any(name.startswith(f"{exact}-") for name in by_product)
     if exact in by_product and not is_family:
         # A report's A100-80GB may be the product, but rows that name it say more.
         by_product = {exact: by_product[exact]}
-    return {name: _of_size(many, world_size) for name, many in by_product.items()}
+    return {
+        name: _of_size(product_rows, world_size)
+        for name, product_rows in by_product.items()
+    }
 
 
 def _of_formats(

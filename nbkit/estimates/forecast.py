@@ -16,6 +16,7 @@ from nbkit.estimates.arithmetic import (
     project,
 )
 from nbkit.launch.run import attach
+from nbkit.plural import plural
 from nbkit.recipes.training import TrainingRecipe, training_recipe
 from nbkit.reports.arm_tables import each_run
 from nbkit.reports.energy_per_image import joules_per_image
@@ -58,13 +59,13 @@ class WholeTraining:
             f"Projected: {self.recipe.name}, {self.workload.epochs} epochs of "
             f"{self.workload.train_images:,} images",
             _COLUMNS,
-            [self._cells(one) for one in self.estimates],
+            [self._cells(estimate) for estimate in self.estimates],
             self._notes,
             {
-                "origin": [one.origin for one in self.estimates],
-                "seconds": [one.seconds for one in self.estimates],
-                "seconds_low": [one.seconds_low for one in self.estimates],
-                "seconds_high": [one.seconds_high for one in self.estimates],
+                "origin": [estimate.origin for estimate in self.estimates],
+                "seconds": [estimate.seconds for estimate in self.estimates],
+                "seconds_low": [estimate.seconds_low for estimate in self.estimates],
+                "seconds_high": [estimate.seconds_high for estimate in self.estimates],
                 "seconds_per_epoch": [e.seconds_per_epoch for e in self.estimates],
                 "images_per_second": [e.images_per_second for e in self.estimates],
             },
@@ -73,11 +74,11 @@ class WholeTraining:
     @property
     def sources(self) -> list[Source]:
         """Where rates and epochs were published."""
-        found = [self.recipe.source]
+        sources = [self.recipe.source]
         if self.recipe.epochs_source is not None:
-            found.append(self.recipe.epochs_source)
-        rows = [row for one in self.estimates for row in one.rows]
-        return list(dict.fromkeys([*found, *(Source(r.source, r.url) for r in rows)]))
+            sources.append(self.recipe.epochs_source)
+        rows = [row for estimate in self.estimates for row in estimate.rows]
+        return list(dict.fromkeys([*sources, *(Source(r.source, r.url) for r in rows)]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -86,28 +87,29 @@ class WholeTraining:
             "price_per_hour": self.price_per_hour,
             "currency": self.currency,
             "estimates": [
-                {**asdict(one), "rows": [asdict(row) for row in one.rows]}
-                for one in self.estimates
+                {**asdict(estimate), "rows": [asdict(row) for row in estimate.rows]}
+                for estimate in self.estimates
             ],
         }
 
-    def _cells(self, one: Estimate) -> list[str | None]:
-        is_here = one.origin.startswith("measured")
-        counted = f"{one.rate_n} run{'' if one.rate_n == 1 else 's'}"
-        spent = cost(one.seconds, self.price_per_hour) if is_here else None
+    def _cells(self, estimate: Estimate) -> list[str | None]:
+        is_here = estimate.origin.startswith("measured")
+        spent = cost(estimate.seconds, self.price_per_hour) if is_here else None
         return [
-            one.where,
-            counted if is_here else f"{one.rate_n} published",
-            one.precision,
-            wording.rate(one.images_per_second),
-            _ends(one.rate_low, one.rate_high, wording.rate),
-            wording.duration(one.seconds_per_epoch),
-            wording.duration(one.evaluation_seconds),
-            wording.duration(one.seconds),
-            _ends(one.seconds_low, one.seconds_high, wording.duration),
-            wording.energy(one.joules),
+            estimate.where,
+            plural(estimate.rate_n, "run")
+            if is_here
+            else f"{estimate.rate_n} published",
+            estimate.precision,
+            wording.rate(estimate.images_per_second),
+            _ends(estimate.rate_low, estimate.rate_high, wording.rate),
+            wording.duration(estimate.seconds_per_epoch),
+            wording.duration(estimate.evaluation_seconds),
+            wording.duration(estimate.seconds),
+            _ends(estimate.seconds_low, estimate.seconds_high, wording.duration),
+            wording.energy(estimate.joules),
             wording.price(spent, self.currency),
-            wording.duration(one.startup_seconds),
+            wording.duration(estimate.startup_seconds),
         ]
 
     @property
@@ -124,18 +126,18 @@ class WholeTraining:
             "fewest epochs at the highest rate to most epochs at the lowest (95% CI of "
             "measured, extremes of published rates).",
             "Total: training and evaluations, without startup. Published rates do not "
-            "include evaluations. The price is that of this machine.",
+            "include evaluations. The price is this machine's.",
         ]
         notes += [self.conditions] if self.conditions else []
-        asked = self.recipe.fields.get("precision")
-        other = [e.where for e in self.estimates if not _has_format(e, asked)]
+        precision = self.recipe.fields.get("precision")
+        other = [e.where for e in self.estimates if not _has_format(e, precision)]
         if other:
             notes.append(
-                f"Number format differs from the recipe's {asked}, so rates are not "
+                f"Number format differs from the recipe's {precision}, rates are not "
                 f"comparable: {', '.join(other)}."
             )
-        alone = [one for one in self.estimates if one.rate_low is None]
-        notes += [f"{one.where}: no CI from a single run." for one in alone]
+        alone = [estimate for estimate in self.estimates if estimate.rate_low is None]
+        notes += [f"{single.where}: no CI from a single run." for single in alone]
         notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
         if self.functional:
             notes.append("CPU smoke test: the projection says nothing about GPUs.")
@@ -201,11 +203,11 @@ def estimate(
     on_gpus = [run for run in measured if run.summary.device_type == "cuda"]
     size = on_gpus[0].config.world_size if on_gpus else 8
     here = [_here(work, measured)] if measured else []
-    others = elsewhere(chosen, gpus, world_size=size)
+    projections = elsewhere(chosen, gpus, world_size=size)
     return WholeTraining(
         workload=work,
         recipe=chosen,
-        estimates=(*here, *others),
+        estimates=(*here, *projections),
         price_per_hour=price_per_hour,
         currency=currency,
         functional=bool(measured) and not on_gpus,
@@ -249,17 +251,17 @@ def workload(recipe: TrainingRecipe) -> Workload:
 def _runs(given: object) -> list[StoredRun]:
     """Return the runs that are meant: one, its id, or several of them."""
     several = list(given) if isinstance(given, list | tuple) else [given]
-    runs = [attach(one) if isinstance(one, str) else one for one in several]
-    found = [one for one in runs if isinstance(one, StoredRun)]
-    others = [one for one in runs if not isinstance(one, StoredRun)]
-    if others or not found:
-        what = f"a {type(others[0]).__name__}" if others else "0 runs"
+    runs = [attach(value) if isinstance(value, str) else value for value in several]
+    attached = [run for run in runs if isinstance(run, StoredRun)]
+    unknown = [run for run in runs if not isinstance(run, StoredRun)]
+    if unknown or not attached:
+        what = f"a {type(unknown[0]).__name__}" if unknown else "0 runs"
         message = (
             f"runs={what}: an estimate needs at least one run. Use a run, its id, a "
             "list of them, or None for published rates only."
         )
         raise ConfigError(message)
-    return found
+    return attached
 
 
 def _check_alike(runs: Sequence[StoredRun]) -> None:
@@ -295,7 +297,7 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
     )
     evaluated = (
         " The evaluation time is from one cold-cache evaluation per short run and is "
-        "rather too long."
+        "an overestimate."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )
@@ -307,10 +309,10 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
     )
 
 
-def _has_format(one: Estimate, precision: str | None) -> bool:
+def _has_format(estimate: Estimate, precision: str | None) -> bool:
     if precision in ("fp16", "bf16"):
-        return one.precision in ("fp16", "bf16", "bf16 or fp16")
-    return precision is None or one.precision == precision
+        return estimate.precision in ("fp16", "bf16", "bf16 or fp16")
+    return precision is None or estimate.precision == precision
 
 
 def _check(run: StoredRun, recipe: TrainingRecipe) -> None:

@@ -83,13 +83,15 @@ def estimate_memory(config: ExperimentConfig) -> MemoryEstimate | None:
     if config.task != "train" or model is None or batch == "max":
         return None
     half = config.precision in ("fp16", "bf16")
-    kept = model.activation_bytes_16bit if half else model.activation_bytes_fp32
+    activation_bytes = (
+        model.activation_bytes_16bit if half else model.activation_bytes_fp32
+    )
     area = (config.image_size / model.image_size) ** 2
     return MemoryEstimate(
         weights_bytes=model.parameters * (_FP32_BYTES + half * _HALF_BYTES),
         gradients_bytes=model.parameters * _FP32_BYTES,
         optimizer_bytes=model.parameters * _FP32_BYTES * _moments(config),
-        activations_bytes=round(kept * area * batch),
+        activations_bytes=round(activation_bytes * area * batch),
     )
 
 

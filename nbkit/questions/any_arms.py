@@ -14,10 +14,10 @@ from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.bandwidth import NCCL_TESTS, bandwidth
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     conditions,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.renderer import Figure, Report, Table
@@ -50,13 +50,17 @@ def report(study: Study) -> Report:
     if exchange.rows:
         tables.append(exchange.table)
     return Report(
-        title=f"{study.name}: {_question(arms)}",
+        title=f"{study.name}: throughput{' by arm' * arms.is_comparison}",
         answer=arms.sentence,
-        notes=exchange.note.sentences if study.once else [],
+        notes=[
+            *filter(None, [arms.control_sentence]),
+            *(exchange.note.sentences if study.once else ()),
+        ],
         tables=[*tables, _process_starts(by_arm)],
         figures=[*_figures(study, arms), *exchange.figures],
         method=[
-            *how_measured(study.repeats),
+            *HOW_MEASURED,
+            f"Order: n={study.repeats} per arm, interleaved (ABBA).",
             *describe_images(facts),
             where_and_when(facts),
         ],
@@ -69,15 +73,19 @@ def report(study: Study) -> Report:
 
 def shared_conditions(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Return the conditions that hold for every arm; the others are None."""
-    each = [conditions(runs) for runs in by_arm.values()]
-    every = conditions([run for runs in by_arm.values() for run in runs])
+    conditions_by_arm = [conditions(runs) for runs in by_arm.values()]
+    all_conditions = conditions([run for runs in by_arm.values() for run in runs])
     shared = {
         name: value
-        for name, value in every.items()
-        if all(one[name] == value for one in each)
+        for name, value in all_conditions.items()
+        if all(arm_conditions[name] == value for arm_conditions in conditions_by_arm)
     }
     own = ("started", "run_ids", "images", "oversubscribed")
-    return {**dict.fromkeys(every), **shared, **{name: every[name] for name in own}}
+    return {
+        **dict.fromkeys(all_conditions),
+        **shared,
+        **{name: all_conditions[name] for name in own},
+    }
 
 
 def _figures(study: Study, arms: Arms) -> list[Figure]:
@@ -120,10 +128,6 @@ def _format(config: ExperimentConfig) -> Format:
     return Format(config.precision, config.memory_format, config.compile)
 
 
-def _question(arms: Arms) -> str:
-    return "throughput by arm" if arms.is_comparison else "throughput"
-
-
 def _next_step(arms: Arms) -> str:
     if arms.is_comparison and arms.control is None:
         return (
@@ -137,13 +141,19 @@ def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Tabl
     """Return in what each arm differs from the base, by what was recorded."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
-        [arm, one.part, one.name, shortened(one.a), shortened(one.b)]
+        [
+            arm,
+            difference.part,
+            difference.name,
+            shortened(difference.a),
+            shortened(difference.b),
+        ]
         for arm, of_arm in facts.items()
         if arm != base
-        for one in differences(facts[base], of_arm)
+        for difference in differences(facts[base], of_arm)
     ]
     same = [arm for arm in facts if arm not in {base, *(row[0] for row in rows)}]
-    notes = [f"{', '.join(same)}: no recorded differences."] if same else []
+    notes = [f"{'; '.join(same)}: no recorded differences."] if same else []
     return Table(
         f"Recorded differences from {base}",
         ["arm", "part", "name", base, "this arm"],

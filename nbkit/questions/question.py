@@ -151,12 +151,12 @@ class Question:
 
 def questions() -> list[Question]:
     """Return the registered questions, in the order of their tiles."""
-    every = []
+    declared = []
     for name in registry.names("questions"):
         # A package that cannot be imported says so where its question is asked.
         with suppress(ConfigError):
-            every.append(registry.resolve("questions", name))
-    return sorted(every, key=lambda question: (question.rank, question.name))
+            declared.append(registry.resolve("questions", name))
+    return sorted(declared, key=lambda question: (question.rank, question.name))
 
 
 TOUR = Question(

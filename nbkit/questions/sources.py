@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from nbkit.errors import NbkitError
 from nbkit.launch.devices.choice import visible_gpus
+from nbkit.plural import plural
 from nbkit.questions.question import TOUR, Question, notebooks_of_questions
 from nbkit.reports.parts import Table
 from nbkit.store.paths import reports_folder, studies_folder
@@ -37,20 +37,20 @@ REPORTS = {
 def sources_table() -> Table:
     """Return every question with its command and what became of it in this store."""
     count, studies = len(visible_gpus("auto")), _studies()
-    here = f"{count} GPU{'' if count == 1 else 's'}"
+    here = plural(count, "GPU")
     return Table(
         "What the notebooks cover",
         ["notebook", "from", "question", "command", "in this store", "missing"],
         [
             [
-                one.name,
-                ", ".join(one.reports),
-                one.text,
-                one.command,
-                state(one.name, studies),
-                _lacking(one, count, here) or None,
+                question.name,
+                ", ".join(question.reports),
+                question.text,
+                question.command,
+                state(question.name, studies),
+                _lacking(question, count, here) or None,
             ]
-            for one in notebooks_of_questions()
+            for question in notebooks_of_questions()
         ],
         [
             *(f"{name}: {title}." for name, title in REPORTS.items()),
@@ -66,51 +66,49 @@ def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
         return "tour: creates runs, but no study"
     if notebook == "machines":
         return _newest_comparison()
-    every = _studies() if studies is None else studies
-    kind = [one for one in every if one.kind == notebook]
+    known = _studies() if studies is None else studies
+    kind = [study for study in known if study.kind == notebook]
     if not kind:
         return "not run yet"
     # An aborted start does not undo what was measured before.
-    newest = next((one for one in reversed(kind) if not one.missing), kind[-1])
-    runs = [run for many in newest.runs_by_arm().values() for run in many]
+    newest = next((study for study in reversed(kind) if not study.missing), kind[-1])
+    runs = [run for finished in newest.runs_by_arm().values() for run in finished]
     if not runs:
         return f"no run finished: {newest.study_id}"
     done = f"{len(runs)} of {len(newest.order)} runs"
     device = next((n for run in runs if (n := run.summary.device_name)), None)
     ended = max(run.record["time"]["ended"] or "" for run in runs)
-    on = "CPU smoke test" if _on_cpus(runs) else "GPU"
+    is_cpu = all(run.summary.device_type == "cpu" for run in runs)
+    on = "CPU smoke test" if is_cpu else "GPU"
     word = "unfinished" if newest.missing else "finished"
     return f"{word} {ended[:16]}Z on {device or 'unknown'} ({on}): {done}"
 
 
-def _on_cpus(runs: Sequence[Any]) -> bool:
-    return all(run.summary.device_type == "cpu" for run in runs)
-
-
 def _newest_comparison() -> str:
     """Return when bundles were last compared: those reports belong to no study."""
-    found = sorted(reports_folder().glob("*-machines-*/result.json"))
-    if not found:
+    results = sorted(reports_folder().glob("*-machines-*/result.json"))
+    if not results:
         return "not run yet"
-    saved = read_json(found[-1]) or {}
-    return f"report {found[-1].parent.name}: {saved.get('title', 'unfinished')}"
+    saved = read_json(results[-1]) or {}
+    return f"report {results[-1].parent.name}: {saved.get('title', 'unfinished')}"
 
 
 def _studies() -> list[Study]:
     """Return every study that can be opened, the oldest first."""
-    found = []
+    studies = []
     for path in sorted(studies_folder().glob("*/study.json")):
         try:
-            found.append(Study.open(path.parent.name))
+            studies.append(Study.open(path.parent.name))
         except NbkitError:
             continue  # removed between the two looks
-    return found
+    return studies
 
 
-def _lacking(one: Question, count: int, here: str) -> str:
-    plural = "" if one.gpus == 1 else "s"
-    parts = [f"{one.gpus} GPU{plural} ({here})"] if count < one.gpus else []
-    return "; ".join([*parts, *([one.needs] if one.needs else [])])
+def _lacking(question: Question, count: int, here: str) -> str:
+    parts = (
+        [f"{plural(question.gpus, 'GPU')} ({here})"] if count < question.gpus else []
+    )
+    return "; ".join([*parts, *([question.needs] if question.needs else [])])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,7 +21,7 @@ from nbkit.errors import (
 )
 from nbkit.reading import expanded
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.auditor import findings_of
+from nbkit.reports.auditor import findings_of, findings_table
 from nbkit.reports.bottlenecks import ArmsBoundBy
 from nbkit.reports.conditions import conditions_line
 from nbkit.reports.doubts import (
@@ -31,7 +31,7 @@ from nbkit.reports.doubts import (
     without_runs,
 )
 from nbkit.reports.finite_arms import not_finite, without_a_verdict
-from nbkit.reports.renderer import Report, SavedReport
+from nbkit.reports.renderer import Report, SavedReport, first_screen
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
@@ -39,6 +39,9 @@ from nbkit.store.stored_runs import StoredRun, find_run_folder
 from nbkit.studies.kinds import report_of_its_kind
 from nbkit.studies.snapshot import StudySnapshot
 from nbkit.studies.study import Study
+
+_IN_AUDIT = {"input": "input-bound"}
+"""What an audit calls a bottleneck, where it has another name for it."""
 
 
 def report(
@@ -110,13 +113,11 @@ def _is_run(name: str) -> bool:
 
 
 def headline(study: Study) -> str:
-    """Return the answer and first table of what has finished of a study."""
+    """Return the first screen of what has finished of a study."""
     try:
-        report_so_far = make(study)
+        return "\n\n".join(first_screen(make(study).to_dict()))
     except NbkitError:
         return so_far(study)  # nothing can be compared yet
-    tables = [] if report_so_far.has_no_answer else report_so_far.tables[:1]
-    return "\n\n".join([report_so_far.answer, *(table.to_text() for table in tables)])
 
 
 def make(study: Study) -> Report:
@@ -124,62 +125,71 @@ def make(study: Study) -> Report:
     study = StudySnapshot(study.paths.root)
     lost = not_finite(study)
     try:
-        made = report_of_its_kind(study)
+        report = report_of_its_kind(study)
     except NotEnoughDataError:
         if not lost:
             raise
-        made = without_a_verdict(study)
-    runs = [run for many in study.runs_by_arm().values() for run in many]
-    if runs:
-        made = replace(made, conditions=conditions_line(runs))
-    return _with_origin(_with_checks(made, study, lost), study)
+        report = without_a_verdict(study)
+    report = replace(report, method=[*study.plan.get("notes", []), *report.method])
+    by_arm = study.runs_by_arm().items()
+    if runs := [run for arm, runs in by_arm if arm not in study.once for run in runs]:
+        report = replace(report, conditions=conditions_line(runs))
+    return _with_origin(_with_checks(report, study, lost), study)
 
 
-def _with_checks(made: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
-    """Return a report with its audit, what bounds its arms, and its doubts first."""
+def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
+    """Return a report with its audit and bottlenecks, and its doubts first."""
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
     if set(arms) <= set(study.once):
-        return told_first(made, lost)  # there are no runs to check
+        return told_first(report, lost)  # there are no runs to check
     findings = findings_of(study)  # a report begins with its doubts anyway
-    notes = findings.in_brief
+    answered = report.answered_causes
+    answered_codes = [_IN_AUDIT.get(code, code) for code in answered]
+    notes = findings.summary(without=answered_codes)
     bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
-    made = replace(
-        made,
+    tables = (bound_by.table(answered), findings_table([findings], answered_codes))
+    report = replace(
+        report,
         # What makes the answer doubtful comes before what was left out.
         notes=[
-            *([*made.notes, *notes] if findings.is_clean else [*notes, *made.notes]),
-            *bound_by.notes(),
+            *(
+                [*report.notes, *notes]
+                if findings.is_clean
+                else [*notes, *report.notes]
+            ),
+            *bound_by.summary(answered),
         ],
+        tables=[*report.tables, *(table for table in tables if table is not None)],
         result={
-            **made.result,
+            **report.result,
             "audit": findings.to_dicts(),
             "diagnosis": bound_by.to_dict(),
         },
     )
     lacking = without_runs(study)
-    doubtful = [*lacking, *doubts(made.controls, bound_by)]
+    doubtful = [*lacking, *doubts(report.controls, bound_by)]
     if not doubtful and (disturbed := bound_by.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
             f"Disturbed, {count}: {', '.join(disturbed)}. Medians tolerate fewer than "
-            "half; to repeat them, remove their folders and call study.resume()."
+            "half. To repeat them, remove their folders and call study.resume()."
         )
-        made = replace(made, method=[*made.method, sentence])
+        report = replace(report, method=[*report.method, sentence])
     if study.waits:
-        made = replace(made, method=[*made.method, *map(str, study.waits)])
+        report = replace(report, method=[*report.method, *map(str, study.waits)])
     if study.missing:
         resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
-        made = replace(made, next_step=resume)
-    return told_first(made, lost, doubtful, "" if lacking else so_far(study))
+        report = replace(report, next_step=resume)
+    return told_first(report, lost, doubtful, "" if lacking else so_far(study))
 
 
-def _with_origin(made: Report, study: Study) -> Report:
+def _with_origin(report: Report, study: Study) -> Report:
     """Return a report that says where it was imported from, if it was."""
     origin = read_json(study.paths.imported)
     if origin is None:
-        return made
+        return report
     sentence = (
         f"Imported on {origin['time']} from a bundle exported on host {origin['host']} "
         f"on {origin['exported']}."
     )
-    return replace(made, method=[*made.method, sentence])
+    return replace(report, method=[*report.method, sentence])

@@ -120,11 +120,11 @@ def _fields_and_source(content: Mapping[str, Any]) -> tuple[dict[str, Any], Sour
         fields = dict(content["fields"])
         ExperimentConfig(**fields)  # raises if the file has an unknown field
         return fields, Source(**content["source"])
-    whole = recipe(content["recipe"])
-    config = whole.config()
+    published = recipe(content["recipe"])
+    config = published.config()
     fields = {
         name: getattr(config, name)
         for name in _PARTS
         if name in config.model_fields_set
     }
-    return fields, Source(whole.source["title"], whole.source["url"])
+    return fields, Source(published.source["title"], published.source["url"])

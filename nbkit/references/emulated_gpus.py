@@ -28,7 +28,7 @@ class EmulatedStep:
         how = [row.precision, row.memory_format, f"batch {batch}" if batch else None]
         return (
             f"{row.images_per_second:,.0f} images/s of {row.model} on one "
-            f"{row.gpu_name} ({', '.join(one for one in how if one)}), published by "
+            f"{row.gpu_name} ({', '.join(part for part in how if part)}), published by "
             f"{row.publisher}, {row.year}"
         )
 
@@ -63,7 +63,7 @@ def emulated_step(
             f"one GPU, 1 is needed to emulate it; use one of {listed}."
         )
         raise NotEnoughDataError(message)
-    rate, row = max(rates, key=lambda found: found[0])
+    rate, row = max(rates, key=lambda rate: rate[0])
     return EmulatedStep(batch_size / rate, rate, row)
 
 

@@ -54,25 +54,26 @@ _MEMORY_OF_FORM = {
 
 def canonical_gpu_name(device_name: str) -> str | None:
     """Return the vocabulary's name of a GPU."""
-    words = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
+    normalized = re.sub(r"[\s_-]+", " ", device_name.upper()).strip()
     # The driver names a vGPU by its profile: NVIDIA A100-10C, GRID A100D-80C.
-    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", words):
+    if re.search(r"\b(MIG|LAPTOP|MOBILE|VGPU)\b|^GRID\b|\b\d+[ABCQ]$", normalized):
         return None
-    words = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", words)
-    if words in _ALIASES:
-        return _ALIASES[words]
+    normalized = re.sub(r"^(NVIDIA |AMD |TESLA |GEFORCE )+", "", normalized)
+    if normalized in _ALIASES:
+        return _ALIASES[normalized]
     for product in _SINGLE_PRODUCTS:
-        if words == product.upper().replace("-", " "):
+        if normalized == product.upper().replace("-", " "):
             return product
     family = next(
-        (name for name in _FAMILIES_WITH_FORMS if re.match(rf"{name}\b", words)), None
+        (name for name in _FAMILIES_WITH_FORMS if re.match(rf"{name}\b", normalized)),
+        None,
     )
-    return _with_form_and_memory(family, words) if family else None
+    return _with_form_and_memory(family, normalized) if family else None
 
 
-def _with_form_and_memory(family: str, words: str) -> str:
-    form = _form(family, words)
-    size = re.search(r"\b(\d+) ?GB\b", words)
+def _with_form_and_memory(family: str, name: str) -> str:
+    form = _form(family, name)
+    size = re.search(r"\b(\d+) ?GB\b", name)
     memory = f"{size[1]}GB" if size else _MEMORY_OF_FORM.get((family, form or ""))
     if family == "B200":
         # Printed as 180 GB and as 192 GB; there is one B200.
@@ -80,16 +81,16 @@ def _with_form_and_memory(family: str, words: str) -> str:
     return "-".join(part for part in (family, form, memory) if part)
 
 
-def _form(family: str, words: str) -> str | None:
-    if re.search(r"\bPCIE\b", words):
+def _form(family: str, name: str) -> str | None:
+    if re.search(r"\bPCIE\b", name):
         return "PCIe"
-    if re.search(r"\bNVL\b", words):
+    if re.search(r"\bNVL\b", name):
         return "NVL"
-    sxm = re.search(r"\bSXM\d?\b", words)
+    sxm = re.search(r"\bSXM\d?\b", name)
     if sxm:
         return _SXM_OF_FAMILY.get(family, sxm[0])
     # The driver prints "H100 PCIe" and "H200 NVL" but no form for the SXM modules.
-    if family in ("H200", "B200") or (family == "H100" and "HBM3" in words):
+    if family in ("H200", "B200") or (family == "H100" and "HBM3" in name):
         return "SXM"
     return None
 

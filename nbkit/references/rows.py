@@ -101,8 +101,8 @@ class PublishedRow:
         """What the row is about, in a line."""
         devices = f"{self.world_size} x {self.gpu_name or 'CPU'}"
         how = (self.precision, self.memory_format, self.phase)
-        words = ", ".join(filter(None, how))
-        return f"{self.publisher}: {self.model}, {devices}, {words}"
+        setup = ", ".join(filter(None, how))
+        return f"{self.publisher}: {self.model}, {devices}, {setup}"
 
 
 class PublishedRows(list[PublishedRow]):
@@ -235,11 +235,13 @@ def lookup(
     )
     if gpu_name is None:
         return rows
-    asked = canonical_gpu_name(gpu_name)
-    if asked is None:
+    canonical = canonical_gpu_name(gpu_name)
+    if canonical is None:
         return PublishedRows()
     return PublishedRows(
-        row for row in rows if row.gpu_name and may_be_the_same_gpu(row.gpu_name, asked)
+        row
+        for row in rows
+        if row.gpu_name and may_be_the_same_gpu(row.gpu_name, canonical)
     )
 
 
@@ -287,12 +289,12 @@ def curves(
             -first.year,
         )
 
-    kept: dict[tuple[str | None, ...], tuple[str, list[PublishedRow]]] = {}
+    curves_by_key: dict[tuple[str | None, ...], tuple[str, list[PublishedRow]]] = {}
     for label, members in sorted(found.items(), key=preference):
         first = members[0]
         what = (first.publisher, first.software, first.gpu_name, first.memory_format)
-        kept.setdefault((*what, first.precision), (label, members))
-    return dict(list(kept.values())[:limit])
+        curves_by_key.setdefault((*what, first.precision), (label, members))
+    return dict(list(curves_by_key.values())[:limit])
 
 
 @functools.cache
@@ -382,6 +384,6 @@ def _published(publisher: str, gpu_name: str, memory_format: str) -> PublishedRo
 
 def printed_seconds(row: PublishedRow) -> float:
     """Return the run time that conditions tell: ``34:32`` or ``34 min 54 s``."""
-    found = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
-    assert found is not None
-    return 60.0 * int(found[1]) + int(found[2])
+    duration = re.search(r"(\d+)(?::| min )(\d\d)", row.conditions or "")
+    assert duration is not None
+    return 60.0 * int(duration[1]) + int(duration[2])

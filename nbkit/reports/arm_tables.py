@@ -17,9 +17,9 @@ _FEW_RUNS = 5
 HEADLINE = (
     "arm",
     "images/s",
-    "95 % interval (runs)",
+    "95% CI (n)",
     "ratio",
-    "95 % interval",
+    "95% CI",
     "verdict",
     "data wait",
     "memory",
@@ -79,18 +79,34 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
 def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     """Return every run where they are few, and which runs fall into two groups."""
     few = [
-        f"{arm}: {_in_order(many)}"
-        for arm, many in rates.items()
-        if 1 < len(many) <= _FEW_RUNS
+        f"{arm}: {_in_order(runs)}"
+        for arm, runs in rates.items()
+        if 1 < len(runs) <= _FEW_RUNS
     ]
     notes = [f"Images/s of each run, ascending: {'; '.join(few)}."] if few else []
-    grouped = [arm for arm, many in rates.items() if has_groups(many)]
+    grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
-            f"The runs of {', '.join(grouped)} fall into two groups, for example two "
+            f"The runs of {'; '.join(grouped)} fall into two groups, for example two "
             "clock rates; median and CI describe neither. Check each run."
         )
     return notes
+
+
+def ratio_text(ratio: Ratio, against: str = "") -> str:
+    """Return a ratio such as ``3.35x [3.34, 3.35] vs. fp32 (95% CI, n=5): faster``."""
+    show = (f"{{:.{2 if ratio.estimate >= 1 else 3}f}}").format
+    runs = f"n={ratio.n_a}" + f" and {ratio.n_b}" * (ratio.n_a != ratio.n_b)
+    text = f"{show(ratio.estimate)}x"
+    if ratio.ci_low is not None and ratio.ci_high is not None:
+        text += f" {interval_in_words(ratio.ci_low, ratio.ci_high, show)}"
+        runs = f"{ratio.confidence * 100:g}% CI, {runs}"
+    verdict: str = ratio.verdict
+    if verdict == "not enough runs":
+        verdict = "not enough runs for a verdict"
+    elif verdict not in ("faster", "slower"):
+        verdict = ratio.conclusion.rstrip(".")
+    return f"{text}{f' vs. {against}' if against else ''} ({runs}): {verdict}"
 
 
 def held_together(verdicts: Sequence[Ratio]) -> list[str]:

@@ -27,6 +27,7 @@ from nbkit.reports.arm_tables import (
     lone_sentence,
     needed_runs,
     ratio_interval,
+    ratio_text,
 )
 from nbkit.reports.doubts import lead_of
 from nbkit.reports.finite_arms import not_finite
@@ -76,7 +77,7 @@ class Arms:
     @property
     def is_functional(self) -> bool:
         """Whether all was measured on CPUs, and says nothing about a GPU."""
-        kinds = {one.device_type for runs in self.runs.values() for one in runs}
+        kinds = {run.device_type for runs in self.runs.values() for run in runs}
         return kinds == {"cpu"}
 
     @cached_property
@@ -103,21 +104,22 @@ class Arms:
         for row in self.rows:
             if row.arm == arm:
                 return row
-        message = f"arm {arm!r} has 0 finished runs, 1 is needed; run() the study."
+        message = f"Arm {arm!r} has no finished run. Run the study with run()."
         raise NotEnoughDataError(message)
 
     @property
     def sentence(self) -> str:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
-        ratios = [row.ratio for row in self._compared() if row.ratio is not None]
+        ratios = {row.arm: row.ratio for row in self._compared() if row.ratio}
         if ratios:
-            best, floor = max(ratios, key=lambda one: one.estimate), self.noise_floor
+            arm = max(ratios, key=lambda arm: ratios[arm].estimate)
+            best, floor = ratios[arm], self.noise_floor
             if floor is not None and floor.covers(best):
                 text = not_beyond(floor, self.baseline)
                 text = text if self.is_functional else f"N{text[1:]}"
             else:
-                text = f"{best.sentence.removesuffix('.')}{best_of(len(ratios))}."
-                text += "" if floor is None else f" {floor.in_brief}"
+                text = f"{arm}: {ratio_text(best, self.baseline)}"
+                text += f"{best_of(len(ratios))}."
         else:
             if self.baseline not in self.usable:
                 return NOTHING_COMPARED if self.is_comparison else ""
@@ -151,8 +153,8 @@ class Arms:
         needs = [row.needed for row in compared if row.needed is not None]
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
-            return "Repeats for a verdict: known after the second repeat."
-        repeats = max([done, *(one.runs for one in needs if one.runs is not None)])
+            return "Repeats for a verdict: an estimate needs n=2."
+        repeats = max([done, *(need.runs for need in needs if need.runs is not None)])
         parts = []
         if repeats > done:
             parts.append(
@@ -162,7 +164,7 @@ class Arms:
         hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
         if hidden:
             parts.append(
-                f"more of the control (difference of {', '.join(hidden)} is within the "
+                f"more of the control (difference of {'; '.join(hidden)} is within the "
                 "noise floor)"
             )
         endless = [
@@ -172,8 +174,8 @@ class Arms:
         ]
         if endless:
             parts.append(
-                f"more than {needs[0].largest} for {', '.join(endless)} (difference "
-                "small compared to the scatter)"
+                f"more than {needs[0].largest} for {'; '.join(endless)} (difference "
+                "small relative to run-to-run noise)"
             )
         return f"Repeats for a verdict: {'; '.join(parts) or ENOUGH}."
 
@@ -187,7 +189,7 @@ class Arms:
         columns = more or {}
         where = "CPU smoke test" if self.is_functional else "GPU"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
-        own = [self.control_sentence, self.needed_sentence, *input_bound(waits)]
+        own = [self.needed_sentence, *input_bound(waits)]
         own += each_run({arm: self.rates(arm) for arm in self.runs})
         return Table(
             caption or f"Throughput ({where}), relative to {self.baseline}",
@@ -212,27 +214,22 @@ class Arms:
 
     @property
     def certainty(self) -> Table:
-        """Every arm against the baseline: both intervals, verdict, needed runs."""
+        """The bootstrap CI of every ratio, and how many runs a verdict needs."""
         ratios = [(row, row.ratio) for row in self.rows if row.ratio is not None]
         return Table(
-            f"Ratios to {self.baseline}, 95% CI by two methods",
-            ["arm", "ratio", "Welch's t", "bootstrap", "runs", "verdict", "needed"],
+            f"Ratios to {self.baseline}: bootstrap cross-check",
+            ["arm", "ratio", "bootstrap 95% CI", "needed for a verdict"],
             [
                 [
                     row.arm,
                     f"{ratio.estimate:.3f}",
-                    ratio_interval(ratio.ci_low, ratio.ci_high),
                     ratio_interval(ratio.bootstrap_low, ratio.bootstrap_high),
-                    f"{ratio.n_a} and {ratio.n_b}",
-                    self._verdict(row),
                     needed_runs(row.needed, ratio),
                 ]
                 for row, ratio in ratios
             ],
             [
-                "Each run counts as one number, images / time. Welch's t is on "
-                "logarithms. The bootstrap (resampled runs, fixed seed) is a "
-                "cross-check, too narrow for few runs.",
+                "Runs are resampled (fixed seed); the CI is too narrow for few runs.",
                 *held_together([row.ratio for row in self._compared() if row.ratio]),
             ],
         )
@@ -269,10 +266,10 @@ class Arms:
         # What the control shows is the noise floor, not a verdict.
         twin = compare.pop(self.control, None) if self.control else None
         shared = self.comparisons or statistics.comparisons_at_once(
-            lambda shared: [one(comparisons=shared) for one in compare.values()]
+            lambda shared: [compute(comparisons=shared) for compute in compare.values()]
         )
-        found = {arm: one(comparisons=shared) for arm, one in compare.items()}
-        return found if twin is None else {**found, str(self.control): twin()}
+        ratios = {arm: compute(comparisons=shared) for arm, compute in compare.items()}
+        return ratios if twin is None else {**ratios, str(self.control): twin()}
 
     @property
     def verdicts(self) -> list[Ratio]:
@@ -331,9 +328,9 @@ class Arms:
 
     def _time(self, repeats: int) -> str:
         """Return how long further repeats of all arms take, in brackets."""
-        each = [row.seconds for row in self.rows]
-        known = [seconds for seconds in each if seconds is not None]
-        if len(known) < len(each):
+        seconds_per_arm = [row.seconds for row in self.rows]
+        known = [seconds for seconds in seconds_per_arm if seconds is not None]
+        if len(known) < len(seconds_per_arm):
             return ""
         return f" (about {statistics.duration_in_words(repeats * sum(known))})"
 
@@ -351,8 +348,8 @@ def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     }
     if not arms:
         message = (
-            f"study {study.study_id} has 0 finished runs of its arms, 1 is needed; "
-            "run() it first."
+            f"No arm of study {study.study_id} has a finished run. Run it first with "
+            "run()."
         )
         raise NotEnoughDataError(message)
     return arms
@@ -371,8 +368,8 @@ def arms_of(study: StoredStudy) -> Arms:
     first, twin = study.control or (next(iter(runs)), None)
     if first not in runs:
         message = (
-            f"baseline {first!r} of study {study.study_id} has 0 finished runs, 1 is "
-            "needed; resume() the study."
+            f"Baseline {first!r} of study {study.study_id} has no finished run. Resume "
+            "the study with resume()."
         )
         raise NotEnoughDataError(message)
     return Arms(runs, first, twin, not_finite(study), study)

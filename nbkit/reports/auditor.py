@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from nbkit.errors import (
@@ -17,6 +17,7 @@ from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.doubts import every_doubt
+from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import claim_findings, claims_about
 from nbkit.review.findings import Audit, Finding
 from nbkit.review.row_checks import row_findings
@@ -75,8 +76,11 @@ def audit(
         what = Study.open(what)
     if isinstance(what, Study):
         what = StudySnapshot(what.paths.root)
-        found = findings_of(what, storage_bytes_per_second)
-        return Audit(found.subject, [*_doubts(what, found.subject), *found])
+        study_findings = findings_of(what, storage_bytes_per_second)
+        return Audit(
+            study_findings.subject,
+            [*_doubts(what, study_findings.subject), *study_findings],
+        )
     if isinstance(what, str):
         subject, results = what, _named(what)
     elif isinstance(what, StoredRun | PublishedRow):
@@ -85,10 +89,37 @@ def audit(
         results = list(what) if isinstance(what, Sequence) else [what]
         subject = f"{len(results)} results"
     _check(what, results)
-    rows = [one for one in results if isinstance(one, PublishedRow)]
-    runs = [one for one in results if isinstance(one, StoredRun)]
+    rows = [result for result in results if isinstance(result, PublishedRow)]
+    runs = [result for result in results if isinstance(result, StoredRun)]
     findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
     return Audit(subject, findings)
+
+
+def findings_table(
+    audits: Sequence[Audit], answered: Collection[str] = ()
+) -> Table | None:
+    """Return the findings of audits, a row for each kind; None if there are none.
+
+    The study measures the effect of the `answered` codes itself: no fix is shown.
+    """
+    rows = [
+        [
+            *([audit.subject] if len(audits) > 1 else []),
+            code.severity,
+            code.title,
+            str(len({finding.subject for finding in findings})),
+            findings[0].evidence,
+            code.why,
+            None if code.name in answered else code.action,
+        ]
+        for audit in audits
+        for code, findings in audit.by_code()
+    ]
+    if not rows:
+        return None
+    subject = ["subject"] if len(audits) > 1 else []
+    columns = ("severity", "finding", "results", "evidence (first)", "why", "fix")
+    return Table("Findings", [*subject, *columns], rows)
 
 
 def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
@@ -102,15 +133,21 @@ def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> 
             raise
         arms = {}
     findings = [
-        one
+        run_finding
         for runs in arms.values()
         for run in runs
-        for one in run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
+        for run_finding in run_findings(
+            run, storage_bytes_per_second=storage_bytes_per_second
+        )
     ]
     findings += arm_findings(arms)
     for run in diverged:
         # It ended early: what else it lacks follows from that.
-        findings += [one for one in run_findings(run) if one.code == "loss"]
+        findings += [
+            run_finding
+            for run_finding in run_findings(run)
+            if run_finding.code == "loss"
+        ]
     return Audit(f"study {study.study_id}", findings)
 
 
@@ -118,25 +155,25 @@ def _doubts(study: Study, subject: str) -> Iterator[Finding]:
     """Yield why the study's report takes its answer back, by the same limits."""
     what = "an answer"
     try:
-        made = report_of_its_kind(study)
-        controls = made.controls
-        what = "rates and times" if made.untimed else what
+        report = report_of_its_kind(study)
+        controls = report.controls
+        what = "rates and times" if report.untimed else what
     except NotEnoughDataError:
         controls = ()  # nothing can be compared
-    for one in every_doubt(study, controls):
-        of = "an answer" if one.code == "missing" else what
-        yield Finding(one.finding_code, subject, of, one.evidence)
+    for doubt in every_doubt(study, controls):
+        of = "an answer" if doubt.code == "missing" else what
+        yield Finding(doubt.finding_code, subject, of, doubt.evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:
     if not results:
-        message = "what: there are 0 results, an audit needs at least 1; pass some."
+        message = "No results to audit. Pass runs, rows, a study or a name."
         raise NotEnoughDataError(message)
-    for one in results:
-        if not isinstance(one, StoredRun | PublishedRow):
+    for result in results:
+        if not isinstance(result, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} is or holds a value of type {type(one).__name__}, "
-                "not a run or published row; pass runs, rows, a study, or a name."
+                f"what={what!r:.80} has a value of type {type(result).__name__}, not a "
+                "run or published row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
 
@@ -145,23 +182,23 @@ def _named(name: str) -> Sequence[Any]:
     """Return the published rows or the run of that name."""
     rows = published()
     for field in ("series", "publisher"):
-        found = [row for row in rows if getattr(row, field) == name]
-        if found:
-            return found
+        matches = [row for row in rows if getattr(row, field) == name]
+        if matches:
+            return matches
     try:
         return [attach(name)]
     except RunNotFoundError as error:
         publishers = sorted({row.publisher for row in rows})
         message = (
-            f"what={name!r} is not a publisher or series of nbkit.published(), and not "
-            "a run or study of the store; publishers are "
+            f"what={name!r} is neither a run or study of the store nor a publisher or "
+            "series of nbkit.published(). Publishers: "
             f"{', '.join(publishers)}.{suggest(name, publishers)}"
         )
         raise ConfigError(message) from error
 
 
-def _name(one: StoredRun | PublishedRow) -> str:
-    return one.label if isinstance(one, PublishedRow) else f"run {one.run_id}"
+def _name(result: StoredRun | PublishedRow) -> str:
+    return result.label if isinstance(result, PublishedRow) else f"run {result.run_id}"
 
 
 def _of_rows(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
@@ -188,10 +225,10 @@ def _of_runs(
     runs: Sequence[StoredRun], storage_bytes_per_second: float | None
 ) -> Iterator[Finding]:
     """Yield what is suspicious about runs of any arms, damaged ones among them."""
-    whole = []
+    readable = []
     for run in runs:
         try:
-            found = [
+            findings = [
                 *run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
             ]
         except (ConfigError, StoreError) as error:
@@ -199,6 +236,6 @@ def _of_runs(
                 raise
             yield Finding("damaged", _name(run), "a result", str(error))
         else:
-            yield from found
-            whole.append(run)
-    yield from arm_findings(_arms(whole))
+            yield from findings
+            readable.append(run)
+    yield from arm_findings(_arms(readable))

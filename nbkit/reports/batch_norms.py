@@ -16,10 +16,10 @@ def batch_norm_of(worker: Mapping[str, Any]) -> str | None:
     return (worker.get("numbers") or {}).get("batch_norm")
 
 
-def batch_norm_sentence(found: Mapping[str, str | None]) -> str | None:
+def batch_norm_sentence(backends: Mapping[str, str | None]) -> str | None:
     """Return which kernels computed it in which arms; None where all are alike."""
     by_backend: dict[str, list[str]] = {}
-    for name, backend in found.items():
+    for name, backend in backends.items():
         if backend is not None and backend != "inductor":
             by_backend.setdefault(backend, []).append(name)
     if len(by_backend) < 2:

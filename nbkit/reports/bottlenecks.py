@@ -1,4 +1,4 @@
-"""The bottleneck of each arm of a study, for its report: a sentence each."""
+"""The bottleneck of each arm of a study, for its report: a row each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbkit.errors import StoreError
+from nbkit.plural import plural
+from nbkit.reports.columns import Column, table
+from nbkit.reports.parts import Table
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.review.diagnosis import diagnose, others_than
 from nbkit.store.stored_runs import StoredRun
 
 _BETWEEN_JOBS = ("other-processes", "no-cpu")
 """What jobs that are started together do to each other; each has its own GPUs."""
+
+
+class ArmBottleneck(NamedTuple):
+    """What most undisturbed runs of an arm name first."""
+
+    arm: str
+    cause: Cause
+    """Of the median run among those that name it."""
+    runs: str
 
 
 class ArmsBoundBy:
@@ -42,10 +54,10 @@ class ArmsBoundBy:
         }
         there = {run.paths.root for runs in runs_by_arm.values() for run in runs}
         by_others = {
-            job.paths.root: others
+            job.paths.root: causes
             for jobs in rounds
             if there & {job.paths.root for job in jobs}
-            and (others := _others_than(jobs))
+            and (causes := _others_than(jobs))
             for job in jobs
         }
         self._by_others = {
@@ -66,13 +78,13 @@ class ArmsBoundBy:
         An arm's number is the median over its runs, which holds as long as more than
         half of them were left alone.
         """
-        found = {
+        disturbed = {
             arm: [causes for causes in self._disturbances(arm, without) if causes]
             for arm in self._diagnoses
         }
         return {
             arm: runs
-            for arm, runs in found.items()
+            for arm, runs in disturbed.items()
             if runs and 2 * len(runs) >= len(self._diagnoses[arm])
         }
 
@@ -91,8 +103,8 @@ class ArmsBoundBy:
     ) -> list[list[Cause]]:
         passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
         return [
-            [cause for cause in run.disturbances if cause.code not in passed] + others
-            for run, others in zip(
+            [cause for cause in run.disturbances if cause.code not in passed] + causes
+            for run, causes in zip(
                 self._diagnoses[arm], self._by_others[arm], strict=True
             )
         ]
@@ -108,38 +120,68 @@ class ArmsBoundBy:
         """Return how many runs of an arm there are."""
         return len(self._diagnoses[arm])
 
-    def notes(self) -> list[str]:
-        """Return the bottleneck of each undisturbed arm that has one."""
-        notes: list[str] = []
+    def bottlenecks(self) -> list[ArmBottleneck]:
+        """Return the bottleneck of each undisturbed arm that has one.
+
+        Disturbed runs do not count, except of arms that disturb each other on purpose.
+        """
+        rows: list[ArmBottleneck] = []
         disturbed = self.disturbed()
         for arm, diagnoses in self._by_arm.items():
-            counted = self._counted(arm)
-            if not diagnoses or arm in disturbed or (first := _first(counted)) is None:
+            counted = [
+                diagnosis
+                for diagnosis in diagnoses
+                if arm in self._at_once or not diagnosis.disturbances
+            ]
+            if arm in disturbed or (cause := _first_cause(counted)) is None:
                 continue
-            code, diagnosis = first
-            count = sum(bool(each) and each[0].code == code for each in counted)
-            what = "runs" if len(counted) == len(diagnoses) else "undisturbed runs"
-            runs = f"{count}/{len(counted)} {what}"
-            cause = diagnosis[0]
-            notes.append(
-                f"Bottleneck ({arm}): {cause.kind.title} ({runs}). {cause.sentence}"
-            )
-        return notes
+            count = sum(bool(it) and it[0].code == cause.code for it in counted)
+            undisturbed = " undisturbed" * (len(counted) < len(diagnoses))
+            runs = f"{count} of {len(counted)}{undisturbed}"
+            rows.append(ArmBottleneck(arm, cause, runs))
+        return rows
 
-    def _counted(self, arm: str) -> Sequence[Diagnosis]:
-        """Return the runs of an arm that nothing disturbed: they show what bounds it.
+    def table(self, answered: Collection[str] = ()) -> Table | None:
+        """Return the bottlenecks with evidence and fix; None if there are none.
 
-        Of arms that disturb each other on purpose, all runs.
+        The study measures the effect of the `answered` causes itself: no fix is shown.
         """
-        found = self._by_arm[arm]
-        if arm in self._at_once:
-            return found
-        return [one for one in found if not one.disturbances]
+        rows = self.bottlenecks()
+
+        def advice(row: ArmBottleneck) -> Cause | None:
+            return None if row.cause.code in answered else row.cause
+
+        columns = (
+            Column("arm", "arm"),
+            Column("bottleneck", "cause.kind.title"),
+            Column("share of time", "cause.share", "{:.0%}".format),
+            Column("runs", "runs"),
+            Column("evidence", "cause.evidence"),
+            Column("try", advice, lambda cause: cause.change),
+            Column(
+                *("expected speedup", advice),
+                lambda cause: None if cause.gain is None else str(cause.gain),
+            ),
+        )
+        return table("Bottlenecks", columns, rows) if rows else None
+
+    def summary(self, answered: Collection[str] = ()) -> list[str]:
+        """Return a sentence of the bottlenecks that the study does not measure."""
+        arms: dict[str, list[str]] = {}
+        for arm, cause, _ in self.bottlenecks():
+            if cause.code not in answered:
+                arms.setdefault(cause.kind.title, []).append(arm)
+        parts = [
+            f"{title} ({names[0] if len(names) == 1 else plural(len(names), 'arm')})"
+            for title, names in arms.items()
+        ]
+        return [f"Bottlenecks: {'; '.join(parts)}."] if parts else []
 
     def to_dict(self) -> Mapping[str, Sequence[dict[str, Any]]]:
         """Return every run's diagnosis by arm, as JSON values."""
         return {
-            arm: [one.to_dict() for one in found] for arm, found in self._by_arm.items()
+            arm: [diagnosis.to_dict() for diagnosis in diagnoses]
+            for arm, diagnoses in self._by_arm.items()
         }
 
 
@@ -149,15 +191,13 @@ def _others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
     return []
 
 
-def _first(found: Sequence[Diagnosis]) -> tuple[str, Diagnosis] | None:
-    """Return what most runs name first, and the median one of those that do.
-
-    None where most name nothing.
-    """
-    codes = Counter(one[0].code if one else None for one in found)
-    code, _ = codes.most_common(1)[0]
-    if code is None:
+def _first_cause(diagnoses: Sequence[Diagnosis]) -> Cause | None:
+    """Return what most runs name first, of the median run; None if that is nothing."""
+    firsts = [diagnosis[0] if diagnosis else None for diagnosis in diagnoses]
+    codes = Counter(cause and cause.code for cause in firsts)
+    code = codes.most_common(1)[0][0] if codes else None
+    named = [cause for cause in firsts if cause and cause.code == code]
+    if not named:
         return None
-    named = [one for one in found if one and one[0].code == code]
-    middle = median_low([one[0].weight for one in named])
-    return code, next(one for one in named if one[0].weight == middle)
+    middle = median_low([cause.weight for cause in named])
+    return next(cause for cause in named if cause.weight == middle)

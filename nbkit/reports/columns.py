@@ -50,13 +50,17 @@ def table(
 ) -> Table:
     """Return rows as a table."""
     columns = tuple(columns)
-    shown = [one for one in columns if one.title is not None]
+    shown = [column for column in columns if column.title is not None]
     return Table(
         caption,
-        [str(one.title) for one in shown],
-        [[one.cell(row) for one in shown] for row in rows],
+        [str(shown_column.title) for shown_column in shown],
+        [[shown_column.cell(row) for shown_column in shown] for row in rows],
         notes,
-        {one.csv: [one.number(row) for row in rows] for one in columns if one.csv},
+        {
+            column.csv: [column.number(row) for row in rows]
+            for column in columns
+            if column.csv
+        },
         lead,
     )
 
@@ -65,13 +69,13 @@ def rate(title: str, over: str, path: str, csv: str, *, n: str = "") -> list[Col
     """Return images/s and their interval; with how many runs, where ``n`` says."""
 
     def ends(row: Any) -> str | None:
-        found = Column(None, path).of(row)
-        words = found and interval(quantities.rate)(found)
+        summary = Column(None, path).of(row)
+        text = summary and interval(quantities.rate)(summary)
         count = Column(None, n).of(row) if n else None
-        return words if count is None else f"{words or quantities.UNKNOWN} ({count})"
+        return text if count is None else f"{text or quantities.UNKNOWN} ({count})"
 
     return [
-        Column(title, path, lambda found: quantities.rate(found.median), csv),
+        Column(title, path, lambda summary: quantities.rate(summary.median), csv),
         Column(over, ends),
     ]
 
@@ -80,7 +84,7 @@ def ratio(title: str, path: str, csv: str | None = None) -> list[Column]:
     """Return estimate, interval and verdict."""
     return [
         Column(title, f"{path}.estimate", "{:.3f}".format, csv),
-        Column("95 % interval", path, interval()),
+        Column("95% CI", path, interval()),
         Column("verdict", f"{path}.verdict"),
     ]
 
@@ -90,16 +94,18 @@ def interval(
 ) -> Callable[[Summary | Ratio], str | None]:
     """Return how an interval is said; None where there is none."""
 
-    def said(found: Summary | Ratio) -> str | None:
-        if found.ci_low is None or found.ci_high is None:
+    def show(estimate: Summary | Ratio) -> str | None:
+        if estimate.ci_low is None or estimate.ci_high is None:
             return None
-        return interval_in_words(found.ci_low, found.ci_high, shown)
+        return interval_in_words(estimate.ci_low, estimate.ci_high, shown)
 
-    return said
+    return show
 
 
 def spread(show: Callable[[float], str]) -> Callable[[Summary], str | None]:
     """Return how the lowest and the highest of several are said."""
-    return lambda found: (
-        None if found.n == 1 else f"{show(found.minimum)} to {show(found.maximum)}"
+    return lambda summary: (
+        None
+        if summary.n == 1
+        else f"{show(summary.minimum)} to {show(summary.maximum)}"
     )

@@ -65,8 +65,10 @@ def conditions_line(runs: Sequence[Run]) -> str:
     largest = max(runs, key=lambda run: run.config.world_size)
     worker = largest.worker
     device = runs[0].summary.device_name or "unknown device"
-    if (most := max(config.world_size for config in configs)) > 1:
-        device = f"{device}, up to {most} ranks"
+    sizes = {config.world_size for config in configs}
+    if (largest_size := max(sizes)) > 1:
+        up_to = "up to " if len(sizes) > 1 else ""
+        device = f"{up_to}{largest_size} x {device}"
     versions = {
         "torch": worker.get("torch"),
         "CUDA": worker.get("cuda"),
@@ -81,7 +83,9 @@ def conditions_line(runs: Sequence[Run]) -> str:
         "epochs": "{} epochs",
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
-    common = {name: each.pop() for name, each in values.items() if len(each) == 1}
+    common = {
+        name: options.pop() for name, options in values.items() if len(options) == 1
+    }
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
     if all(config.has_entry for config in configs):
@@ -104,19 +108,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def how_measured(repeats: int) -> list[str]:
-    """Return which statistic and interval are shown, and in which order runs came."""
-    order = (
-        "Order: 1 run per configuration."
-        if repeats == 1
-        else f"Order: {repeats} runs per configuration, interleaved (ABBA) to cancel "
-        "drift."
-    )
-    return [
-        f"Images/s: {RATE_STATISTIC}.",
-        f"Intervals: {RATE_INTERVAL}.",
-        order,
-    ]
+HOW_MEASURED = (f"Images/s: {RATE_STATISTIC}.", f"Intervals: {RATE_INTERVAL}.")
+"""Statistic and interval of rates; the plan's notes have order and repeats."""
 
 
 def where_and_when(facts: Mapping[str, Any]) -> str:
@@ -166,7 +159,7 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     if deep := images.get("deep"):
         coarse = deep["coarse"]
         few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
-        deep_images = plural(deep["count"], "greyscale image")
+        deep_images = plural(deep["count"], "grayscale image")
         lines[0] += f" {deep_images} above 8 bits reduced to 8 bits{few}."
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
     if passed_over := images.get("passed_over"):
@@ -187,23 +180,23 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
 
     None unless all runs have the same ones.
     """
-    every = [run.worker.get("data") or {} for run in runs]
-    one = every[0]
+    datasets = [run.worker.get("data") or {} for run in runs]
+    dataset = datasets[0]
     if not all(
-        each.get("unreadable") and each["fingerprint"] == one["fingerprint"]
-        for each in every
+        other.get("unreadable") and other["fingerprint"] == dataset["fingerprint"]
+        for other in datasets
     ):
         return None
-    deep = {key: (one.get("deep") or {}).get(key) for key in ("count", "coarse")}
-    data = {run.config.world_size: of for run, of in zip(runs, every, strict=True)}
-    passed_over = one.get("passed_over") or {"count": 0}
-    empty = one.get("classes_without_training_images")
+    deep = {key: (dataset.get("deep") or {}).get(key) for key in ("count", "coarse")}
+    data = {run.config.world_size: of for run, of in zip(runs, datasets, strict=True)}
+    passed_over = dataset.get("passed_over") or {"count": 0}
+    empty = dataset.get("classes_without_training_images")
     return {
-        "files": one["fingerprint"]["files"],
-        "classes": one["num_classes"],
-        "unreadable": one["unreadable"]["count"],
+        "files": dataset["fingerprint"]["files"],
+        "classes": dataset["num_classes"],
+        "unreadable": dataset["unreadable"]["count"],
         **({"classes_without_training_images": empty} if empty else {}),
-        **({"notes": one["notes"]} if one.get("notes") else {}),
+        **({"notes": dataset["notes"]} if dataset.get("notes") else {}),
         **({"deep": deep} if deep.get("count") else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
         **({"passed_over": passed_over} if passed_over["count"] else {}),

@@ -97,7 +97,7 @@ def without_runs(study: StoredStudy) -> list[Doubt]:
     )
     if not without:
         return []
-    reason = f"{_finished(study)}, and none of {', '.join(without)}"
+    reason = f"{_finished(study)}, and none of {'; '.join(without)}"
     return [_doubt("missing", reason)]
 
 
@@ -115,16 +115,16 @@ def lead_of(
     study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
 ) -> str:
     """Return what takes the answer back, with every reason; empty if it stands."""
-    found = every_doubt(study, controls)
-    if not found:
+    reasons = every_doubt(study, controls)
+    if not reasons:
         return ""
-    return _in_full(instead_of_answer(study, found, Report("", "", untimed=untimed)))
+    return _in_full(instead_of_answer(study, reasons, Report("", "", untimed=untimed)))
 
 
 def lead_of_untimed(study: StoredStudy) -> str:
     """Return what takes an answer back that no rate and no time enters."""
-    found = without_runs(study)
-    return _in_full(instead_of_answer(study, found, _EMPTY)) if found else ""
+    reasons = without_runs(study)
+    return _in_full(instead_of_answer(study, reasons, _EMPTY)) if reasons else ""
 
 
 def lead_of_runs(
@@ -134,8 +134,8 @@ def lead_of_runs(
     shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
     at_once = {arm for arm, studies in shared.items() if studies}
     rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
-    found = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
-    return _in_full(told_first(_EMPTY, lost, found)) if found else ""
+    reasons = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
+    return _in_full(told_first(_EMPTY, lost, reasons)) if reasons else ""
 
 
 def _shared_in(run: StoredRun) -> str | None:
@@ -155,39 +155,45 @@ def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
     return []
 
 
-def _in_full(told: Report) -> str:
-    return " ".join([told.answer, *told.notes])
+def _in_full(report: Report) -> str:
+    return " ".join([report.answer, *report.notes])
 
 
 def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doubt]:
     """Return why a study's answer cannot be believed, as `doubts`, from the store."""
     runs = study.runs_by_arm()
-    arms = {arm: many for arm, many in runs.items() if many and arm not in study.once}
+    arms = {
+        arm: finished
+        for arm, finished in runs.items()
+        if finished and arm not in study.once
+    }
     bound_by = ArmsBoundBy(arms, study.at_once, study.rounds)
     return [*without_runs(study), *doubts(controls, bound_by)]
 
 
 def instead_of_answer(
-    study: StoredStudy, found: Sequence[Doubt], report: Report
+    study: StoredStudy, reasons: Sequence[Doubt], report: Report
 ) -> Report:
     """Return a report that says first what takes its answer back; itself if nothing."""
-    if not found:
+    if not reasons:
         return report
-    rest = "" if found[0].code == "missing" else so_far(study)
-    return told_first(report, not_finite(study), found, rest)
+    unfinished = "" if reasons[0].code == "missing" else so_far(study)
+    return told_first(report, not_finite(study), reasons, unfinished)
 
 
-def _with_doubtful_rates(report: Report, found: Sequence[Doubt]) -> Report:
+def _with_doubtful_rates(report: Report, doubts: Sequence[Doubt]) -> Report:
     """Return a report whose answer stands, with doubts beside its rates alone."""
-    notes = [f"Rates and times are not reliable: {o.reason}. {o.action}" for o in found]
-    reasons = [f"Not reliable: {one.reason}." for one in found]
+    notes = [
+        f"Rates and times are not reliable: {o.reason}. {o.action}" for o in doubts
+    ]
+    reasons = [f"Not reliable: {doubt.reason}." for doubt in doubts]
     tables = [
         replace(table, notes=[*reasons, *table.notes])
         if "images/s" in table.columns
         else table
         for table in report.tables
     ]
-    result = {**report.result, "doubts_of_rates": [asdict(one) for one in found]}
+    result = {**report.result, "doubts_of_rates": [asdict(doubt) for doubt in doubts]}
     return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
 
 
@@ -197,33 +203,34 @@ def _of_disturbances(
     """Yield each kind once, of the arm that it has cost most."""
     disturbed = bound_by.disturbed(without=cleared)
     for code in DISTURBANCES:
-        found = {
+        causes_by_arm = {
             arm: causes
             for arm, runs in disturbed.items()
             if (causes := [one for run in runs for one in run if one.code == code])
         }
-        if not found:
+        if not causes_by_arm:
             continue
         worst = {
-            arm: max(causes, key=lambda one: one.weight)
-            for arm, causes in found.items()
+            arm: max(causes, key=lambda cause: cause.weight)
+            for arm, causes in causes_by_arm.items()
         }
         arm = max(worst, key=lambda arm: worst[arm].weight)
-        more = len(found) - 1
-        others = f" and {plural(more, 'more arm')}" if more else ""
-        where = f"{len(found[arm])} of {bound_by.runs_of(arm)} runs of {arm}{others}"
-        reason = f"{_clause(worst[arm].evidence)} ({where})"
+        more = len(causes_by_arm) - 1
+        more_arms = f" and {plural(more, 'more arm')}" if more else ""
+        runs = f"{len(causes_by_arm[arm])} of {bound_by.runs_of(arm)} runs of {arm}"
+        evidence = worst[arm].evidence.rstrip(".")
+        reason = f"{evidence[0].lower()}{evidence[1:]} ({runs}{more_arms})"
         yield _doubt(code, reason)
 
 
 def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
     differing = [
-        one
-        for one in controls
-        if one.shows_difference or abs(one.ratio.estimate - 1) > CONTROL_LIMIT
+        control
+        for control in controls
+        if control.shows_difference or abs(control.ratio.estimate - 1) > CONTROL_LIMIT
     ]
     if differing:
-        worst = max(differing, key=lambda one: abs(one.ratio.estimate - 1))
+        worst = max(differing, key=lambda floor: abs(floor.ratio.estimate - 1))
         yield _doubt("control", worst.in_brief.rstrip("."))
 
 
@@ -232,15 +239,10 @@ def _doubt(code: str, reason: str) -> Doubt:
     return Doubt(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
 
 
-def _clause(sentence: str) -> str:
-    """Return a sentence as a clause after a colon."""
-    return sentence[0].lower() + sentence[1:].rstrip(".")
-
-
 def told_first(
     report: Report,
     lost: Mapping[str, NonFinite],
-    found: Sequence[Doubt] = (),
+    reasons: Sequence[Doubt] = (),
     unfinished: str = "",
     *,
     first: str = "",
@@ -250,40 +252,44 @@ def told_first(
     Of several reasons the first is said, and how many follow in the notes: what is not
     finite, then the doubts, then runs without which the answer can stand.
     """
-    is_untimed = bool(report.untimed) and all(one.code != "missing" for one in found)
-    if is_untimed and found and report.untimed == report.answer:
-        report, found = _with_doubtful_rates(report, found), ()
-    if not (lost or found or unfinished):
+    is_untimed = bool(report.untimed) and all(
+        doubt.code != "missing" for doubt in reasons
+    )
+    if is_untimed and reasons and report.untimed == report.answer:
+        report, reasons = _with_doubtful_rates(report, reasons), ()
+    if not (lost or reasons or unfinished):
         return report
     lead = [*filter(None, [first or no_verdict_sentence(lost)])]
-    rest = [*filter(None, [unfinished])]
+    pending = [*filter(None, [unfinished])]
     verdict = "Rates and times are inconclusive" if is_untimed else "Inconclusive"
-    opening, *_ = [*lead, *(f"{verdict}: {one.reason}." for one in found), *rest]
-    each = [f"Warning: {one.reason}. {one.action}" for one in found]
-    _, *below = [*lead, *each, *rest]
+    opening, *_ = [
+        *lead,
+        *(f"{verdict}: {doubt.reason}." for doubt in reasons),
+        *pending,
+    ]
+    doubt_notes = [f"Warning: {doubt.reason}. {doubt.action}" for doubt in reasons]
+    _, *below = [*lead, *doubt_notes, *pending]
     after = report.answer
-    if found:
-        after = f"{verdict}." if lead else found[0].action
+    if reasons:
+        after = f"{verdict}." if lead else reasons[0].action
         after += f" Not affected: {report.untimed}" if is_untimed else ""
     if below:
-        more = plural(len(below), "more reason" if found else "more note")
+        more = plural(len(below), "more reason" if reasons else "more note")
         opening = f"{opening.removesuffix('.')}; {more} below."
-    notes = [*below, *report.notes]
-    warnings = [f"{arm} diverged ({one}); no verdict." for arm, one in lost.items()]
-    warnings += [f"Not reliable: {one.reason}." for one in found]
+    warnings = [f"{arm} diverged ({at}); no verdict." for arm, at in lost.items()]
+    warnings += [f"Not reliable: {doubt.reason}." for doubt in reasons]
     tables = list(report.tables)
     if tables:
         tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
     result = dict(report.result)
     if lost:
-        result["not_finite"] = {arm: one.to_dict() for arm, one in lost.items()}
-    if found:
-        result["doubts"] = [asdict(one) for one in found]
+        result["not_finite"] = {arm: at.to_dict() for arm, at in lost.items()}
+    if reasons:
+        result["doubts"] = [asdict(doubt) for doubt in reasons]
     return replace(
         report,
         answer=f"{opening} {after}".rstrip(),
-        notes=notes,
-        below=below,
+        notes=[*below, *report.notes],
         tables=tables,
         result=result,
     )

@@ -13,11 +13,15 @@ def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
 
     Of finished runs, and of those that ``stop_on_nonfinite`` has ended.
     """
-    found = {
+    earliest_by_arm = {
         arm: earliest(run.nonfinite for run in runs)
         for arm, runs in study.runs_by_arm(diverged=True).items()
     }
-    return {arm: one for arm, one in found.items() if one is not None}
+    return {
+        arm: divergence
+        for arm, divergence in earliest_by_arm.items()
+        if divergence is not None
+    }
 
 
 def without_a_verdict(study: StoredStudy) -> Report:
@@ -33,12 +37,12 @@ def without_a_verdict(study: StoredStudy) -> Report:
             [
                 arm,
                 str(run.state),
-                None if (found := run.nonfinite) is None else str(found),
+                None if (divergence := run.nonfinite) is None else str(divergence),
                 f"{run.config.learning_rate:g}",
                 run.run_id,
             ]
-            for arm, many in runs.items()
-            for run in many
+            for arm, finished in runs.items()
+            for run in finished
         ],
     )
     return Report(
@@ -46,5 +50,5 @@ def without_a_verdict(study: StoredStudy) -> Report:
         answer="",
         tables=[table],
         result={"study_id": study.study_id},
-        next_step="lower learning_rate, or use another precision, and run it again",
+        next_step="lower learning_rate or change the precision, then run it again",
     )

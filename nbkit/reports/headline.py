@@ -6,29 +6,16 @@ import sys
 from pathlib import Path
 
 from nbkit.errors import NbkitError
-from nbkit.reports.renderer import MOST_NOTES, Table, read_report
+from nbkit.reports.renderer import first_screen, read_report
 
 
 def headline(notebook: Path) -> str:
-    """Return a saved notebook's headline table, answer, files and next step.
-
-    There is no table beside an answer that says that these runs cannot support one.
-    """
+    """Return the first screen of a saved notebook's report, files and next step."""
     report = read_report(notebook)
-    is_doubtful = bool(report["result"].get("doubts"))
-    blocks = [
-        report["title"],
-        f"{report['answer']}\n{report.get('conditions', '')}".strip(),
-        *(
-            Table(**{**table, "notes": ()}).to_text()
-            for table in report["tables"][:1]
-            if not is_doubtful
-        ),
-        "\n".join(report["notes"][:MOST_NOTES]),
-        f"Report:    {report['page']}\nNotebook:  {notebook}",
-        f"Next:      {report['next_step']}" if report["next_step"] else "",
-    ]
-    return "\n\n".join(block for block in blocks if block)
+    files = f"Report:    {report['page']}\nNotebook:  {notebook}"
+    if report["next_step"]:
+        files += f"\nNext:      {report['next_step']}"
+    return "\n\n".join([*first_screen(report), files])
 
 
 def main(arguments: list[str]) -> int:

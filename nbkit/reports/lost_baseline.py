@@ -15,7 +15,7 @@ class BaselineLost:
     """Says so in the place of each table, so that a notebook arrives at its report."""
 
     study: StoredStudy
-    said: str
+    reason: str
     """What is unknown, and why."""
 
     @property
@@ -23,7 +23,7 @@ class BaselineLost:
         """The headline: what happened, and what to change."""
         return Note(
             [
-                f"{self.said}. Lower learning_rate or change the precision in a new "
+                f"{self.reason}. Lower learning_rate or change the precision in a new "
                 "study."
             ]
         )

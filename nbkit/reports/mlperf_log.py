@@ -108,7 +108,10 @@ def mllog(
         ("status", status, _STATUSES),
     ):
         if value not in known:
-            message = f"{name}={value!r} is none of MLPerf's: {', '.join(known)}."
+            message = (
+                f"{name}={value!r} is not in MLPerf's rules. Use one of "
+                f"{', '.join(known)}."
+            )
             raise ConfigError(message)
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:
@@ -157,21 +160,23 @@ def closed_obstacles(run: StoredRun) -> list[str]:
     https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
     """
     benchmark = _benchmark(run)
-    found = [] if benchmark == "resnet" else [f"{benchmark} is not resnet on ImageNet"]
+    obstacles = (
+        [] if benchmark == "resnet" else [f"{benchmark} is not resnet on ImageNet"]
+    )
     for name, allowed in _CLOSED.items():
         value = getattr(run.config, name)
         if value not in allowed:
-            said = " or ".join(map(str, allowed))
-            found.append(f"{name}={value}, the rules have {said}")
-    return found
+            rules = " or ".join(map(str, allowed))
+            obstacles.append(f"{name}={value}, the rules have {rules}")
+    return obstacles
 
 
 def _benchmark(run: StoredRun) -> str:
     """Return MLPerf's name of the benchmark; otherwise that of the model."""
     data = run.worker.get("data") or {}
     # An epoch leaves out what does not fill a last batch.
-    whole = data.get("train_images", 0) + data.get("dropped_images", 0)
-    sizes = (whole, data.get("evaluation_images"))
+    num_images = data.get("train_images", 0) + data.get("dropped_images", 0)
+    sizes = (num_images, data.get("evaluation_images"))
     is_imagenet = sizes == _IMAGENET and data.get("loader") != "synthetic"
     config = run.config
     return "resnet" if config.model == "resnet50" and is_imagenet else config.model
@@ -180,7 +185,7 @@ def _benchmark(run: StoredRun) -> str:
 def _log_lines(run: StoredRun, submission: Line) -> Iterator[Line]:
     """Yield every line, in the order of time."""
     lines = run.metrics(None)
-    found = time_to_target(run)
+    result = time_to_target(run)
     begin = started_at(lines)
     first = begin - _startup(run)
     begins = ("submission_benchmark", "submission_org", "submission_division")
@@ -196,13 +201,13 @@ def _log_lines(run: StoredRun, submission: Line) -> Iterator[Line]:
     events = [*_epochs(lines), *_evaluations(evaluations)]
     events += _blocks(begin, evaluations)
     yield from sorted(events, key=lambda e: (e["time_ms"], _ORDER.index(e["key"])))
-    if found.seconds is None:
+    if result.seconds is None:
         # It trained on after its last evaluation, and the stop is the last event.
         last = max(event["time_ms"] for event in events) / 1000
-        end = max(begin + found.watched_seconds, last)
+        end = max(begin + result.watched_seconds, last)
     else:
-        end = begin + found.seconds
-    how = {"status": "success" if found.reached else "aborted"}
+        end = begin + result.seconds
+    how = {"status": "success" if result.reached else "aborted"}
     yield _line("INTERVAL_END", "run_stop", end, **how)
 
 
@@ -254,13 +259,15 @@ def _optimizer(config: ExperimentConfig, steps: int | None) -> dict[str, Any]:
         "momentum": config.momentum,
         "weight_decay": config.weight_decay,
     }
-    found = {f"{config.optimizer}_opt_{name}": value for name, value in values.items()}
+    settings = {
+        f"{config.optimizer}_opt_{name}": value for name, value in values.items()
+    }
     if config.optimizer == "lars":
-        found["lars_epsilon"] = 0.0  # nbkit's LARS adds nothing to a norm
-        found["lars_opt_learning_rate_warmup_epochs"] = _whole(
+        settings["lars_epsilon"] = 0.0  # nbkit's LARS adds nothing to a norm
+        settings["lars_opt_learning_rate_warmup_epochs"] = _whole(
             config.learning_rate_warmup_epochs
         )
-    return found
+    return settings
 
 
 def _epochs(lines: Sequence[Line]) -> Iterator[Line]:
@@ -307,16 +314,16 @@ def _evaluations(evaluations: Sequence[Line]) -> Iterator[Line]:
 
 def _blocks(begin: float, evaluations: Sequence[Line]) -> list[Line]:
     """Return the blocks: what is trained up to an evaluation, with it."""
-    found, done = [], 0
+    blocks, done = [], 0
     for line in evaluations:
         meta = {
             "first_epoch_num": done + 1,
             "epoch_count": max(1, line["epoch"] - done),
         }
-        found.append(_line("INTERVAL_START", "block_start", begin, **meta))
-        found.append(_line("INTERVAL_END", "block_stop", line["t"], **meta))
+        blocks.append(_line("INTERVAL_START", "block_start", begin, **meta))
+        blocks.append(_line("INTERVAL_END", "block_stop", line["t"], **meta))
         begin, done = line["t"], line["epoch"]
-    return found
+    return blocks
 
 
 def _line(kind: str, key: str, t: float, value: Any = None, **metadata: Any) -> Line:

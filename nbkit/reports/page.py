@@ -1,10 +1,11 @@
-"""The page of a question: what all of them say alike, said once."""
+"""The page of a question: what all pages share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from nbkit.launch.run import Run
@@ -42,9 +43,9 @@ class Evidence:
             If no run of an arm has finished.
         """
         runs = finished_arms(study)
-        every = [run for many in runs.values() for run in many]
-        facts = {**conditions(every), "study_id": study.study_id}
-        is_cpu = {run.summary.device_type for run in every} == {"cpu"}
+        all_runs = [*chain(*runs.values())]
+        facts = {**conditions(all_runs), "study_id": study.study_id}
+        is_cpu = {run.summary.device_type for run in all_runs} == {"cpu"}
         plan, repeats = study.plan, study.repeats
         return cls(study, runs, not_finite(study), facts, plan, repeats, is_cpu)
 
@@ -65,14 +66,16 @@ def page(
     numbers: Mapping[str, Any],
     controls: Sequence[NoiseFloor],
     quantity: str = "images_per_second",
+    answered_causes: Collection[str] = (),
 ) -> Report:
     """Return the report of a question: its first table leads, its first figure, too."""
     parts = list(parts)
-    said = [text for part in parts if isinstance(part, Note) for text in part.sentences]
+    notes = [part.sentences for part in parts if isinstance(part, Note)]
     return Report(
         title=question,
         answer=f"CPU smoke test: {answer}" if evidence.is_cpu else answer,
-        notes=[*evidence.plan.get("notes", []), *said],
+        notes=[*chain(*notes)],
+        answered_causes=answered_causes,
         tables=[part for part in parts if isinstance(part, Table)],
         figures=[part for part in parts if isinstance(part, Figure)],
         method=[

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from nbkit.plural import plural
 from nbkit.reports import pictures
 from nbkit.statistics.quantities import UNKNOWN
 from nbkit.visible import visible
@@ -29,7 +30,7 @@ Lead: TypeAlias = Callable[[], str]
 _MOST_COLUMNS = 9
 """With more, cells take several lines, so that all columns are seen."""
 
-_NUMBER = re.compile(r"[<>≤≥≈~(]*\s*[+−-]?\s*\.?\d")
+_NUMBER = re.compile(r"[<>≤≥≈~(\[]*\s*[+−-]?\s*\.?\d")
 """How a cell with a number begins."""
 
 _PERCENT = re.compile(r"(?<=\d) %")
@@ -106,7 +107,9 @@ class Table:
         """Return a table that needs no style sheet to be read."""
         caption = escape(self.caption)
         columns = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
-        is_text = [not place or _is_text(one) for place, one in enumerate(columns)]
+        is_text = [
+            not place or _is_text(column) for place, column in enumerate(columns)
+        ]
         above = [_LEFT if it else _RIGHT for it in is_text]
         styles = [_LEFT if it else _ONE_LINE for it in is_text]
         head = _row(self.columns, 'th scope="col"', "th", above)
@@ -120,19 +123,29 @@ class Table:
             f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{notes}"
         )
 
-    def to_text(self) -> str:
-        """Return aligned columns, the first to the left, the others to the right."""
+    def to_text(self, max_width: int | None = None) -> str:
+        """Return aligned columns, the first to the left, the others to the right.
+
+        Columns that do not fit into `max_width` characters are counted instead.
+        """
         lines = [list(self.columns), *self._filled()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        shown = len(widths)
+        while max_width and shown > 1 and sum(widths[:shown]) + 2 * shown > max_width:
+            shown -= 1
         texts = [
             "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.rjust(width) if place else cell.ljust(width)
+                for place, (cell, width) in enumerate(
+                    zip(line[:shown], widths[:shown], strict=True)
+                )
             ).rstrip()
             for line in lines
         ]
         rule = "-" * max(map(len, texts))
-        notes = ["", *self.notes] if self.notes else []
+        hidden = len(widths) - shown
+        more = [f"({plural(hidden, 'more column')} in the report)"] if hidden else []
+        notes = ["", *more, *self.notes] if more or self.notes else []
         return "\n".join([self.caption, "", texts[0], rule, *texts[1:], *notes])
 
     def to_csv(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -35,6 +35,9 @@ from nbkit.visible import visible
 
 MOST_NOTES = 5
 """Notes of the first screen; more are folded."""
+
+_TERMINAL_WIDTH = 100
+"""Characters of a line of the first screen."""
 
 REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
@@ -116,8 +119,8 @@ class Report:
     """GPU, software, batch, steps and n, in one line."""
     notes: Sequence[str] = ()
     """What a reader has to know before believing the answer, the first ones most."""
-    below: Sequence[str] = ()
-    """Those of them that the answer refers to."""
+    answered_causes: Collection[str] = ()
+    """Codes of bottlenecks whose effect the study measures: they get no advice."""
     tables: Sequence[Table] = ()
     """The first one is the headline."""
     figures: Sequence[Figure] = ()
@@ -144,7 +147,8 @@ class Report:
     def to_html(self) -> str:
         """Return the report as a separate page."""
         title = escape(self.title)
-        sources = "".join(f"<li>{one.to_html()}</li>" for one in _apart(self.sources))
+        items = (f"<li>{it.to_html()}</li>" for it in _distinct(self.sources))
+        sources = "".join(items)
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width">',
@@ -171,8 +175,8 @@ class Report:
         notes = [Note(self.notes[:MOST_NOTES]).to_html()] if self.notes else []
         if self.has_no_answer:
             return notes
-        headline = [table.to_html(with_notes=False) for table in self.tables[:1]]
-        return [*headline, *(one.to_html() for one in self.figures[:1]), *notes]
+        tables = [table.to_html(with_notes=False) for table in self.tables[:1]]
+        return [*tables, *(figure.to_html() for figure in self.figures[:1]), *notes]
 
     def _folded(self) -> list[str]:
         """Return further notes, tables and figures, each below a summary to open."""
@@ -184,8 +188,8 @@ class Report:
         return [
             _fold("More notes", [Note(more).to_html()] if more else []),
             f"<h2>{kind}</h2>" if self.has_no_answer else "",
-            *(_fold(one.caption, [one.to_html()]) for one in self.tables[first:]),
-            *(_fold(one.caption, [one.to_html()]) for one in self.figures[first:]),
+            *(_fold(part.caption, [part.to_html()]) for part in self.tables[first:]),
+            *(_fold(part.caption, [part.to_html()]) for part in self.figures[first:]),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,12 +215,14 @@ class Report:
         file is replaced as a whole. What an earlier report has left there and this one
         has not is removed; other files in the folder are not touched.
         """
-        pictures = _named(_FIGURES, "png", [one.caption for one in self.figures])
-        sheets = _named(_TABLES, "csv", [one.caption for one in self.tables])
+        pictures = _file_names(
+            _FIGURES, "png", [figure.caption for figure in self.figures]
+        )
+        sheets = _file_names(_TABLES, "csv", [table.caption for table in self.tables])
         # Drawn before the first file is replaced.
         contents = {
-            **dict(zip(pictures, (one.png for one in self.figures), strict=True)),
-            **dict(zip(sheets, (one.to_csv() for one in self.tables), strict=True)),
+            **dict(zip(pictures, (figure.png for figure in self.figures), strict=True)),
+            **dict(zip(sheets, (table.to_csv() for table in self.tables), strict=True)),
             _PAGE: self.to_html(),
         }
         page, result = folder / _PAGE, folder / _RESULT
@@ -224,12 +230,12 @@ class Report:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise store_error(folder, error, _ELSEWHERE) from error
-        before = _written_before(result)
+        earlier = _earlier_files(result)
         for name, content in contents.items():
             data = content.encode() if isinstance(content, str) else content
             _replace(folder / name, data)
         write_json(result, {**self.to_dict(), "files": list(contents)})
-        _remove(folder, before - contents.keys())
+        _remove(folder, earlier - contents.keys())
         return SavedReport(
             self,
             page,
@@ -254,14 +260,20 @@ class SavedReport:
     """Every table for other programs (CSV), in the report's order."""
 
     def bundle(self) -> MimeBundle:
-        """Return the answer, where the rest is, and the result for programs."""
+        """Return the first screen, where the rest is, and the result for programs."""
         report = self.report
-        rest = [*filter(None, [report.conditions]), *report.below, *self._places()]
-        step = f"Next: {report.next_step}" if report.next_step else ""
+        tables = report.tables[: not report.has_no_answer]
+        notes = [*report.notes[:MOST_NOTES], *self._places()]
+        html = [
+            f"<p><strong>{escape(report.answer)}</strong></p>",
+            f"<p>{escape(report.conditions)}</p>" if report.conditions else "",
+            *(table.to_html(with_notes=False) for table in tables),
+            Note(notes).to_html(),
+            with_commands(f"Next: {report.next_step}") if report.next_step else "",
+        ]
         return {
-            "text/html": f"<p><strong>{escape(report.answer)}</strong></p>"
-            f"{Note(rest).to_html()}{with_commands(step)}",
-            "text/plain": "\n".join([report.answer, *rest, *filter(None, [step])]),
+            "text/html": "".join(html),
+            "text/plain": repr(self),
             REPORT_MIME: {
                 **report.to_dict(),
                 "page": str(self.page),
@@ -272,17 +284,18 @@ class SavedReport:
         }
 
     def __repr__(self) -> str:
-        above = filter(None, [self.report.answer, self.report.conditions])
-        lines = [*above, *self.report.below, *self._places()]
-        return visible("\n".join(lines), lines=True)
+        next_step = self.report.next_step
+        end = [*self._places(), *([f"Next:   {next_step}"] if next_step else [])]
+        blocks = [*first_screen(self.report.to_dict()), "\n".join(end)]
+        return visible("\n\n".join(blocks), lines=True)
 
     def _places(self) -> list[str]:
-        places = [f"Report: {self.page}", f"Result: {self.result}"]
-        if self.figures:
-            places.append(f"Charts: {self.figures[0].parent}")
-        if self.tables:
-            places.append(f"Tables: {self.tables[0].parent}")
-        return places
+        folders = {path.parent.name: path for path in (*self.figures, *self.tables)}
+        files = [f"{name}/*{path.suffix}" for name, path in folders.items()]
+        return [
+            f"Report: {self.page}",
+            f"Data:   {', '.join([str(self.result), *files])}",
+        ]
 
     def _ipython_display_(self) -> None:
         for figure in self.report.figures[: not self.report.has_no_answer]:
@@ -290,20 +303,41 @@ class SavedReport:
         display(self.bundle(), raw=True)
 
 
-def _apart(sources: Sequence[Source]) -> list[Source]:
+def first_screen(report: Mapping[str, Any]) -> list[str]:
+    """Return answer, conditions, headline table and first notes, a block each.
+
+    Without an answer there is no table: the notes say why.
+
+    Parameters
+    ----------
+    report
+        `Report.to_dict`.
+    """
+    is_inconclusive = bool(report["result"].get("doubts"))
+    tables = [] if is_inconclusive else report["tables"][:1]
+    blocks = [
+        f"{report['answer']}\n{report.get('conditions', '')}".strip(),
+        *(Table(**{**table, "notes": ()}).to_text(_TERMINAL_WIDTH) for table in tables),
+        "\n".join(f"- {note}" for note in report["notes"][:MOST_NOTES]),
+    ]
+    return [block for block in blocks if block]
+
+
+def _distinct(sources: Sequence[Source]) -> list[Source]:
     """Return the sources, those of one text with their addresses."""
-    found: list[Source] = []
-    for one in sources:
-        alike = {_place(it.url) for it in sources if it.text == one.text}
-        if len(alike) > 1:
-            rest = _place(one.url).removeprefix(os.path.commonpath(alike)).strip("/")
-            one = replace(one, text=f"{one.text}: {rest}" if rest else one.text)
-        found.append(one)
-    return found
 
+    def path(source: Source) -> str:
+        return (source.url or "").partition("//")[2].strip("/")
 
-def _place(url: str | None) -> str:
-    return (url or "").partition("//")[2].strip("/")
+    distinct: list[Source] = []
+    for source in sources:
+        paths = {path(other) for other in sources if other.text == source.text}
+        if len(paths) > 1:
+            tail = path(source).removeprefix(os.path.commonpath(paths)).strip("/")
+            text = f"{source.text}: {tail}" if tail else source.text
+            source = replace(source, text=text)
+        distinct.append(source)
+    return distinct
 
 
 def _fold(summary: str, parts: Sequence[str]) -> str:
@@ -313,26 +347,26 @@ def _fold(summary: str, parts: Sequence[str]) -> str:
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
-def _named(folder: str, ending: str, captions: Sequence[str]) -> list[str]:
-    """Return a file name for each caption, the same again for the same report."""
+def _file_names(folder: str, suffix: str, captions: Sequence[str]) -> list[str]:
+    """Return a file name for each caption, equal for equal reports."""
     names: list[str] = []
     for caption in captions:
         slug = re.sub(r"[^a-z0-9]+", "-", caption.lower())[:60].strip("-") or folder
-        name, number = f"{folder}/{slug}.{ending}", 2
+        name, number = f"{folder}/{slug}.{suffix}", 2
         while name in names:
-            name, number = f"{folder}/{slug}-{number}.{ending}", number + 1
+            name, number = f"{folder}/{slug}-{number}.{suffix}", number + 1
         names.append(name)
     return names
 
 
-def _written_before(result: Path) -> set[str]:
+def _earlier_files(result: Path) -> set[str]:
     """Return the pictures and tables of the report in this folder."""
     earlier = read_json(result)
     if earlier is None:
         return set()
     if earlier.get("schema") != REPORT_SCHEMA:
         message = (
-            f"{result} is not the result of a report, so it is not overwritten; use "
+            f"{result} is not the result of a report and is not overwritten. Use "
             "another folder."
         )
         raise StoreError(message)
@@ -376,16 +410,16 @@ def read_report(notebook: Path) -> dict[str, Any]:
             report = output.get("data", {}).get(REPORT_MIME)
             if report is not None:
                 return report
-    # The error of an interrupted study says what reports it.
-    said = re.search(r"nbkit report ([\w-]+)", _errors(content))
+    # The error of an interrupted study names the command that reports it.
+    tracebacks = "\n".join(
+        line
+        for cell in content.cells
+        for output in cell.get("outputs", [])
+        for line in output.get("traceback", [])
+    )
+    study = re.search(r"nbkit report ([\w-]+)", tracebacks)
     message = (
-        f"{notebook} has 0 reports, 1 is needed; run the notebook to its end, or nbkit "
-        f"report {said[1] if said else 'STUDY'} answers from what has finished."
+        f"No report in {notebook}. Run the notebook to its end, or report the finished "
+        f"runs with `nbkit report {study[1] if study else 'STUDY'}`."
     )
     raise StoreError(message)
-
-
-def _errors(notebook: nbformat.NotebookNode) -> str:
-    """Return the tracebacks that a notebook shows."""
-    outputs = [one for cell in notebook.cells for one in cell.get("outputs", [])]
-    return "\n".join(line for one in outputs for line in one.get("traceback", []))

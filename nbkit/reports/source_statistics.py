@@ -101,17 +101,16 @@ def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
     measured = [run for run in runs if measured_steps(run.metrics("step"))]
     if not measured:
         message = (
-            f"runs: 0 of {len(runs)} have measured steps, at least 1 is needed; pass "
-            "finished training runs."
+            f"None of {len(runs)} runs has measured steps. Pass finished training runs."
         )
         raise NotEnoughDataError(message)
     steps = [run.metrics("step") for run in measured]
-    whole = [_whole_epochs(run) for run in measured]
+    whole_epochs = [_whole_epochs(run) for run in measured]
     ours: float | None = None
     rows: list[SourceStatistic] = []
     for definition in _DEFINITIONS:
-        each = whole if definition.is_of_epochs else steps
-        known = [rate for lines in each if (rate := definition.of_run(lines))]
+        steps_by_run = whole_epochs if definition.is_of_epochs else steps
+        known = [rate for lines in steps_by_run if (rate := definition.of_run(lines))]
         rate = definition.over_runs(known) if known else None
         ours = ours or rate  # nbkit's comes first
         ratio = rate / ours if rate and ours else None
@@ -175,10 +174,10 @@ def _epoch_rate(steps: Steps) -> float | None:
     epochs: dict[int, list[Line]] = {}
     for step in steps:
         epochs.setdefault(step.get("epoch") or 0, []).append(step)
-    whole = list(epochs.values())
+    epoch_steps = list(epochs.values())
     rates = [
         rate
-        for epoch in (whole[1:] or whole)
+        for epoch in (epoch_steps[1:] or epoch_steps)
         if (rate := images_per_second(epoch)) is not None
     ]
     return statistics.median(rates) if rates else None
@@ -269,11 +268,20 @@ def statistics_table(
 ) -> Table:
     """Return what each source would print of two columns of runs, and the ratio."""
     pairs = list(zip(a, b, strict=True))
-    rows = [pair for pair in pairs if any(one.images_per_second for one in pair)]
-    absent = [one.definition.label for one, other in pairs if (one, other) not in rows]
+    rows = [
+        pair for pair in pairs if any(statistic.images_per_second for statistic in pair)
+    ]
+    absent = [
+        statistic.definition.label
+        for statistic, other in pairs
+        if (statistic, other) not in rows
+    ]
     notes = [
         "Images/s of the same runs as each source would have computed it.",
-        *(f"{one.definition.label}: {one.definition.difference}." for one, _ in rows),
+        *(
+            f"{statistic.definition.label}: {statistic.definition.difference}."
+            for statistic, _ in rows
+        ),
         *([f"Unknown for these runs: {'; '.join(absent)}."] if absent else []),
         f"Ratio: {names[0]} over {names[1]}. Only nbkit's own has a CI, in the first "
         "table.",
@@ -294,10 +302,10 @@ def statistics_table(
 
 def _cells(a: SourceStatistic, b: SourceStatistic) -> list[str | None]:
     cells: list[str | None] = [a.definition.label, a.definition.source]
-    rates = [one.images_per_second for one in (a, b)]
-    for one, rate in zip((a, b), rates, strict=True):
+    rates = [statistic.images_per_second for statistic in (a, b)]
+    for statistic, rate in zip((a, b), rates, strict=True):
         cells.append(None if rate is None else quantities.rate(rate))
-        cells += [_factor(one.against_ours), f"{one.n_runs}"]
+        cells += [_factor(statistic.against_ours), f"{statistic.n_runs}"]
     first, second = rates
     return [*cells, _factor(first / second if first and second else None)]
 

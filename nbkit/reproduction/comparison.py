@@ -79,9 +79,9 @@ def compare(a: Arm, b: Arm) -> Comparison:
     if names[0] == names[1]:
         names = ["A", "B"]
     of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
-    found = compare_arms(of_a, of_b, *names)
-    doubt = lead_of_runs(dict(zip(names, arms, strict=True)), found.not_finite)
-    return replace(found, doubt=doubt, ratio=None) if doubt else found
+    comparison = compare_arms(of_a, of_b, *names)
+    doubt = lead_of_runs(dict(zip(names, arms, strict=True)), comparison.not_finite)
+    return replace(comparison, doubt=doubt, ratio=None) if doubt else comparison
 
 
 def _runs(name: str, arm: Arm) -> list[StoredRun]:
@@ -129,7 +129,7 @@ def _run_facts(run: StoredRun) -> RunFacts:
     devices = {
         "device_type": launch.get("device_type"),
         "names": ", ".join(
-            sorted({str(one.get("name")) for one in worker.get("devices") or []})
+            sorted({str(device.get("name")) for device in worker.get("devices") or []})
         ),
         "world_size": worker.get("world_size"),
         "cpus_per_rank": launch.get("cpus_per_rank"),
@@ -181,19 +181,19 @@ def _entry_facts(run: StoredRun) -> dict[str, Any]:
 
 def _code(run: StoredRun) -> dict[str, str]:
     """Return what is kept of the code that ran, as far as it is text."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     diff = run.paths.code / "diff.patch"
     # One that the record does not name is an earlier attempt's.
     if (run.record.get("code") or {}).get("diff") and _is_short(diff):
         # Its files may have several encodings.
         content = read_file(diff, _LARGEST_SOURCE_BYTES)
-        found[diff.name] = content.decode(errors="replace")
+        versions[diff.name] = content.decode(errors="replace")
     for path in run.paths.source.rglob("*"):
         if _is_short(path):
             with contextlib.suppress(UnicodeDecodeError):  # no text
                 name = path.relative_to(run.paths.code).as_posix()
-                found[name] = read_file(path, _LARGEST_SOURCE_BYTES).decode()
-    return found
+                versions[name] = read_file(path, _LARGEST_SOURCE_BYTES).decode()
+    return versions
 
 
 def _is_short(path: Path) -> bool:

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbkit.plural import plural
 from nbkit.store.stored_runs import StoredRun
 
 
 def bound_to(run: StoredRun) -> str | None:
     """Return to what the ranks of a run were bound, and why not where they were not."""
-    asked = run.config.cpu_binding
-    if asked == "none":
-        return asked
+    requested = run.config.cpu_binding
+    if requested == "none":
+        return requested
     ranks_of: dict[str, list[int]] = {}
     for binding in run.worker.get("bindings") or []:
         ranks_of.setdefault(_place(binding), []).append(binding["rank"])
     if not ranks_of:
         return None
     places = (f"{place} ({_ranks(ranks)})" for place, ranks in ranks_of.items())
-    return f"{asked}: {', '.join(places)}"
+    return f"{requested}: {', '.join(places)}"
 
 
 def _place(binding: dict[str, Any]) -> str:
     count = len(binding["cpus"])
-    text = f"{count} CPU{'' if count == 1 else 's'}"
+    text = plural(count, "CPU")
     units = (("socket", "sockets"), ("NUMA node", "numa_nodes"))
     word, name = units[binding["asked"] != "socket"]
     numbers = binding.get(name)
     if numbers:
-        plural = "" if len(numbers) == 1 else "s"
-        text += f" of {word}{plural} {' and '.join(map(str, numbers))}"
+        several = "s" * (len(numbers) > 1)
+        text += f" of {word}{several} {' and '.join(map(str, numbers))}"
     why_not = binding.get("why_not")
     return f"{text}, {why_not}" if why_not else text
 

@@ -143,22 +143,24 @@ def compare_arms(
     """Compare two arms of runs."""
     rates = [[run.images_per_second for run in arm] for arm in (a, b)]
     known = [[rate for rate in arm if rate is not None] for arm in rates]
-    found, words = None, ""
+    speed_ratio, rates_text = None, ""
     lost = {
-        name: one
+        name: divergence
         for name, arm in ((a_name, a), (b_name, b))
-        if (one := earliest(run.nonfinite for run in arm)) is not None
+        if (divergence := earliest(run.nonfinite for run in arm)) is not None
     }
     if known == rates:
         above_zero = all(rate > 0 for arm in known for rate in arm)
         if above_zero and usable_arms([a_name], lost, (b_name,)):
-            found = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
+            speed_ratio = ratio(known[0], known[1], a_name=a_name, b_name=b_name)
         of_a = rates_in_words(a_name, median(known[0]), len(a), a[0].n_steps)
         of_b = rates_in_words(b_name, median(known[1]), len(b), b[0].n_steps)
-        words = f"Images/s: {of_a}; {of_b}."
+        rates_text = f"Images/s: {of_a}; {of_b}."
     found_differences = tuple(differences(a, b))
     code_diff = _code_diff(a[0], b[0]) if a and b else ""
-    return Comparison(a_name, b_name, found, found_differences, code_diff, words, lost)
+    return Comparison(
+        a_name, b_name, speed_ratio, found_differences, code_diff, rates_text, lost
+    )
 
 
 def steps_of_rate(run: StoredRun) -> int | None:
@@ -213,14 +215,14 @@ def differences(a: Sequence[RunFacts], b: Sequence[RunFacts]) -> Iterator[Differ
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return nested values as text, by dotted names."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found.update(_flat(value, f"{name}."))
+            fields.update(_flat(value, f"{name}."))
         else:
-            found[name] = _NOTHING if value is None else str(value)
-    return found
+            fields[name] = _NOTHING if value is None else str(value)
+    return fields
 
 
 def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:

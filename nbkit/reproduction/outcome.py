@@ -71,8 +71,12 @@ class Reproduction:
     def not_finite(self) -> dict[str, NonFinite]:
         """Where the original, or a new run, stopped being finite."""
         now = earliest(run.nonfinite for run in self.runs)
-        found = {"original": self.original.nonfinite, "reproduction": now}
-        return {name: one for name, one in found.items() if one is not None}
+        divergences = {"original": self.original.nonfinite, "reproduction": now}
+        return {
+            name: divergence
+            for name, divergence in divergences.items()
+            if divergence is not None
+        }
 
     @property
     def run(self) -> StoredRun:
@@ -144,9 +148,14 @@ def compare_losses(original: StoredRun, runs: Sequence[StoredRun]) -> LossCompar
     Losses are those of steps, and what a function has logged as ``loss``.
     """
     of_original = _losses(original)
-    found = [_compare_losses(of_original, run) for run in runs]
+    comparisons = [_compare_losses(of_original, run) for run in runs]
     far = 1 + max(of_original, default=0)
-    return min(found, key=lambda one: far if one.first_step is None else one.first_step)
+    return min(
+        comparisons,
+        key=lambda comparison: (
+            far if comparison.first_step is None else comparison.first_step
+        ),
+    )
 
 
 def _compare_losses(

@@ -181,8 +181,8 @@ def _reproduction(
     plan: ReproductionPlan, runs: Sequence[Run], before: Sequence[Difference]
 ) -> Reproduction:
     original = plan.original
-    beside = [one.summary.images_per_second for one in _same_arm(original)]
-    rates = [one.summary.images_per_second for one in runs]
+    beside = [same_run.summary.images_per_second for same_run in _same_arm(original)]
+    rates = [run.summary.images_per_second for run in runs]
     known = [[rate for rate in arm if rate] for arm in (rates, beside)]
     ratio = None
     if known == [rates, beside] and not any(run.nonfinite for run in (original, *runs)):
@@ -252,23 +252,30 @@ def _all_differences(
 ) -> list[Difference]:
     """Return what the runs have recorded, and what only was seen before them."""
     facts = [run_facts(run) for run in runs]
-    found = [*_counted(plan, differences([run_facts(plan.original)], facts))]
+    differing = [*_counted(plan, differences([run_facts(plan.original)], facts))]
     only_before = (
         *("packages", "source", "folder"),
         *("uncommitted changes", "untracked files"),
     )
-    return [*found, *(one for one in before if one.part in only_before)]
+    return [
+        *differing,
+        *(difference for difference in before if difference.part in only_before),
+    ]
 
 
 def _counted(
-    plan: ReproductionPlan, found: Iterator[Difference]
+    plan: ReproductionPlan, candidates: Iterator[Difference]
 ) -> Iterator[Difference]:
-    for one in found:
+    for difference in candidates:
         # Every package is compared apart. The code of then is equal by its making,
         # and is outside of any checkout.
-        is_package = one.part == "environment" and one.name.startswith("packages.")
-        if not is_package and not (one.part == "code" and plan.checkout is not None):
-            yield one
+        is_package = difference.part == "environment" and difference.name.startswith(
+            "packages."
+        )
+        if not is_package and not (
+            difference.part == "code" and plan.checkout is not None
+        ):
+            yield difference
 
 
 def _packages(paths: RunPaths) -> dict[str, str]:

@@ -42,10 +42,10 @@ def _input(facts: Facts) -> Iterator[Cause]:
     who, first = _everyone(facts), facts.ranks[0]
     waited = share * first.total_seconds / first.steps
     busy = busy_share(facts)
-    others = share - facts.least_data_wait
+    excess = share - facts.least_data_wait
     slowest = ""
-    if others > 0:
-        slowest = f", {others * 100:.0f}% for the slowest rank's"
+    if excess > 0:
+        slowest = f", {excess * 100:.0f}% for the slowest rank's"
     cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
@@ -165,7 +165,11 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
 def _lower_clock(facts: Facts, slow: RankTimes) -> float | None:
     """Return how much more of its clock a rank's GPU has lost; None if it has not."""
     gpus = facts.load.gpus if facts.load else ()
-    own = [one.get("uuid") for one in facts.devices if one.get("rank") == slow.rank]
+    own = [
+        device.get("uuid")
+        for device in facts.devices
+        if device.get("rank") == slow.rank
+    ]
     mine = next((gpu.clock_lost for gpu in gpus if gpu.uuid in own), None)
     others = [
         gpu.clock_lost

@@ -144,13 +144,13 @@ class Diagnosis(Findings[Cause]):
         In the order of `DISTURBANCES`. Clocks that are said to be held down, and never
         were lower, are none.
         """
-        found = [
+        disturbing = [
             cause
             for cause in self
             if cause.code in DISTURBANCES
             and (cause.code == _UNWEIGHED or cause.weight >= WORTH_A_WORD)
         ]
-        return sorted(found, key=lambda cause: DISTURBANCES.index(cause.code))
+        return sorted(disturbing, key=lambda cause: DISTURBANCES.index(cause.code))
 
     @property
     def is_healthy(self) -> bool:
@@ -173,9 +173,9 @@ class Diagnosis(Findings[Cause]):
         if not self:
             unknown = f" Not known: {self.unknown[0]}" if self.unknown else ""
             return f"{self.subject}: no bottleneck detected.{unknown}"
-        first, *others = self
-        titles = ", ".join(one.kind.title for one in others)
-        more = f" Also: {titles}." if others else ""
+        first, *further = self
+        titles = ", ".join(cause.kind.title for cause in further)
+        more = f" Also: {titles}." if further else ""
         bound = "limited by" if self.is_healthy else "bound by"
         return f"{self.subject}: {bound} {self.bound_by}. {first.sentence}{more}"
 
@@ -201,13 +201,17 @@ class Diagnosis(Findings[Cause]):
 
     def _profile_block(self) -> Iterator[tuple[str, list[Line]]]:
         """Yield what took longest in the profile."""
-        whole = self.profile["self_seconds"] or 1.0
+        total_seconds = self.profile["self_seconds"] or 1.0
         where = "on the GPU" if self.profile["device_type"] == "cuda" else "on CPUs"
         lines: list[Line] = []
-        for one in self.profile["operators"][:_OPERATORS_SHOWN]:
-            share = f"{one['self_seconds'] / whole * 100:.0f}%"
+        for operator in self.profile["operators"][:_OPERATORS_SHOWN]:
+            share = f"{operator['self_seconds'] / total_seconds * 100:.0f}%"
             lines.append(
-                ("", f"{share:>4}  {one['name']} ({one['calls']} calls)", None)
+                (
+                    "",
+                    f"{share:>4}  {operator['name']} ({operator['calls']} calls)",
+                    None,
+                )
             )
         yield (
             f"Profile of {self.profile['steps']} steps of rank 0, time {where}:",

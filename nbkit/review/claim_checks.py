@@ -108,8 +108,8 @@ def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
         count = len(members)
         rows_of = Counter(name for row in members for name in _unstated(row))
         parts = [
-            name if found == count else f"{name} ({found} of {count} rows)"
-            for name, found in rows_of.items()
+            name if row_count == count else f"{name} ({row_count} of {count} rows)"
+            for name, row_count in rows_of.items()
         ]
         alone = count == 1
         yield Finding(
@@ -299,8 +299,8 @@ def _command(values: Values) -> Iterator[ClaimOutcome]:
     words = shlex.split(values["command"])
     torn = [word for word in words if re.fullmatch(r"--[\w-]*-", word)]
     fused = [word for word in words if re.fullmatch(r"vm\.[\w.]+=\d+\D\w*", word)]
-    for found, what in ((torn, "ends in a hyphen"), (fused, "takes a number")):
-        for word in found:
+    for arguments, what in ((torn, "ends in a hyphen"), (fused, "takes a number")):
+        for word in arguments:
             yield "command", f"{word!r} {what}"
 
 

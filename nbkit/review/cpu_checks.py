@@ -57,9 +57,9 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     busy, own, total = facts.busy_cpus, facts.run_cpus, facts.num_cpus
     if busy is None or not own or not total:
         return
-    others = max(0.0, busy - own)
+    other_cpus = max(0.0, busy - own)
     # CPUs that other processes use elsewhere, it could not use anyway.
-    within_reach = min(others + own, _allowed(facts) or total)
+    within_reach = min(other_cpus + own, _allowed(facts) or total)
     share = 1 - own / within_reach
     queued = facts.queue_share
     # Without a word from the scheduler, only a full host shows that they compete.
@@ -71,7 +71,7 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     waits = max(job.least_data_wait for job in jobs or (facts,))
     lost = _lost_to_cpus(facts, waits)
     # They may have been on CPUs that this run may not use.
-    is_near = others - _elsewhere(facts) >= WORTH_A_WORD * within_reach
+    is_near = other_cpus - _elsewhere(facts) >= WORTH_A_WORD * within_reach
     lost = lost if waits >= WORTH_A_WORD or is_near else None
     matters = not facts.on_gpus or lost is not None
     # The ranks of jobs also wait for CPUs that the other jobs have.
@@ -91,7 +91,7 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     yield Cause(
         "other-processes",
         lost if facts.on_gpus else None,
-        f"Other processes used {others:.1f} of {total} CPUs, {own_name} {own:.1f}"
+        f"Other processes used {other_cpus:.1f} of {total} CPUs, {own_name} {own:.1f}"
         f"{waiting}.{sisters}",
         change,
         at_most(lost or 0.0, "no waiting")
@@ -114,12 +114,12 @@ def others_beside(jobs: Sequence[Facts]) -> Iterator[Cause]:
         return
     # A job that measures before or after the others sees what they prepare or save.
     _, first = min(known, key=lambda one: one[0])
-    rest = [job for job in jobs if job is not first]
-    ranks = [rank for job in (first, *rest) for rank in job.ranks]
+    siblings = [job for job in jobs if job is not first]
+    ranks = [rank for job in (first, *siblings) for rank in job.ranks]
     if any(rank.cpu_seconds is None for rank in ranks):
         return
-    every = replace(first, ranks=ranks, record={**first.record, "tags": {}})
-    yield from other_processes(every, jobs)
+    combined = replace(first, ranks=ranks, record={**first.record, "tags": {}})
+    yield from other_processes(combined, jobs)
 
 
 def no_cpu(facts: Facts) -> Iterator[Cause]:
@@ -157,7 +157,7 @@ def no_cpu(facts: Facts) -> Iterator[Cause]:
 
 def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
     """Find the rank that waited longest for a CPU which others of its node had."""
-    found: list[tuple[float, str, float, float]] = []
+    nodes: list[tuple[float, str, float, float]] = []
     for name in sorted({rank.node for rank in facts.ranks if rank.node}):
         ranks = [rank for rank in facts.ranks if rank.node == name]
         used = [rank.share(rank.cpu_seconds) for rank in ranks]
@@ -172,16 +172,17 @@ def _no_cpu_on_a_node(facts: Facts) -> Iterator[Cause]:
         # Of a run that fills its CPUs, or its quota, that may be its own doing; others
         # may be on CPUs that it may not use.
         is_own = own >= SATURATED * min(reach, granted)
-        others = busy - own - max(0, total - reach)
-        if not is_own and others > WORTH_A_WORD * busy:
-            found.append((queued, name, busy - own, own))
-    if found:
-        queued, name, others, own = max(found)
+        other_cpus = busy - own - max(0, total - reach)
+        if not is_own and other_cpus > WORTH_A_WORD * busy:
+            nodes.append((queued, name, busy - own, own))
+    if nodes:
+        queued, name, other_cpus, own = max(nodes)
         yield Cause(
             "no-cpu",
             queued,
             f"A rank on {name} was runnable but off-CPU {queued * 100:.0f}% of the "
-            f"time; other processes used {others:.1f} CPUs there, this run {own:.1f}.",
+            f"time; other processes used {other_cpus:.1f} CPUs there, this run "
+            f"{own:.1f}.",
             "rerun when no other process uses the nodes' CPUs.",
             at_most(queued, "no waiting"),
         )

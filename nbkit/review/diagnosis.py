@@ -34,12 +34,12 @@ def diagnose(run: StoredRun) -> Diagnosis:
 
 def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
     """Return what others than jobs that ran together did to them, on their CPUs."""
-    found = []
+    causes = []
     for job in jobs:
         with damage_told(job.paths.root):
-            found.append(facts_of(job))
+            causes.append(facts_of(job))
     with damage_told(jobs[0].paths.root):
-        return [*others_beside(found)]
+        return [*others_beside(causes)]
 
 
 def diagnosis_of(
@@ -47,13 +47,13 @@ def diagnosis_of(
 ) -> Diagnosis:
     """Return what facts say."""
     causes: list[Cause] = [*run_causes(facts), *gpu_causes(facts)]
-    found = Diagnosis(subject, causes, list(_unknown(facts)), profile)
-    if not found.disturbances:
-        return found
+    diagnosis = Diagnosis(subject, causes, list(_unknown(facts)), profile)
+    if not diagnosis.disturbances:
+        return diagnosis
     # An update that others interrupt takes longer, whatever the batch.
-    kept = [cause for cause in causes if cause.code != _BATCH]
-    unknown = [] if len(kept) == len(causes) else [_BATCH_UNKNOWN]
-    return Diagnosis(subject, kept, [*unknown, *found.unknown], profile)
+    remaining = [cause for cause in causes if cause.code != _BATCH]
+    unknown = [] if len(remaining) == len(causes) else [_BATCH_UNKNOWN]
+    return Diagnosis(subject, remaining, [*unknown, *diagnosis.unknown], profile)
 
 
 def _unknown(facts: Facts) -> Iterator[str]:

@@ -67,8 +67,8 @@ def _joules_of_host(
         within = ((max(low, first), min(high, last)) for first, last in without)
         left_out = [span for span in within if span[0] < span[1]]
         used.append(_joules_of_attempt(counters, (low, high), left_out))
-        whole, *less = (_count(times, *span) for span in ((low, high), *left_out))
-        inside += whole - sum(less)
+        counted, *less = (_count(times, *span) for span in ((low, high), *left_out))
+        inside += counted - sum(less)
     if inside < _FEWEST_SAMPLES or not _is_covered(attempts, begin, end):
         return None
     known = [joules for joules in used if joules is not None]
@@ -110,9 +110,9 @@ def _counters(path: Path) -> list[_Counters]:
         if row["kind"] == "header":
             attempts.append({})
             continue
-        found = attempts[-1]
+        attempt = attempts[-1]
         for gpu in row["gpus"]:
-            points = found.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
+            points = attempt.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
             joules, parts = gpu.get("energy_joules"), gpu.get("mig_instances")
             if joules is not None and not parts:
                 points.append((row["t"], joules))

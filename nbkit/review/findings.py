@@ -13,7 +13,7 @@ import functools
 import html
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -23,6 +23,7 @@ from nbkit.visible import visible
 
 Severity = Literal["error", "warning", "problem", "note", "limit"]
 
+_HEADINGS = {"error": "Errors", "warning": "Warnings", "note": "Caveats"}
 _SUBJECTS_SHOWN = 3
 """Of one code; the findings themselves have all."""
 
@@ -161,21 +162,23 @@ class Findings(Sequence[F]):
         groups: dict[str, list[F]] = {}
         for finding in self:
             groups.setdefault(finding.code, []).append(finding)
-        return [(many[0].kind, many) for many in groups.values()]
+        return [(group[0].kind, group) for group in groups.values()]
 
     def _blocks(self) -> Iterator[tuple[str, list[Line]]]:
         """Yield a heading and lines for each kind; text and page show the same."""
-        for code, many in self.by_code():
+        for code, findings in self.by_code():
             lines = [
-                line for finding in many[:_SUBJECTS_SHOWN] for line in finding.lines()
+                line
+                for finding in findings[:_SUBJECTS_SHOWN]
+                for line in finding.lines()
             ]
-            if (more := len(many) - _SUBJECTS_SHOWN) > 0:
+            if (more := len(findings) - _SUBJECTS_SHOWN) > 0:
                 lines.append(("", f"and {more} more", None))
             reference = f" ({code.source})" if code.source else ""
             lines.append(("Why", f"{code.why}{reference}", None))
             lines += [("Fix", code.action, None)] if code.action else []
-            times = f" ({len(many)}x)" if len(many) > 1 else ""
-            yield f"{code.severity} [{code.name}]: {many[0].title}{times}", lines
+            times = f" ({len(findings)}x)" if len(findings) > 1 else ""
+            yield f"{code.severity} [{code.name}]: {findings[0].title}{times}", lines
 
     def __str__(self) -> str:
         blocks = [self.sentence]
@@ -231,9 +234,8 @@ class Audit(Findings[Finding]):
         numbers = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items()]
         return f"{self.subject}: {', '.join(numbers) or 'no findings'}."
 
-    @property
-    def in_brief(self) -> list[str]:
-        """One line per code of errors and warnings, and one line for all notes.
+    def summary(self, without: Collection[str] = ()) -> list[str]:
+        """Return a line per severity, with every title and how many runs have it.
 
         The subject is named unless it is a study, whose report has the lines.
         """
@@ -241,16 +243,15 @@ class Audit(Findings[Finding]):
         if not self:
             return [] if is_study else [self.sentence]
         about = "" if is_study else f" ({self.subject})"
-        lines, notes = [], []
-        for code, many in self.by_code():
-            title = f"{code.title}{_count_text(many)}"
-            if code.severity == "note":
-                notes.append(title)
-                continue
-            evidence = f"{', e.g. ' if len(many) > 1 else ': '}{many[0].evidence}"
-            severity = code.severity.capitalize()
-            lines.append(f"{severity}{about}: {title}{evidence}. {code.action}")
-        return [*lines, f"Caveats{about}: {'; '.join(notes)}."] if notes else lines
+        titles: dict[str, list[str]] = {}
+        for code, findings in self.by_code():
+            if code.name not in without:
+                title = f"{code.title}{_count_text(findings)}"
+                titles.setdefault(code.severity, []).append(title)
+        return [
+            f"{_HEADINGS[severity]}{about}: {'; '.join(those)}."
+            for severity, those in titles.items()
+        ]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return every finding as JSON values."""

@@ -119,7 +119,8 @@ def _published_gain() -> Gain | None:
     if not ratios:
         return None
     where = " and ".join(
-        f"{one.first.publisher} on {one.first.gpu_name}" for one in alone
+        f"{published.first.publisher} on {published.first.gpu_name}"
+        for published in alone
     )
     how = f"published: ResNet-50 in fp16 by {where}"
     return Gain(high=ratios[-1], low=ratios[0], how=how)
@@ -141,8 +142,8 @@ def _memory(facts: Facts) -> Iterator[Cause]:
     bound = _bound(name, precision, fusion, batch)
     if bound is None or bound.memory_bound_share < 0.5:
         return
-    each = rate / facts.world_size
-    reached = each / bound.images_per_second
+    rate_per_gpu = rate / facts.world_size
+    reached = rate_per_gpu / bound.images_per_second
     if reached < _NEAR_BOUND:
         return
     change, better = "compile=True, which fuses kernels", ("fused", precision)
@@ -152,14 +153,14 @@ def _memory(facts: Facts) -> Iterator[Cause]:
         change, better = "no change; the run is near the memory bound", None
     above = _bound(name, better[1], better[0], batch) if better else None
     gain = None
-    if above is not None and above.images_per_second > each:
+    if above is not None and above.images_per_second > rate_per_gpu:
         how = f"bound: {above.images_per_second:,.0f} images/s"
-        gain = Gain(above.images_per_second / each, None, how)
+        gain = Gain(above.images_per_second / rate_per_gpu, None, how)
     yield Cause(
         "memory-bandwidth",
         None,
-        f"{each:,.0f} images/s per GPU is {reached * 100:.0f}% of the roofline of "
-        f"{name} with {fusion} kernels in {precision} "
+        f"{rate_per_gpu:,.0f} images/s per GPU is {reached * 100:.0f}% of the roofline "
+        f"of {name} with {fusion} kernels in {precision} "
         f"({bound.images_per_second:,.0f} images/s); "
         f"{bound.memory_bound_share * 100:.0f}% of that time is memory-bound.",
         f"{change}.",

@@ -20,6 +20,7 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.plural import plural
 from nbkit.review.energy import joules_between
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import Ratio, Times, median_of
@@ -81,8 +82,7 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
     wanted = run.config.target_accuracy if target is None else target
     if wanted is None:
         message = (
-            f"run {run.run_id} has target_accuracy=None, a time needs one; give "
-            "target=, such as 0.759."
+            f"Run {run.run_id} has target_accuracy=None. Pass target=, such as 0.759."
         )
         raise ConfigError(message)
     lines = run.metrics(None)
@@ -94,8 +94,8 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
     ]
     if not steps or not scored:
         message = (
-            f"run {run.run_id} has {len(steps)} steps and {len(scored)} evaluations "
-            "with a top-1 accuracy, at least 1 of each is needed; set "
+            f"Run {run.run_id} has {plural(len(steps), 'step')} and "
+            f"{plural(len(scored), 'evaluation')} with a top-1 accuracy. Set "
             "evaluation_period_epochs, and use images with one class each."
         )
         raise NotEnoughDataError(message)
@@ -159,7 +159,10 @@ def startup_seconds(run: StoredRun) -> float | None:
     if run.attempt:
         # There the record has the start of the last attempts, but not of a lost one.
         first = lines[0]["attempt"]
-        starts = {one["number"]: one["started"] for one in record.get("attempts", [])}
+        starts = {
+            attempt["number"]: attempt["started"]
+            for attempt in record.get("attempts", [])
+        }
         began = starts.get(first) or _starting_event(run, first)
     if began is None:
         return None
@@ -219,27 +222,33 @@ class RecipeTimes:
     @property
     def evaluation_share(self) -> float | None:
         """Part of the time that went into evaluations, over the seeds that reached."""
-        told = [
+        shares = [
             (part, run.seconds)
             for run in self.runs
             if (part := run.evaluation_seconds) is not None and run.seconds is not None
         ]
-        return statistics.share([part for part, _ in told], [all_ for _, all_ in told])
+        return statistics.share(
+            [part for part, _ in shares], [all_ for _, all_ in shares]
+        )
 
 
 def compare_recipes(
-    one: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
+    compared: RecipeTimes, baseline: RecipeTimes, comparisons: int = 1
 ) -> Ratio | str:
     """Return the ratio of two recipes' times, or why there is no verdict.
 
     A seed that did not reach the target has no time, and a ratio of the others' times
     would be one of the lucky ones.
     """
-    recipes = {recipe.recipe: recipe for recipe in (one, baseline)}
-    lost = {name: one.nonfinite for name, one in recipes.items() if one.nonfinite}
+    recipes = {recipe.recipe: recipe for recipe in (compared, baseline)}
+    lost = {
+        name: compared.nonfinite
+        for name, compared in recipes.items()
+        if compared.nonfinite
+    }
     if usable_arms(recipes, lost) != [*recipes]:
         return "; ".join(f"no verdict, {name}: {why}" for name, why in lost.items())
-    for recipe in (one, baseline):
+    for recipe in (compared, baseline):
         missed = recipe.times.n - recipe.times.reached
         if missed:
             seeds = "seed" if recipe.times.n == 1 else "seeds"
@@ -248,10 +257,10 @@ def compare_recipes(
                 f"{recipe.recipe} did not reach the target"
             )
     return statistics.ratio(
-        [run.seconds for run in one.runs if run.seconds is not None],
+        [run.seconds for run in compared.runs if run.seconds is not None],
         [run.seconds for run in baseline.runs if run.seconds is not None],
         higher_is_faster=False,
-        a_name=one.recipe,
+        a_name=compared.recipe,
         b_name=baseline.recipe,
         comparisons=comparisons,
     )

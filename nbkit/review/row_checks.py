@@ -103,14 +103,14 @@ def superlinear(
 ) -> tuple[int, float] | None:
     """Return the size with the highest efficiency if that is beyond linear."""
     base_size, base = min(points)
-    found = [
+    superlinear_rows = [
         (efficiency(rate, size, base, base_size), size)
         for size, rate in points
         if size > base_size
     ]
-    if not found or max(found)[0] <= 1 + margin:
+    if not superlinear_rows or max(superlinear_rows)[0] <= 1 + margin:
         return None
-    highest, size = max(found)
+    highest, size = max(superlinear_rows)
     return size, highest
 
 
@@ -257,16 +257,16 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
     same = (*_WHOSE, "gpu_name", "memory_format", *_WHERE)
     for label, members in _grouped(eligible, *same):
         sixteen = _best(members, SIXTEEN_BIT)
-        others = _best(members, ("tf32", "fp32"))
-        if sixteen is None or others is None:
+        baseline = _best(members, ("tf32", "fp32"))
+        if sixteen is None or baseline is None:
             continue
-        gain = _rate(sixteen) / _rate(others)
+        gain = _rate(sixteen) / _rate(baseline)
         if gain < _SMALL_GAIN:
             evidence = (
-                f"{sixteen.precision} {_claim(sixteen)}, {others.precision} "
-                f"{_claim(others)}: {gain:.2f}x"
+                f"{sixteen.precision} {_claim(sixteen)}, {baseline.precision} "
+                f"{_claim(baseline)}: {gain:.2f}x"
             )
-            claim = f"{sixteen.precision} is {gain:.2f}x {others.precision}"
+            claim = f"{sixteen.precision} is {gain:.2f}x {baseline.precision}"
             yield Finding("small-gain", label, claim, evidence, sixteen.url)
 
 
@@ -326,8 +326,10 @@ def _best(
     rows: Iterable[PublishedRow], precisions: Sequence[str] | None = None
 ) -> PublishedRow | None:
     """Return the fastest row, of these precisions."""
-    found = [row for row in rows if precisions is None or row.precision in precisions]
-    return max(found, key=_rate, default=None)
+    candidates = [
+        row for row in rows if precisions is None or row.precision in precisions
+    ]
+    return max(candidates, key=_rate, default=None)
 
 
 def _rate(row: PublishedRow) -> float:

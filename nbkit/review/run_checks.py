@@ -280,8 +280,8 @@ def _too_fast(facts: _Facts) -> Iterator[Finding]:
         is_modelled and config.image_size == 224 and facts.on_gpus and rate and name
     ):
         return
-    each = rate / (summary.world_size or 1)
-    finding = bound_finding(facts.subject, name, config.precision, each)
+    rate_per_gpu = rate / (summary.world_size or 1)
+    finding = bound_finding(facts.subject, name, config.precision, rate_per_gpu)
     if finding is not None:
         yield finding
 
@@ -348,7 +348,7 @@ def _confounded(arms: FactsByArm) -> Iterator[Outcome]:
     """Find a setting that follows another one through all arms."""
     configs = [runs[0].config for runs in arms.values()]
     values = {name: [getattr(config, name) for config in configs] for name in _SETTINGS}
-    varied = [name for name, each in values.items() if len(set(each)) > 1]
+    varied = [name for name, options in values.items() if len(set(options)) > 1]
     for cause, effect in permutations(varied, 2):
         pairs = set(zip(values[cause], values[effect], strict=True))
         follows = len(pairs) == len(set(values[cause]))

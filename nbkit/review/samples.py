@@ -205,10 +205,10 @@ class _Reading:
         told = [gpu["processes"] for gpu in gpus if gpu.get("processes") is not None]
         if told:
             there = {
-                (host_name, one.get("mig_uuid"), one["pid"])
+                (host_name, process.get("mig_uuid"), process["pid"])
                 for processes in told
-                for one in processes
-                if one["pid"] is not None
+                for process in processes
+                if process["pid"] is not None
             }
             own = {seen for seen in there if seen[2] in self.run_pids}
             self.own_parts.update(part for _, part, _ in own)

@@ -21,10 +21,10 @@ def usable_arms(
     return [arm for arm in arms if arm not in not_finite]
 
 
-def earliest(found: Iterable[NonFinite | None]) -> NonFinite | None:
+def earliest(divergences: Iterable[NonFinite | None]) -> NonFinite | None:
     """Return what happened at the lowest step; None if all was finite."""
-    seen = [one for one in found if one is not None]
-    return min(seen, key=lambda one: one.step, default=None)
+    seen = [divergence for divergence in divergences if divergence is not None]
+    return min(seen, key=lambda divergence: divergence.step, default=None)
 
 
 def no_verdict_sentence(not_finite: Mapping[str, object]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nbkit.statistics import size_in_words
 
 RATE_STATISTIC = (
@@ -16,16 +14,6 @@ RATE_INTERVAL = "95% CI, Student t on the logarithms of the runs"
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
-
-
-def counted(count: int, noun: str, ending: str = "s") -> str:
-    """Return a number of things, in the plural unless there is one: "1 GPU"."""
-    return f"{count} {noun}{'' if count == 1 else ending}"
-
-
-def one_sentence(sentences: Sequence[str]) -> str:
-    """Return several sentences as one, with semicolons between them."""
-    return f"{'; '.join(sentence.removesuffix('.') for sentence in sentences)}."
 
 
 def rate(images_per_second: float | None) -> str:

@@ -10,7 +10,7 @@ _WIDEST = 100.0
 def interval_in_words(
     low: float, high: float, shown: Callable[[float], str] | None = None
 ) -> str:
-    """Return an interval such as ``0.981 to 1.043``.
+    """Return an interval such as ``[0.981, 1.043]``.
 
     Of an interval whose ends are more than a hundred times apart only that: two runs
     that differ widely have one of millions, and its figures mean nothing.
@@ -18,7 +18,7 @@ def interval_in_words(
     if high > _WIDEST * low:
         return f"wider than {_WIDEST:g}-fold"
     text = shown or "{:.3f}".format
-    return f"{text(low)} to {text(high)}"
+    return f"[{text(low)}, {text(high)}]"
 
 
 def ci_text(
@@ -28,9 +28,7 @@ def ci_text(
     shown: Callable[[float], str] | None = None,
 ) -> str:
     """Return a confidence interval for a sentence: ``95% CI [0.981, 1.043]``."""
-    ends = interval_in_words(low, high, shown)
-    ends = f"[{ends.replace(' to ', ', ')}]" if " to " in ends else ends
-    return f"{confidence * 100:g}% CI {ends}"
+    return f"{confidence * 100:g}% CI {interval_in_words(low, high, shown)}"
 
 
 def size_in_words(size_bytes: float) -> str:

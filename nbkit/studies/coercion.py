@@ -133,12 +133,12 @@ def _to_str(value: Any) -> str:
 
 def _to_dict(value: Any) -> dict[str, Any]:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed = json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError:
         raise _DoesNotFitError from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise _DoesNotFitError
-    return dict(found)
+    return dict(parsed)
 
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {

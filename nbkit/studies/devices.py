@@ -41,8 +41,8 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     """Return what a node of this engine has."""
     if engine != "local":
         config = ExperimentConfig(**{"engine": engine, "device": device, **fields})
-        found = registry.resolve("engines", engine)().check(config)
-        return Devices(found["device_type"], gpus)
+        devices = registry.resolve("engines", engine)().check(config)
+        return Devices(devices["device_type"], gpus)
     if device in ("cpu", "replay"):
         return Devices("cpu", int(usable_cpus()))
     here = visible_gpus(device)
@@ -52,10 +52,10 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
     return Devices("cuda", whole_gpus(here), " and ".join(sorted(names)) or None)
 
 
-def why_cpus(asked: str, engine: str) -> str:
+def why_cpus(requested: str, engine: str) -> str:
     """Return why CPU processes are used instead of GPUs."""
-    if asked in ("cpu", "replay"):
-        return f"device={asked} was asked for"
+    if requested in ("cpu", "replay"):
+        return f"device={requested} was asked for"
     return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
 
 
@@ -64,9 +64,9 @@ def described_gpus(device: str) -> list[dict[str, Any]]:
 
     Instances of a divided GPU have no separate facts: those of all GPUs then.
     """
-    every = describe_gpus()["devices"] or []
-    names = {one.name for one in visible_gpus(device)}
-    return [gpu for gpu in every if gpu["uuid"] in names] or every
+    devices = describe_gpus()["devices"] or []
+    names = {visible.name for visible in visible_gpus(device)}
+    return [gpu for gpu in devices if gpu["uuid"] in names] or devices
 
 
 def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:

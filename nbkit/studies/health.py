@@ -27,9 +27,9 @@ def checks() -> Iterator[CheckResult]:
     command = pip_install("papermill")
     yield check_package("papermill", "papermill", "not installed", command, "failure")
     count = len(notebooks())
-    found = f"{count} installed" if count else "none found"
+    status = f"{count} installed" if count else "none found"
     remedy = "install nbkit again, from a wheel or a whole checkout"
-    yield check("Notebooks", count > 0, found, remedy, "failure")
+    yield check("Notebooks", count > 0, status, remedy, "failure")
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
     try:
         folder = KernelSpecManager().find_kernel_specs().get(_KERNEL)
@@ -42,15 +42,15 @@ def _kernel(folder: Path | None) -> CheckResult:
     """Judge the kernel that notebooks name."""
     remedy = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
     if folder is None:
-        found = f"no kernel named {_KERNEL}"
-        return CheckResult("Kernel", "failure", found, remedy)
+        status = f"no kernel named {_KERNEL}"
+        return CheckResult("Kernel", "failure", status, remedy)
     if Path(jupyter_data_dir()) in folder.parents:
         remedy = remedy.replace("--sys-prefix", "--user")
     python = _python_of(folder)
     is_usable = python is None or _has_nbkit(python)
-    found = f"{_KERNEL} ({folder})"
-    found += "" if is_usable else f" starts {python}, where nbkit is not installed"
-    return check("Kernel", is_usable, found, remedy, "failure")
+    status = f"{_KERNEL} ({folder})"
+    status += "" if is_usable else f" starts {python}, where nbkit is not installed"
+    return check("Kernel", is_usable, status, remedy, "failure")
 
 
 def _python_of(folder: Path) -> str | None:

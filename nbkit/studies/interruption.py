@@ -24,8 +24,8 @@ def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:
     except (KeyboardInterrupt, RunStoppedError):
         # What is raised says how to continue, too, but papermill shows no notes of it.
         with suppress(Exception):
-            if shown and (said := headline_so_far(study)):
-                text = f"{said}\n{ways_on(study.study_id)}"
+            if shown and (headline := headline_so_far(study)):
+                text = f"{headline}\n{ways_on(study.study_id)}"
                 sys.stdout.write(f"\n{visible(text, lines=True)}\n")
                 sys.stdout.flush()
         raise

@@ -121,7 +121,7 @@ def check_parameters(
     injected = injected_names(cells[position + 1 :])
     further = {} if question is None else further_parameters(question)
     unset = further.keys() - declared.keys() - set(injected)
-    namespace = {name: one for name, one in namespace.items() if name not in unset}
+    namespace = {name: value for name, value in namespace.items() if name not in unset}
     declared = {**declared, **further, **declared}
     errors = [
         f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
@@ -149,8 +149,12 @@ def check_parameters(
 def further_parameters(question: str) -> dict[str, tuple[ParameterKind, Any]]:
     """Return type and default of the parameters that a notebook's cell leaves out."""
     source = registry.resolve("questions", question).further_parameters
-    every = map(_declaration, statements(source))
-    return {one[0]: one[1:] for one in every if not isinstance(one, str)}
+    declarations = map(_declaration, statements(source))
+    return {
+        declaration[0]: declaration[1:]
+        for declaration in declarations
+        if not isinstance(declaration, str)
+    }
 
 
 def papermill_command(notebook: str, chosen: Mapping[str, Any]) -> str:
@@ -166,8 +170,10 @@ def next_command(notebook: str, chosen: Mapping[str, Any], *, is_cpu: bool) -> s
     """Return the same for a next step; after one on CPUs without their sizes."""
     if not is_cpu or chosen.keys().isdisjoint(SIZES_OF_A_CPU):
         return papermill_command(notebook, chosen)
-    kept = {n: value for n, value in chosen.items() if n not in SIZES_OF_A_CPU}
-    return f"on a machine with GPUs: {papermill_command(notebook, kept)}"
+    gpu_parameters = {
+        n: value for n, value in chosen.items() if n not in SIZES_OF_A_CPU
+    }
+    return f"on a machine with GPUs: {papermill_command(notebook, gpu_parameters)}"
 
 
 def _option(value: Any) -> str:
@@ -199,23 +205,26 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
     mixed: list[str] = []
     mixed_names: set[str] = set()
     for position in reversed(range(len(cells))):
-        found = [(one, _declaration(one)) for one in statements(cells[position])]
-        declared = [it for _, it in found if not isinstance(it, str)]
+        declarations = [
+            (statement, _declaration(statement))
+            for statement in statements(cells[position])
+        ]
+        declared = [it for _, it in declarations if not isinstance(it, str)]
         names = {name for name, *_ in declared}
-        if declared and len(declared) == len(found) and not names & mixed_names:
+        if declared and len(declared) == len(declarations) and not names & mixed_names:
             return position, {name: (kind, value) for name, kind, value in declared}
         if declared and not mixed:
             mixed_names = names
             mixed = [
                 f"{_first_line(cells[position], one)} (line {one.lineno}) {it}"
-                for one, it in found
+                for one, it in declarations
                 if isinstance(it, str)
             ]
     if mixed:
         heading = "The newest cell with parameters holds more than parameters:"
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
-        "0 of the cells that ran declare parameters, 1 is needed; run a cell of "
+        "No cell that ran declares parameters. Run a cell of "
         "annotated literals alone before this one, such as: gpus: int = 8"
     )
     raise ParameterError(message)

@@ -53,8 +53,8 @@ def num_photos(copies: int) -> int:
 def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
     """Refuse what has no room; see `put_photos`."""
     missing = _missing(photos_in(folder, copies), forms)
-    each = sum(photo.stat().st_size + _BLOCK_BYTES for photo in _photos())
-    needed = copies * len(missing) * each
+    copy_bytes = sum(photo.stat().st_size + _BLOCK_BYTES for photo in _photos())
+    needed = copies * len(missing) * copy_bytes
     free = describe_storage(folder)["free_bytes"]
     if needed > free:
         message = (

@@ -74,8 +74,8 @@ class Progress:
             # By start: several that started together end here one by one.
             self._seconds[self._number] = seconds = time.monotonic() - self._run_began
             left = fmean(self._seconds.values()) * (self._total - self._number)
-            rest = f"; about {duration_in_words(left)} left" if left >= 2 else ""
-            _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{rest})")
+            remaining = f"; about {duration_in_words(left)} left" if left >= 2 else ""
+            _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{remaining})")
 
     def say(self, sentence: str) -> None:
         """Leave a line between two runs; an empty one leaves none."""

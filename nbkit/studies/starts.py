@@ -58,19 +58,19 @@ def grouped(
     every repeat.
     """
     group_of = {arm: set(group) for group in together for arm in group}
-    found: list[list[Slot]] = []
+    groups: list[list[Slot]] = []
     for slot in slots:
-        last = found[-1][0] if found else None
+        last = groups[-1][0] if groups else None
         if (
             last is not None
             and last.repeat == slot.repeat
             and slot.arm in group_of.get(last.arm, ())
         ):
-            found[-1].append(slot)
+            groups[-1].append(slot)
         else:
-            found.append([slot])
+            groups.append([slot])
     place = {arm: number for group in together for number, arm in enumerate(group)}
-    return [sorted(slots, key=lambda slot: place.get(slot.arm, 0)) for slots in found]
+    return [sorted(slots, key=lambda slot: place.get(slot.arm, 0)) for slots in groups]
 
 
 def checked(

@@ -84,7 +84,9 @@ class StoredStudy:
         # Who looks at a study need not have the plug-ins that it uses.
         read = {arm: ExperimentConfig.from_store(json.dumps(f)) for arm, f in arms}
         if self._was_of_others or self._is_of_others:
-            return {arm: one.coming_from(self.paths.root) for arm, one in read.items()}
+            return {
+                arm: config.coming_from(self.paths.root) for arm, config in read.items()
+            }
         return read
 
     @property
@@ -137,7 +139,7 @@ class StoredStudy:
     def waits(self) -> list[Wait]:
         """How long its executions have waited for a quiet machine, where asked to."""
         with damage_told(self.paths.root):
-            return [Wait(**one) for one in self._content.get("waits") or []]
+            return [Wait(**wait) for wait in self._content.get("waits") or []]
 
     @property
     def metric(self) -> Metric | None:
@@ -158,12 +160,12 @@ class StoredStudy:
         With ``diverged``, also those that were ended because they were not finite.
         """
         content, finished = self._content, self._finished(diverged=diverged)
-        found: dict[str, list[Run]] = {arm: [] for arm in content["arms"]}
+        runs: dict[str, list[Run]] = {arm: [] for arm in content["arms"]}
         # By what has finished: a file may say any number of repeats.
         for slot in sorted(finished, key=lambda slot: slot.repeat):
-            if slot.arm in found and 0 <= slot.repeat < content["repeats"]:
-                found[slot.arm].append(finished[slot])
-        return found
+            if slot.arm in runs and 0 <= slot.repeat < content["repeats"]:
+                runs[slot.arm].append(finished[slot])
+        return runs
 
     def __repr__(self) -> str:
         done, planned = len(self._finished()), len(self.order)

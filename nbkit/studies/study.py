@@ -149,14 +149,14 @@ class Study(StoredStudy):
             name: arm.config if isinstance(arm, Program) else arm
             for name, arm in arms.items()
         }
-        every, order = arms_and_order(configs, repeats, control, once or {})
-        permit_configurations(every.values(), trust=trust)
+        all_arms, order = arms_and_order(configs, repeats, control, once or {})
+        permit_configurations(all_arms.values(), trust=trust)
         written = {
             "name": name,
             "plan": dict(plan or {}),
             "arms": {
                 arm: config.model_dump(mode="json", exclude_unset=True)
-                for arm, config in every.items()
+                for arm, config in all_arms.items()
             },
             "parameters": dict(parameters or {}),
             "environment": dict(environment or {}),

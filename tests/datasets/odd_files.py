@@ -242,7 +242,7 @@ def _others():
 
 
 def _greys():
-    """Yield greyscale of more than 8 bits, from how it was made."""
+    """Yield grayscale of more than 8 bits, from how it was made."""
     place, grey = ramp(), (ramp() * 256).clip(0, 255)
     deep = (place * 65_535).astype(np.uint16)
     yield (

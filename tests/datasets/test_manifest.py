@@ -174,7 +174,7 @@ def test_a_name_that_is_no_utf8_survives(folder, tmp_path):
     assert b"train/apple/\xff.png" in map(os.fsencode, names)
 
 
-def test_greyscale_of_more_than_8_bits_is_counted(folder, tmp_path):
+def test_grayscale_of_more_than_8_bits_is_counted(folder, tmp_path):
     odd = odd_files()
     kinds = "grey 16 bits", "grey 12 bits in 16", "none half a png"
     for number, kind in enumerate(kinds):

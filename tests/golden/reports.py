@@ -125,6 +125,7 @@ def _files(report: Report, plan: Any, plan_notes: list[str]) -> dict[str, Any]:
     texts = {
         "title": [report.title],
         "answer": [report.answer],
+        "conditions": [report.conditions],
         "notes": report.notes,
         **{
             f"table {n}": [one.caption, *one.notes] for n, one in _from_1(report.tables)

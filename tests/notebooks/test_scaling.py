@@ -36,7 +36,7 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert "CPU smoke test: device=cpu" in done.text
     assert "[3/3] fp32, 2 processes, repeat 1: finished" in done.text
     report = done.report
-    assert_answer(report, "CPU smoke test: fp32 on 2 CPU processes trains")
+    assert_answer(report, "CPU smoke test: fp32 on 2 CPU processes: ")
     assert report["answer"] in done.answer["text/plain"]
     assert [row["world_size"] for row in report["result"]["rows"]] == [1, 2]
     assert report["result"]["rows"][1]["results"]["fp32"]["images_per_second"] > 0
@@ -102,7 +102,7 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
 def test_strict_gpus_as_papermill_writes_it_is_a_clear_error():
     given = as_papermill_gives_them("scaling", device="cpu", strict_gpus="true")
 
-    said = "gpus=8 with strict_gpus=True, but 0 GPUs are available"
+    said = "gpus=8 with strict_gpus=True exceeds the available 0 GPUs"
     with pytest.raises(DeviceError, match=said):
         plan(given)
 

@@ -34,7 +34,7 @@ def test_a_report_over_two_nodes_names_them_and_projects_nothing(
     report = answer[REPORT_MIME]
     assert_answer(
         report,
-        "CPU smoke test: fp32 on 2 x 2 CPU processes trains",
+        "CPU smoke test: fp32 on 2 x 2 CPU processes: ",
         "relative to one node",
     )
     assert "on nodes n1, n2" in Path(report["page"]).read_text()

@@ -168,9 +168,9 @@ def test_a_wide_interval_does_not_press_the_points_flat():
     assert tops == pytest.approx([1.5 * 9_600] * len(tops))
     bars = [part["mark"] for part, _ in leaves(noisy.to_dict())]
     assert all(m["clip"] for m in bars if m["type"] in ("rule", "tick"))
-    assert "cut at the edge" in noisy.to_dict()["title"]["subtitle"]
+    assert "clipped at the chart's edge" in noisy.to_dict()["title"]["subtitle"]
     assert all("scale" not in p["encoding"]["y"] for p, _ in leaves(quiet.to_dict()))
-    assert "cut at the edge" not in quiet.to_dict()["title"]["subtitle"]
+    assert "clipped at the chart's edge" not in quiet.to_dict()["title"]["subtitle"]
 
 
 @pytest.mark.parametrize("largest", [0.002, 0.02, 0.04, 0.3, 9.9, 1_000.0])

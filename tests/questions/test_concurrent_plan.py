@@ -98,7 +98,7 @@ def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
 def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
     drive(FakeGpu("GPU-a"))
 
-    said = "needs 2 devices, and there is 1 GPU; use a machine with 2"
+    said = "needs 2 devices; available: 1 GPU. Use a machine with 2"
     with pytest.raises(DeviceError, match=said):
         plan(parameters(device="auto"))
 

@@ -91,7 +91,7 @@ def test_accuracy_table_few_images(golden):
     table = inference.result(study).accuracy
 
     assert "96 images are too few to show" in table.notes[1]
-    assert "276 are needed if both are right" in table.notes[1]
+    assert "Use 276 or more." in table.notes[1]
     assert [row[-1] for row in table.rows] == [
         *("baseline", "too few images to tell", "too few images to tell")
     ]

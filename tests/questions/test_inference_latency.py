@@ -128,7 +128,7 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             {"bf16": {1}, "int8": range(90)},
             {},
             [
-                "On a CPU: bf16 reaches 201 images/s at batch size 1, 2.00x fp32 (",
+                "On a CPU: bf16 reaches 200.8 images/s at batch size 1, 2.00x [",
                 ": faster; accuracy kept (-0.1 points, 95% CI [",
                 "excluded: int8 at batch size 1, 5.00x fp32 (95% CI",
                 "n=5): faster; accuracy lost (-7.5 points",
@@ -145,10 +145,10 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             [BASE, ("bf16", 600, 1, 5, 100 / 600), LOSSY],
             {"bf16": {1}, "int8": range(90)},
             {},
-            ["bf16 reaches 602 images/s"],
+            ["bf16 reaches 602.4 images/s"],
         ),
         ([BASE, LOSSY], {}, {}, ["5.00x", "accuracy not compared."]),
-        ([(*BASE, 1, 2), ("int8", 500, 1, 2, 0.2)], {}, {}, ["n=2), not enough runs"]),
+        ([(*BASE, 1, 2), ("int8", 500, 1, 2, 0.2)], {}, {}, ["n=2): not enough runs"]),
         ([BASE], {}, {}, ["On a CPU: only fp32 was measured"]),
         ([BASE, ("fp16", 200)], {}, {}, ["fp32, its A/A control or every other"]),
         # A ratio beyond its own noise floor is told, though a larger one is within its.

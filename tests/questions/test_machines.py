@@ -249,8 +249,8 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
         ({"a": "nowhere"}, "a='nowhere' is not one of the machines here"),
         ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
         ({"model": "resnet50"}, "no training run with model=resnet50"),
-        ({"published": ["A100"]}, "names 1 GPUs, but two are compared"),
-        ({"published": ["A100", "A100"]}, "names 1 GPUs, but two are compared"),
+        ({"published": ["A100"]}, "names 1 GPU. Name two."),
+        ({"published": ["A100", "A100"]}, "names 1 GPU. Name two."),
         ({"published": ["A100", "V100", "A100"]}, "names 3 GPUs, but two are"),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},

@@ -51,8 +51,8 @@ def test_runs_that_agree_in_everything_get_a_ratio_with_interval_and_verdict():
     assert matched.ratio.ci_low < 2.0 < matched.ratio.ci_high
     assert left_out == []
     sentence = measured_sentence([matched], [], "a", "b")
-    assert sentence.startswith("fp16: a / b = 2.000 (95% CI")
-    assert sentence.endswith("a is faster than b (not interleaved, no A/A control).")
+    assert sentence.startswith("a / b: 2.00x [")
+    assert sentence.endswith("] (95% CI, n=5): faster, no A/A control (fp16).")
 
 
 @pytest.mark.parametrize("condition", ALIKE)
@@ -192,14 +192,13 @@ def test_published_rows_of_different_formats_and_batches_are_listed_not_compared
 
 def test_a_ratio_that_one_machine_differs_from_itself_by_is_no_result():
     [matched], _ = compare_machines(arm(103.0), arm(100.0), "a", "b")
-    told = [
+    sentences = [
         measured_sentence([matched], [], "a", "b", {matched.conditions: [("b", one)]})
         for one in (noise_floor([100.0], [105.0]), noise_floor([100.0], [101.0]))
     ]
 
-    assert told[0].startswith("fp16: no difference beyond the A/A control on b (5.0")
-    assert told[1].startswith("fp16: a / b = 1.030")
-    assert told[1].endswith("(not interleaved).")
+    assert "a / b: no difference beyond the A/A control on b (5.0" in sentences[0]
+    assert sentences[1] == "a / b: 1.03x (n=1): not enough runs for a verdict (fp16)."
 
 
 @pytest.mark.parametrize("gain", [1.023, 1 / 1.023])

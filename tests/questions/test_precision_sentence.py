@@ -51,8 +51,8 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
         (
             [BASELINE, BF16, arm(Format("fp16", "channels_first"), 1.4), AGAIN],
             [
-                "bf16, channels_last trains 200 images/s, 2.00x fp32, channels_last (",
-                ": faster (",
+                "bf16, channels_last trains 200.0 images/s, 2.00x [",
+                "] vs. fp32, channels_last (95% CI, n=5): faster (",
                 "Its loss over 200 steps matches the baseline to 0.4%",
             ],
         ),
@@ -119,4 +119,4 @@ def test_an_interval_of_two_runs_does_not_press_the_chart_flat():
 
     circles = circles_of(chart)
     assert circles["x"]["scale"]["domain"] == [0, 150]
-    assert "cut at the edge" in chart.to_dict()["title"]["subtitle"]
+    assert "clipped at the chart's edge" in chart.to_dict()["title"]["subtitle"]

@@ -68,7 +68,8 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     assert there.page.parent == tmp_path / "paper" / "new"
     assert here.page.parent.name == measured.study_id
     assert any("Imported on" in one for one in there.report.method)
-    headline, certainty, differences, starts = there.report.tables
+    headline, certainty, differences, starts, *checks = there.report.tables
+    assert checks[-1].caption == "Findings"
     assert [row[0] for row in headline.rows] == ["batch 2", "batch 4", "batch 2 again"]
     assert headline.rows[1][5] == "not enough runs"
     assert [row[0] for row in certainty.rows] == ["batch 4", "batch 2 again"]
@@ -88,7 +89,7 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
     assert conditions["batch_size_per_gpu"] is None
     # One short run each: chance may make of the control what no answer survives.
     answers = (
-        "CPU smoke test: batch 4 / batch 2",
+        "CPU smoke test: batch 4: ",
         "CPU smoke test: no arm is faster",
     )
     doubted = ("Inconclusive: ",)
@@ -122,11 +123,11 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
 
     [first] = measured.runs_by_arm()["batch 2"]
     shutil.rmtree(first.paths.root)
-    with pytest.raises(NotEnoughDataError, match="baseline 'batch 2'"):
+    with pytest.raises(NotEnoughDataError, match="Baseline 'batch 2'"):
         report(measured)
     [other] = measured.runs_by_arm()["batch 4"]
     shutil.rmtree(other.paths.root)
-    with pytest.raises(NotEnoughDataError, match="0 finished runs of its arms"):
+    with pytest.raises(NotEnoughDataError, match="No arm of study"):
         nbkit.audit(measured)
 
 
@@ -141,21 +142,21 @@ def test_studies_of_older_versions_are_reported_too(measured):
 
     found = report(measured.study_id).report
 
-    assert "No A/A control" in found.tables[0].notes[0]
+    assert "No A/A control" in found.notes[0]
     assert "control='batch 2'" in found.next_step
 
 
 def test_a_kind_is_never_a_module_of_somebody_elses_choice(small):
     study = nbkit.Study.create("demo", {"a": small()}, kind="report_study")
 
-    with pytest.raises(NotEnoughDataError, match="0 finished runs of its arms"):
+    with pytest.raises(NotEnoughDataError, match="No arm of study"):
         report(study)
 
 
 def test_a_study_without_runs_and_one_that_is_not_there_say_so(small, store: Path):
     study = nbkit.Study.create("demo", {"a": small()}, kind="scaling")
 
-    with pytest.raises(NotEnoughDataError, match=r"run\(\) it first"):
+    with pytest.raises(NotEnoughDataError, match="Run it first with run"):
         report(study)
     with pytest.raises(StoreError, match=str(store)):
         report("20260101-000000-none-abcd")

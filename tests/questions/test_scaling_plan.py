@@ -79,7 +79,7 @@ def test_all_the_gpus_that_were_asked_for_are_measured_without_excuse(
 
 
 def test_strict_gpus_refuses_to_measure_anything_else():
-    with pytest.raises(DeviceError, match="strict_gpus=True, but 0 GPUs"):
+    with pytest.raises(DeviceError, match="exceeds the available 0 GPUs"):
         plan(parameters(strict_gpus=True))
 
 

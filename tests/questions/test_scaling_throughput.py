@@ -111,7 +111,7 @@ def test_whole_nodes_are_held_against_one_device_and_against_one_node():
     assert eight.node_efficiency < eight.node_efficiency_high
     assert four.node_efficiency is None
     sentence = computed_sentence([four, eight])
-    assert "fp16 on 2 x 4 GPUs trains 6,820 images/s" in sentence
+    assert "fp16 on 2 x 4 GPUs: 6,820 images/s" in sentence
     assert "relative to one node 94.5" in sentence
 
 
@@ -128,7 +128,7 @@ def test_a_smallest_size_over_two_nodes_is_named_with_them():
 
     *_, last = scaling_table([*two, *runs("fp16", 4, [3_400.0], nnodes=2)])
 
-    assert "x 2 x 1 GPU: efficiency" in computed_sentence([last])
+    assert "x 2 x 1 GPU, efficiency" in computed_sentence([last])
 
 
 def test_sentence_of_nothing_is_an_error():

@@ -1,24 +1,36 @@
-"""A table that a notebook shows by itself begins with what takes the answer back."""
+"""What is seen first of a report, and of a table that is shown by itself."""
 
 from __future__ import annotations
 
 import importlib
 import shutil
+import textwrap
 
 import pytest
 
 from nbkit.questions.study_report import make
+from nbkit.reports.renderer import first_screen
 from tests.golden.reports import imported
 
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        *("chexnet", "concurrent_jobs", "inference", "input_pipeline", "precision"),
-        *("scaling", "storage", "time_to_accuracy"),
-    ],
+QUESTIONS = (
+    *("chexnet", "concurrent_jobs", "inference", "input_pipeline", "precision"),
+    *("scaling", "storage", "time_to_accuracy"),
 )
-def test_a_headline_table_says_first_that_an_arm_has_no_run(question, store, tmp_path):
+LINES, COLUMNS = 24, 100
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_first_screen_lines(question, store, tmp_path):
+    report = make(imported(f"{question}/gpu", tmp_path))
+
+    screen = "\n\n".join(first_screen(report.to_dict()))
+
+    lines = [textwrap.wrap(line, COLUMNS) or [""] for line in screen.splitlines()]
+    assert sum(map(len, lines)) <= LINES, screen
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_headline_table_lead_missing_arm(question, store, tmp_path):
     study = imported(f"{question}/gpu", tmp_path)
     module = importlib.import_module(f"nbkit.questions.{question}")
     whole = module.result(study).table._repr_mimebundle_()

@@ -42,12 +42,12 @@ def cells(table, arm):
     return dict(zip(table.columns, row, strict=True))
 
 
-def test_every_arm_has_rate_interval_ratio_and_verdict():
+def test_arms_table_columns():
     table = arms(data_wait_share=0.01, joules_per_image=0.1234).table()
 
     bf16 = cells(table, "bf16")
     assert bf16["images/s"] == "150.0"
-    assert bf16["95 % interval (runs)"].endswith("(5)")
+    assert bf16["95% CI (n)"].endswith("(5)")
     assert bf16["ratio"] == "1.500"
     assert bf16["verdict"] == "faster"
     assert bf16["data wait"] == "1.0%"
@@ -58,31 +58,31 @@ def test_every_arm_has_rate_interval_ratio_and_verdict():
     assert "(GPU), relative to fp32" in table.caption
 
 
-def test_the_control_is_no_arm_and_its_noise_floor_is_printed():
+def test_arms_table_control():
     found = arms()
 
     table = found.table()
 
     assert cells(table, "fp32 again")["verdict"] == "control"
-    assert "noise floor" in table.notes[0]
-    assert found.sentence.startswith("bf16 / fp32 = 1.500")
+    assert "noise floor" in found.control_sentence
+    assert found.sentence.startswith("bf16: 1.50x [")
+    assert found.sentence.endswith("] vs. fp32 (95% CI, n=5): faster.")
     assert [row[0] for row in found.certainty.rows] == ["bf16", "fp32 again"]
 
 
-def test_a_control_that_differs_from_itself_withholds_every_verdict():
+def test_arms_table_control_differs():
     found = arms(again=1.2)
 
     table = found.table()
 
     assert cells(table, "bf16")["verdict"] == "withheld"
     assert found.needed_sentence == ""
-    assert table.notes[0] == found.control_sentence
-    assert table.notes[1].startswith("Images/s of each run")
-    assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in table.notes[1]
-    assert len(table.notes) == 2
+    [note] = table.notes
+    assert note.startswith("Images/s of each run")
+    assert "fp32: 99.7, 99.9, 100.0, 100.2, 100.4; bf16: 149" in note
 
 
-def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
+def test_needed_sentence_two_repeats():
     found = arms(n=2)
 
     need = found.row("bf16").needed
@@ -94,14 +94,14 @@ def test_after_two_repeats_the_needed_ones_and_their_time_are_told():
     assert (
         f"{more} more (about {duration_in_words(more * 90)})" in found.needed_sentence
     )
-    assert cells(found.certainty, "bf16")["needed"] == f"{need.runs} runs"
+    assert cells(found.certainty, "bf16")["needed for a verdict"] == f"{need.runs} runs"
 
 
-def test_settled_differences_need_no_more_repeats():
+def test_needed_sentence_settled():
     assert ENOUGH in arms().needed_sentence
 
 
-def test_a_difference_within_the_noise_floor_asks_for_more_of_the_control():
+def test_needed_sentence_within_noise_floor():
     rates = {"a": STEADY, "b": [1.03 * rate for rate in STEADY]}
     again = [100.0, 100.0, 100.0, 100.0, 85.0]
     found = Arms(
@@ -114,18 +114,18 @@ def test_a_difference_within_the_noise_floor_asks_for_more_of_the_control():
         "Repeats for a verdict: more of the control (difference of b is within the "
         "noise floor)."
     )
-    assert cells(found.certainty, "b")["needed"] == "more of the control"
+    assert cells(found.certainty, "b")["needed for a verdict"] == "more of the control"
 
 
-def test_a_hopeless_difference_is_named_instead_of_a_number():
+def test_needed_sentence_small_difference():
     noisy = [100.0, 60.0, 170.0, 90.0, 130.0]
     found = Arms({"a": runs(noisy), "b": runs([101, 62, 168, 91, 131])}, "a")
 
     assert "a verdict: more than 100 for b (difference small" in found.needed_sentence
-    assert cells(found.certainty, "b")["needed"] == "more than 100 runs"
+    assert cells(found.certainty, "b")["needed for a verdict"] == "more than 100 runs"
 
 
-def test_numbers_of_cpus_are_called_functional():
+def test_arms_sentence_cpu():
     found = Arms({"a": runs(STEADY, device_type="cpu")}, "a")
 
     assert found.sentence.startswith("CPU smoke test: a trains 100.0 images/s")
@@ -133,18 +133,18 @@ def test_numbers_of_cpus_are_called_functional():
     assert found.control_sentence == ""
 
 
-def test_an_arm_that_measured_nothing_has_dashes_and_no_ratio():
+def test_arms_table_without_rate():
     found = Arms({"a": runs(STEADY), "b": runs([None])}, "a")
 
     row = cells(found.table(), "b")
 
     assert (row["images/s"], row["ratio"], row["verdict"]) == (None, None, None)
-    assert row["95 % interval (runs)"] == "– (1)"
-    with pytest.raises(NotEnoughDataError, match="'c' has 0 finished runs"):
+    assert row["95% CI (n)"] == "– (1)"
+    with pytest.raises(NotEnoughDataError, match="'c' has no finished run"):
         found.row("c")
 
 
-def test_further_columns_and_the_raw_numbers_go_into_the_csv():
+def test_arms_table_to_csv():
     table = arms().table(more={"loss": {"bf16": "0.31", "fp32": "0.30"}})
 
     [_, bf16, again] = csv.DictReader(io.StringIO(table.to_csv()))
@@ -155,7 +155,7 @@ def test_further_columns_and_the_raw_numbers_go_into_the_csv():
     assert float(bf16["images_per_second"]) == 150.0
 
 
-def test_everything_goes_to_json():
+def test_arms_to_dict():
     values = json.loads(json.dumps(arms().to_dict()))
 
     assert values["rows"][1]["ratio"]["verdict"] == "faster"
@@ -167,25 +167,25 @@ def test_everything_goes_to_json():
     ("seconds", "text"),
     [(40, "40 seconds"), (720, "12 minutes"), (12_600, "3.5 hours")],
 )
-def test_a_time_to_wait_is_said_in_its_own_unit(seconds, text):
+def test_duration_in_words(seconds, text):
     assert duration_in_words(seconds) == text
 
 
-def test_arms_that_wait_for_data_are_called_bound_by_their_input():
+def test_arms_table_input_bound():
     waiting = arms(data_wait_share=0.4).table()
 
     assert any("Input-bound" in note and "40.0%" in note for note in waiting.notes)
     assert not any("Input-bound" in note for note in arms().table().notes)
 
 
-def test_a_baseline_and_its_control_alone_are_no_comparison():
+def test_is_comparison_control_alone():
     alone = Arms({"a": runs(STEADY), "a again": runs(STEADY)}, "a", "a again")
 
     assert not alone.is_comparison
     assert arms().is_comparison
 
 
-def test_runs_of_two_states_are_told_and_few_runs_shown():
+def test_arms_table_bimodal_runs():
     two_states = [100.0, 100.1, 110.0, 110.1, 110.2]
     found = Arms({"fp32": runs(two_states)}, "fp32")
     many = Arms({"fp32": runs([*STEADY, *STEADY])}, "fp32")
@@ -199,7 +199,7 @@ def test_runs_of_two_states_are_told_and_few_runs_shown():
     assert many.sentence.endswith("(95% CI [99.9, 100.2], n=10).")
 
 
-def test_verdicts_of_many_equal_arms_hold_together():
+def test_verdicts_corrected_for_many_arms():
     slight = [rate * 1.0245 for rate in STEADY]
     one = Arms({"a": runs(STEADY), "b": runs(slight)}, "a")
     others = {f"c{n}": runs(STEADY) for n in range(6)}

@@ -135,11 +135,11 @@ def test_clean_tables_pass():
 
 
 def test_what_cannot_be_audited_is_refused(store):
-    with pytest.raises(ConfigError, match="not a publisher or series"):
+    with pytest.raises(ConfigError, match="nor a publisher or series"):
         nbkit.audit("NetAp")
     with pytest.raises(ConfigError, match="Did you mean 'NetApp'"):
         nbkit.audit("NetAp")
     with pytest.raises(ConfigError, match="not a run or published row"):
         nbkit.audit([1, 2])
-    with pytest.raises(NotEnoughDataError, match="there are 0 results"):
+    with pytest.raises(NotEnoughDataError, match="No results to audit"):
         nbkit.audit([])

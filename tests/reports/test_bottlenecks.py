@@ -30,7 +30,7 @@ def run(tmp_path):
     return write
 
 
-def test_an_arm_is_bound_by_what_most_of_its_runs_name(run):
+def test_bottlenecks_of_most_runs(run):
     arms = {
         "starved": [run(0.5), run(0.3), run(0.4), run()],
         "fp32": [run(), run(), run(0.2)],
@@ -38,17 +38,33 @@ def test_an_arm_is_bound_by_what_most_of_its_runs_name(run):
         "one": [run(0.3)],
     }
 
-    starved, one = ArmsBoundBy(arms).notes()
+    bottlenecks = ArmsBoundBy(arms)
+    table = bottlenecks.table()
 
-    assert starved.startswith(
-        "Bottleneck (starved): input (3/4 runs). Every rank waited for images 40% of "
-        "the measured time"
-    )
-    assert "up to 1.67x" in starved
-    assert one.startswith("Bottleneck (one): input (1/1 runs). ")
+    assert table is not None
+    assert [row[:4] for row in table.rows] == [
+        ["starved", "input", "40%", "3 of 4"],
+        ["one", "input", "30%", "1 of 1"],
+    ]
+    starved = dict(zip(table.columns, table.rows[0], strict=True))
+    assert starved["evidence"].startswith("Every rank waited for images 40% of the mea")
+    assert starved["expected speedup"].startswith("up to 1.67x")
+    assert bottlenecks.summary() == ["Bottlenecks: input (2 arms)."]
 
 
-def test_programs_get_every_run(run):
+def test_bottlenecks_table_answered_cause(run):
+    bottlenecks = ArmsBoundBy({"a": [run(0.5)]})
+
+    table = bottlenecks.table(answered=["input"])
+
+    assert table is not None
+    [[*_, advice, speedup]] = table.rows
+    assert (advice, speedup) == (None, None)
+    assert bottlenecks.summary(answered=["input"]) == []
+    assert bottlenecks.summary() == ["Bottlenecks: input (a)."]
+
+
+def test_bottlenecks_to_dict(run):
     values = json.loads(json.dumps(ArmsBoundBy({"one": [run(0.5), run()]}).to_dict()))
 
     assert [one["bound_by"] for one in values["one"]] == [
@@ -57,23 +73,24 @@ def test_programs_get_every_run(run):
     ]
 
 
-def test_of_a_function_nothing_is_said(run):
-    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).notes() == []
+def test_bottlenecks_table_of_function(run):
+    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).table() is None
 
 
-def test_disturbed_runs_do_not_tell_what_bounds_an_arm(run):
+def test_bottlenecks_without_disturbed_runs(run):
     others = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
     disturbed = [run(0.5, sampled=others), run(0.4, sampled=others)]
 
     few = ArmsBoundBy({"fp32": [run(), run(), run(0.3), *disturbed]})
     starved = ArmsBoundBy({"fp32": [run(0.3), run(0.3), run(), *disturbed]})
 
-    assert few.notes() == []
-    [note] = starved.notes()
-    assert "input (2/3 undisturbed runs). " in note
+    assert few.bottlenecks() == []
+    [bottleneck] = starved.bottlenecks()
+    assert bottleneck.cause.code == "input"
+    assert bottleneck.runs == "2 of 3 undisturbed"
 
 
-def test_jobs_at_once_disturb_each_others_cpus_and_not_their_gpus(run):
+def test_disturbed_concurrent_jobs(run):
     strangers = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
     starved = {"ranks": [rank(n, data_wait=0.3, cpu_queue=0.45) for n in (0, 1)]}
     arms = {
@@ -85,7 +102,7 @@ def test_jobs_at_once_disturb_each_others_cpus_and_not_their_gpus(run):
     assert set(ArmsBoundBy(arms, at_once=arms).disturbed()) == {"gpus"}
 
 
-def test_others_than_the_jobs_of_a_round_disturb_it(run):
+def test_disturbed_round_by_other_processes(run):
     def disturbed(*cpus, cpu_percent=99, **values):
         alike = {"communication_exposed": 0.0, "cpu_queue": 0.45, **values}
         full = samples(cpu_percent=cpu_percent)
@@ -109,17 +126,17 @@ def test_others_than_the_jobs_of_a_round_disturb_it(run):
     assert disturbed(24, 20, cpu_seconds=None) == []
 
 
-def test_a_damaged_job_of_a_round_hides_no_arm_that_it_is_not_in(run):
+def test_bottlenecks_damaged_round(run):
     damaged = run(worker=on_cpus(rank(0, cpus=5)))
     arms = {"job 0": [run(0.3)]}
 
     found = ArmsBoundBy(arms, at_once=arms, rounds=[[*arms["job 0"], damaged]])
 
     assert found.disturbed() == {}
-    assert "waited for images 30% of" in found.notes()[0]
+    assert "waited for images 30% of" in found.bottlenecks()[0].cause.evidence
 
 
-def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):
+def test_disturbed_round_on_gpus(run):
     def disturbed(*waits):
         full = samples(cpu_percent=99)
         told = [
@@ -134,7 +151,7 @@ def test_of_jobs_on_gpus_the_one_that_waits_shows_what_others_did(run):
     assert disturbed(0.4, 0.0) == {"job 0", "job 1"}
 
 
-def test_a_report_names_disturbed_runs_that_a_median_withstands(store, monkeypatch):
+def test_disturbed_runs_in_report(store, monkeypatch):
     base = nbkit.ExperimentConfig(model="resnet18", batch_size_per_gpu=8, steps=20)
     study = nbkit.Study.create("few", {"a": base}, repeats=3)
     write_runs(study, {"a": 100.0})

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from nbkit.reports.conditions import _images, describe_images, where_and_when
+import pytest
+
+from nbkit.reports.conditions import (
+    _images,
+    conditions_line,
+    describe_images,
+    where_and_when,
+)
 
 PHOTOS = {
     "unreadable": {"count": 0},
@@ -20,7 +27,51 @@ def run(world_size, data):
     )
 
 
-def test_images_are_described_only_if_all_runs_have_the_same():
+def run_of(arm, **changes):
+    """Return a finished run of an arm on A100 GPUs."""
+    fields = {"world_size": 1, "model": "resnet50", "batch_size_per_gpu": 256}
+    fields |= {"image_size": 224, "data": "synthetic", "steps": 40, "epochs": None}
+    return SimpleNamespace(
+        config=SimpleNamespace(**{**fields, "task": "train", **changes}),
+        worker={"torch": "2.8.0", "cuda": "12.8"},
+        record={"tags": {"arm": arm}, "system": {"driver_version": "550.54"}},
+        summary=SimpleNamespace(device_name="A100"),
+    )
+
+
+SOFTWARE = "torch 2.8.0, CUDA 12.8, driver 550.54"
+
+
+@pytest.mark.parametrize(
+    ("runs", "line"),
+    [
+        (
+            [run_of("a"), run_of("b")],
+            f"A100 | {SOFTWARE} | resnet50, batch 256 per rank, 224x224, synthetic, "
+            "40 steps | n=1",
+        ),
+        (
+            [run_of("a"), run_of("a"), run_of("b", batch_size_per_gpu=128)],
+            f"A100 | {SOFTWARE} | resnet50, 224x224, synthetic, 40 steps | n=1 to 2",
+        ),
+        (
+            [run_of("a"), run_of("b", world_size=4)],
+            f"up to 4 x A100 | {SOFTWARE} | resnet50, batch 256 per rank, 224x224, "
+            "synthetic, 40 steps | n=1",
+        ),
+        (
+            [run_of("a", world_size=2, task="load", steps=None, epochs=2)],
+            f"2 x A100 | {SOFTWARE} | batch 256 per rank, 224x224, synthetic, 2 epochs "
+            "| n=1",
+        ),
+    ],
+    ids=["equal", "batch differs", "sizes differ", "loader only"],
+)
+def test_conditions_line(runs, line):
+    assert conditions_line(runs) == line
+
+
+def test_describe_images_same_data():
     other = {**PHOTOS, "fingerprint": {"files": 10, "sha256": "b"}}
     same = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 
@@ -31,7 +82,7 @@ def test_images_are_described_only_if_all_runs_have_the_same():
     assert _images([run(1, None), run(1, PHOTOS)]) is None
 
 
-def test_files_that_are_passed_over_are_named_by_suffix():
+def test_describe_images_skipped_files():
     passed_over = {"count": 1_203, "kinds": {"*.gif": 1_200, "*.txt": 3}}
     images = _images([run(1, {**PHOTOS, "passed_over": passed_over})])
 
@@ -40,7 +91,7 @@ def test_files_that_are_passed_over_are_named_by_suffix():
     assert len(describe_images({"images": _images([run(1, PHOTOS)])})) == 1
 
 
-def test_of_several_nodes_the_cpus_are_those_of_the_first():
+def test_where_and_when_several_nodes():
     one = where_and_when({"nodes": ["n1"], "usable_cpus": 8.0})
     two = where_and_when({"nodes": ["n1", "n2"], "usable_cpus": 8.0})
 
@@ -48,7 +99,7 @@ def test_of_several_nodes_the_cpus_are_those_of_the_first():
     assert "on nodes n1, n2, 8 usable CPUs on the first node; " in two
 
 
-def test_greyscale_of_more_than_8_bits_is_counted():
+def test_describe_images_counts_high_bit_depth():
     deep = {"count": 7, "coarse": 0, "first": []}
     plain = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 0}})])
     some = _images([run(1, {**PHOTOS, "deep": deep})])
@@ -58,13 +109,13 @@ def test_greyscale_of_more_than_8_bits_is_counted():
     several = plain, some, coarse, single
     said = [" ".join(describe_images({"images": one})) for one in several]
 
-    assert "greyscale" not in said[0]
-    assert said[1].endswith(" 7 greyscale images above 8 bits reduced to 8 bits.")
+    assert "grayscale" not in said[0]
+    assert said[1].endswith(" 7 grayscale images above 8 bits reduced to 8 bits.")
     assert said[2].endswith("reduced to 8 bits (3 to 16 levels or fewer).")
-    assert " 1 greyscale image above 8 bits" in said[3]
+    assert " 1 grayscale image above 8 bits" in said[3]
 
 
-def test_classes_without_a_training_image_are_counted():
+def test_describe_images_empty_classes():
     count = "classes_without_training_images"
     every = [_images([run(1, {**PHOTOS, count: number})]) for number in (0, 1, 2)]
 
@@ -75,7 +126,7 @@ def test_classes_without_a_training_image_are_counted():
     assert two.endswith(" 2 of 2 classes have no training image.")
 
 
-def test_images_of_an_epoch_are_those_of_a_number_of_ranks():
+def test_describe_images_per_world_size():
     images = _images([run(1, PHOTOS), run(2, {**PHOTOS, "train_images": 6})])
 
     [said] = describe_images({"images": images})

@@ -63,7 +63,7 @@ def made():
     )
 
 
-def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
+def test_doubts_quiet_study():
     report = made()
 
     found = doubts([noise_floor(QUIET, QUIET[::-1])], bound([]))
@@ -81,7 +81,7 @@ def test_a_quiet_study_has_no_doubts_and_its_report_stays_as_it_is():
         ([100.0], [88.0], "12.0%"),
     ],
 )
-def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
+def test_doubts_control_differs(first, second, how_much):
     found = doubts([noise_floor(first, second)], bound([]))
     report = told_first(made(), {}, found)
 
@@ -93,7 +93,7 @@ def test_a_control_that_differs_takes_the_answer_back(first, second, how_much):
     assert report.tables[0].notes[0].startswith("Not reliable: A/A control")
 
 
-def test_of_several_reasons_the_first_is_said_and_the_others_follow():
+def test_told_first_several_reasons():
     disturbed = bound(["other-processes"], ["other-processes"])
     found = doubts([noise_floor([100.0], [50.0])], disturbed)
     report = told_first(made(), {}, found)
@@ -109,7 +109,7 @@ def test_of_several_reasons_the_first_is_said_and_the_others_follow():
     ]
 
 
-def test_who_is_on_the_gpus_is_a_doubt_only_where_the_control_does_not_clear_it():
+def test_doubts_gpu_processes_cleared_by_control():
     there = bound(["other-gpu-processes"], ["other-gpu-processes"])
 
     assert doubts([noise_floor(QUIET, QUIET[::-1])], there) == []
@@ -117,7 +117,7 @@ def test_who_is_on_the_gpus_is_a_doubt_only_where_the_control_does_not_clear_it(
     assert len(doubts([noise_floor([100.0], [50.0])], there)) == 2
 
 
-def test_a_process_that_was_there_in_one_arm_alone_is_not_cleared_by_the_control():
+def test_doubts_gpu_processes_in_one_arm():
     quiet, there = [[], []], [["other-gpu-processes"], ["other-gpu-processes"]]
     cleared = [noise_floor(QUIET, QUIET[::-1])]
 
@@ -127,7 +127,7 @@ def test_a_process_that_was_there_in_one_arm_alone_is_not_cleared_by_the_control
     assert doubts(cleared, bound(a=there, b=there)) == []
 
 
-def test_a_process_that_the_control_clears_does_not_hide_what_else_disturbed_runs():
+def test_doubts_gpu_processes_hide_nothing():
     both = ["other-gpu-processes", "throttled"]
     busy = ["other-gpu-processes", "other-processes"]
     cleared = [noise_floor(QUIET, QUIET[::-1])]
@@ -142,7 +142,7 @@ def test_a_process_that_the_control_clears_does_not_hide_what_else_disturbed_run
     assert doubts(cleared, bound(both, ["other-gpu-processes"], [])) == []
 
 
-def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
+def test_told_first_diverged():
     lost = {"fp16": NonFinite("loss", 9)}
     doubt = Doubt("throttled", "clocks were held down", "Cool it.")
 
@@ -156,7 +156,6 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
         "Inconclusive."
     )
     assert goes.notes == ["Warning: clocks were held down. Cool it.", missing]
-    assert goes.below == goes.notes
     # Runs that an answer can do without are no reason to take it back.
     both = told_first(made(), lost, [], missing).answer
     assert both.startswith("Diverged: fp16 (loss not finite at step 9); 1 more note")
@@ -167,7 +166,7 @@ def test_what_is_not_finite_comes_first_and_the_rest_stands_only_if_it_can():
 
 
 @pytest.mark.parametrize("code", ["throttled", "other-processes", "control", "no-cpu"])
-def test_told_first_keeps_what_no_clock_enters(code):
+def test_told_first_untimed(code):
     doubt = Doubt(code, "it was held down", "Cool it.")
     whole = replace(made(), untimed=made().answer)
     part = replace(made(), untimed="fp16: accuracy is kept.")
@@ -190,7 +189,7 @@ def test_told_first_keeps_what_no_clock_enters(code):
     assert lost.endswith("are inconclusive. Not affected: " + part.untimed)
 
 
-def test_told_first_doubts_tables_of_rates_alone():
+def test_told_first_rate_tables():
     doubt = Doubt("throttled", "it was held down", "Cool it.")
     tables = [Table(name, ["arm", name], []) for name in ("AUROC", "images/s")]
     report = replace(made(), untimed=made().answer, tables=tables)
@@ -201,7 +200,7 @@ def test_told_first_doubts_tables_of_rates_alone():
     assert rates.notes == ["Not reliable: it was held down."]
 
 
-def test_told_first_takes_all_back_from_an_arm_without_runs():
+def test_told_first_missing_runs():
     doubts = [Doubt(code, code, "Do.") for code in ("missing", "throttled")]
     report = replace(made(), untimed=made().answer)
 
@@ -210,7 +209,7 @@ def test_told_first_takes_all_back_from_an_arm_without_runs():
     )
 
 
-def test_of_runs_without_a_study_what_is_not_finite_comes_first_too():
+def test_lead_of_runs_diverged():
     config = SimpleNamespace(has_steps=True)
     [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
     paths = SimpleNamespace(root=Path())
@@ -229,7 +228,7 @@ def study_of(*finished):
     return SimpleNamespace(order=order, missing=missing, once=[])
 
 
-def test_an_unfinished_study_has_an_answer_once_every_arm_has_run():
+def test_without_runs_unfinished_study():
     begun, half = study_of("a0", "b0", "a1"), study_of("a0", "a1")
 
     assert without_runs(begun) == []
@@ -242,7 +241,7 @@ def test_an_unfinished_study_has_an_answer_once_every_arm_has_run():
     assert without_runs(study_of("a0", "a1", "b0", "b1")) == []
 
 
-def test_a_ratio_within_what_the_control_differs_by_is_covered():
+def test_noise_floor_covers():
     floor = noise_floor([100.0, 100.0], [106.0, 106.0])
 
     assert floor.covers(ratio([105.0], [100.0]))
@@ -250,7 +249,7 @@ def test_a_ratio_within_what_the_control_differs_by_is_covered():
     assert not floor.covers(ratio([107.0], [100.0]))
 
 
-def test_no_table_of_ratios_stands_beside_a_doubtful_headline(tmp_path, monkeypatch):
+def test_headline_inconclusive(tmp_path, monkeypatch):
     doubt = Doubt("control", "it differed", "Measure again.")
     saved = told_first(made(), {}, [doubt]).save(tmp_path)
     for report in (saved, made().save(tmp_path / "other")):
@@ -266,9 +265,7 @@ def test_no_table_of_ratios_stands_beside_a_doubtful_headline(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("is_doubtful", [False, True])
-def test_a_page_without_an_answer_says_why_before_it_shows_what_was_measured(
-    is_doubtful, monkeypatch
-):
+def test_page_inconclusive(is_doubtful, monkeypatch):
     monkeypatch.setattr(Figure, "to_html", lambda self: "<figure>")
     shown: list[object] = []
     monkeypatch.setattr(

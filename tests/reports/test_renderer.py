@@ -54,7 +54,7 @@ def saved_notebook(tmp_path):
     return path
 
 
-def test_a_table_in_html_is_escaped_and_shows_unknown_as_a_dash():
+def test_table_to_html_escapes():
     page = TABLE.to_html()
 
     assert ">Measured &lt;b&gt;</caption>" in page
@@ -63,7 +63,7 @@ def test_a_table_in_html_is_escaped_and_shows_unknown_as_a_dash():
     assert "<p>a &lt; b</p>" in page
 
 
-def test_words_stand_to_the_left_and_numbers_to_the_right():
+def test_table_to_html_alignment():
     rows = [["a", "nbkit", "1.5", None], ["b", None, "baseline", "–"]]
 
     page = Table("t", ["arm", "source", "speed", "n"], rows).to_html()
@@ -81,24 +81,24 @@ def test_words_stand_to_the_left_and_numbers_to_the_right():
         *((one, False) for one in ("A100: 1,582", "cold", "over 9", "~/data", "-p")),
     ],
 )
-def test_a_cell_is_a_number_by_its_beginning(cell, is_number):
+def test_table_to_html_number_cells(cell, is_number):
     page = Table("t", ["a", "b"], [["a", cell]]).to_html()
 
     assert (f'nowrap">{escape(cell)}<' in page) is is_number
 
 
-def test_a_table_without_rows_is_a_heading():
+def test_table_to_html_without_rows():
     assert Table("t", ["a", "b"], []).to_html().count("<th ") == 2
 
 
-def test_a_table_can_be_scrolled_by_keyboard_and_has_a_name():
+def test_table_to_html_accessible():
     opened = '<div class="wide" tabindex="0" role="region" aria-label="Measured &lt;b'
 
     assert TABLE.to_html().startswith(opened)
     assert TABLE.to_html(with_notes=False) in REPORT.to_html()
 
 
-def test_the_page_has_one_main_part_with_all_that_is_to_be_read():
+def test_page_main_element():
     page = REPORT.to_html()
 
     assert page.count("<main>") == page.count("</main>") == 1
@@ -107,7 +107,7 @@ def test_the_page_has_one_main_part_with_all_that_is_to_be_read():
     assert read.endswith("</main>")
 
 
-def test_a_chart_has_its_caption_as_text_where_it_is_a_picture(tmp_path):
+def test_figure_alt_text(tmp_path):
     """nbconvert's classic template reads it there; Lab draws the chart itself."""
     data, metadata = FIGURE._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
@@ -119,7 +119,7 @@ def test_a_chart_has_its_caption_as_text_where_it_is_a_picture(tmp_path):
     assert f'alt="{FIGURE.caption}"' in page
 
 
-def test_sources_of_one_name_are_told_apart_by_their_addresses():
+def test_page_sources_of_one_name():
     root = "https://example.org/results"
     alike = [Source("Results", f"{root}/{one}/log.txt") for one in ("a100", "h100")]
     others = [Source("Paper", f"{root}/paper"), Source("Paper", f"{root}/paper")]
@@ -130,7 +130,7 @@ def test_sources_of_one_name_are_told_apart_by_their_addresses():
         assert f">{one}</a>" in page
 
 
-def test_a_table_in_text_has_aligned_columns():
+def test_table_to_text_aligned():
     assert TABLE.to_text().splitlines() == [
         "Measured <b>",
         "",
@@ -143,7 +143,15 @@ def test_a_table_in_text_has_aligned_columns():
     ]
 
 
-def test_one_sentence_is_a_paragraph_and_several_are_a_list():
+def test_table_to_text_max_width():
+    text = TABLE.to_text(max_width=12)
+
+    assert "371.2" not in text
+    assert "(1 more column in the report)" in text
+    assert TABLE.to_text(max_width=25) == TABLE.to_text()
+
+
+def test_note_to_html():
     assert Note(["a < b"]).to_html() == "<p>a &lt; b</p>"
     assert Note(["one", "two"]).to_html() == "<ul><li>one</li><li>two</li></ul>"
 
@@ -167,7 +175,7 @@ class _Page(HTMLParser):
                 (self.links if tag == "a" else self.loaded).append(value)
 
 
-def test_the_page_loads_nothing_and_leads_to_its_sources_only():
+def test_page_loads_nothing():
     page = REPORT.to_html()
 
     found = _Page(page)
@@ -213,9 +221,7 @@ def test_the_page_loads_nothing_and_leads_to_its_sources_only():
     ],
     ids=["prose", "a command", "two", "Python"],
 )
-def test_a_command_to_run_next_stands_alone_on_page_and_in_notebook(
-    said, blocks, tmp_path
-):
+def test_next_step_commands(said, blocks, tmp_path):
     report = replace(REPORT, next_step=said, figures=[])
 
     page = report.to_html()
@@ -227,7 +233,7 @@ def test_a_command_to_run_next_stands_alone_on_page_and_in_notebook(
         assert block.removeprefix("<p>") in shown
 
 
-def test_control_and_direction_characters_of_others_are_shown_on_the_page():
+def test_page_control_characters():
     table = Table("a\x1b[2J", ["b\u202e"], [["c\x07"]])
 
     page = Report("t\x1b", "d\x1b", notes=["e\u202e"], tables=[table]).to_html()
@@ -237,13 +243,13 @@ def test_control_and_direction_characters_of_others_are_shown_on_the_page():
         assert shown in page
 
 
-def test_an_address_that_is_none_of_the_web_is_no_link():
+def test_source_to_html_other_scheme():
     source = Source("odd", "javascript:alert(1)")
 
     assert source.to_html() == "odd, javascript:alert(1)"
 
 
-def test_a_table_as_csv_has_the_printed_cells_and_the_numbers_behind_them():
+def test_table_to_csv():
     table = replace(TABLE, rows=[['a "b", c', "1,234.5"], ["–\nd", None]])
 
     text = table.to_csv()
@@ -256,7 +262,7 @@ def test_a_table_as_csv_has_the_printed_cells_and_the_numbers_behind_them():
     ]
 
 
-def test_every_picture_and_table_is_a_file_of_its_own(tmp_path):
+def test_save_files(tmp_path):
     report = replace(REPORT, tables=[TABLE, TABLE])
 
     saved = report.save(tmp_path / "new" / "folder")
@@ -274,10 +280,10 @@ def test_every_picture_and_table_is_a_file_of_its_own(tmp_path):
     assert {str(saved.page.parent / name) for name in files} == {
         str(path) for path in (*saved.figures, *saved.tables, saved.page)
     }
-    assert str(saved.tables[0].parent) in repr(saved)
+    assert f"{saved.result}, figures/*.png, tables/*.csv\n" in repr(saved)
 
 
-def test_files_of_an_earlier_report_do_not_linger_and_others_stay(tmp_path):
+def test_save_replaces_earlier_files(tmp_path):
     REPORT.save(tmp_path)
     own = tmp_path / "tables" / "own.csv"
     own.write_text("kept")
@@ -294,7 +300,7 @@ def test_files_of_an_earlier_report_do_not_linger_and_others_stay(tmp_path):
 @pytest.mark.parametrize(
     "name", ["../kept.csv", "tables/../../kept.csv", "kept.csv", "tables/..", 3]
 )
-def test_a_foreign_result_names_no_file_that_is_removed(tmp_path, name):
+def test_save_foreign_file_names(tmp_path, name):
     kept = tmp_path / "kept.csv"
     kept.write_text("kept")
     folder = tmp_path / "a"
@@ -311,7 +317,7 @@ def test_a_foreign_result_names_no_file_that_is_removed(tmp_path, name):
 
 
 @pytest.mark.parametrize("content", ['{"mine": 1}', "[1]", "no JSON"])
-def test_a_result_of_somebody_else_is_not_replaced(tmp_path, content):
+def test_save_foreign_result(tmp_path, content):
     foreign = tmp_path / "result.json"
     foreign.write_text(content)
 
@@ -322,7 +328,7 @@ def test_a_result_of_somebody_else_is_not_replaced(tmp_path, content):
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_a_report_that_cannot_be_drawn_replaces_nothing(tmp_path):
+def test_save_undrawable_chart(tmp_path):
     saved = REPORT.save(tmp_path)
     before = {path: path.read_bytes() for path in (saved.page, saved.result)}
 
@@ -334,42 +340,43 @@ def test_a_report_that_cannot_be_drawn_replaces_nothing(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_the_result_is_written_beside_the_page(tmp_path):
+def test_save_result(tmp_path):
     result = json.loads(REPORT.save(tmp_path).result.read_text())
 
     assert result["result"] == {"rows": [1.5, None]}
     assert result["tables"][0]["rows"][1] == ["a & b", None]
 
 
-def test_a_saved_notebook_carries_the_result_alone(saved_notebook):
+def test_bundle_result(saved_notebook):
     output = json.loads(saved_notebook.read_text())["cells"][0]["outputs"][0]
 
     assert output["data"][REPORT_MIME]["result"] == {"rows": [1.5, None]}
     assert "It is 371.2 images/s." in "".join(output["data"]["text/html"])
 
 
-def test_the_headline_has_table_answer_report_and_next_step(saved_notebook, tmp_path):
+def test_headline_first_screen(saved_notebook, tmp_path):
     text = headline(saved_notebook)
 
+    assert text.startswith("It is 371.2 images/s.\n\nMeasured <b>\n")
     assert "fp32, 1 GPU     371.2" in text
-    assert "It is 371.2 images/s." in text
+    assert "\n- CPU, functional.\n" in text
     assert str(tmp_path / "report.html") in text
     assert str(saved_notebook) in text
     assert "try more GPUs" in text
 
 
-def test_the_headline_of_an_unfinished_notebook_says_so(tmp_path, capsys):
+def test_headline_unfinished_notebook(tmp_path, capsys):
     path = tmp_path / "out.ipynb"
     nbformat.write(nbformat.v4.new_notebook(), path)
 
     assert main([str(path)]) == 1
     told = capsys.readouterr().err
-    assert "run the notebook to its end, or nbkit report STUDY answers from" in told
+    assert "Run the notebook to its end, or report the finished runs with" in told
     assert main([str(tmp_path / "none.ipynb")]) == 1
     assert main([]) == 2
 
 
-def test_the_headline_of_an_interrupted_notebook_names_what_reports_its_study(tmp_path):
+def test_headline_interrupted_notebook(tmp_path):
     error = KeyboardInterrupt()
     error.add_note(ways_on("20260101-000000-demo-ab12"))
     shown = traceback.format_exception(error)
@@ -378,11 +385,11 @@ def test_the_headline_of_an_interrupted_notebook_names_what_reports_its_study(tm
     path = tmp_path / "out.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
 
-    with pytest.raises(StoreError, match="nbkit report 20260101-000000-demo-ab12 answ"):
+    with pytest.raises(StoreError, match="`nbkit report 20260101-000000-demo-ab12`"):
         headline(path)
 
 
-def test_a_report_that_cannot_be_written_says_what_to_do(tmp_path):
+def test_save_unwritable_folder(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(StoreError, match="cannot be written"):

@@ -162,5 +162,5 @@ def test_statistics_table_of_two_machines(written):
 
 
 def test_runs_without_steps_have_no_statistics(written):
-    with pytest.raises(NotEnoughDataError, match="0 of 1 have measured steps"):
+    with pytest.raises(NotEnoughDataError, match="None of 1 runs has measured steps"):
         source_statistics([written([1.0, 1.0])])

@@ -13,7 +13,7 @@ def finding(code, subject="a run", evidence="12 of 13", url=None):
     return Finding(code, subject, "a claim", evidence, url)
 
 
-def test_every_kind_says_why_it_matters_and_what_to_do():
+def test_codes_complete():
     assert len(codes()) > 30
     for code in codes().values():
         assert code.severity in ("error", "warning", "note"), code
@@ -23,7 +23,7 @@ def test_every_kind_says_why_it_matters_and_what_to_do():
         assert code.source is None or code.source.startswith("https://"), code
 
 
-def test_findings_come_with_the_worst_first_and_each_once():
+def test_audit_order():
     note, warning, error = map(finding, ("cpu", "layout", "mean"))
     audit = Audit("these", [note, warning, error, warning])
 
@@ -36,7 +36,7 @@ def test_findings_come_with_the_worst_first_and_each_once():
     assert audit.counts == {"mean": 1, "layout": 1, "cpu": 1}
 
 
-def test_the_text_has_evidence_reason_source_and_action():
+def test_audit_text():
     audit = Audit("two runs", [finding("layout", "run a", "fp16 on V100")])
     code = codes()["layout"]
 
@@ -52,7 +52,7 @@ def test_the_text_has_evidence_reason_source_and_action():
     assert str(Audit("a run", [])) == "a run: no findings."
 
 
-def test_many_findings_of_one_kind_are_counted_not_listed():
+def test_audit_text_many_findings():
     audit = Audit("rows", [finding("layout", f"row {n}") for n in range(9)])
 
     assert "row 2" in str(audit)
@@ -62,7 +62,7 @@ def test_many_findings_of_one_kind_are_counted_not_listed():
     assert "9 warnings" in audit.sentence
 
 
-def test_the_page_links_to_the_source_and_escapes_what_it_shows():
+def test_audit_html():
     url = "https://example.org/a"
     page = Audit("<b>", [finding("mean", "a & b", "1 < 2", url)])._repr_html_()
 
@@ -71,7 +71,7 @@ def test_the_page_links_to_the_source_and_escapes_what_it_shows():
     assert "<b>" not in page
 
 
-def test_a_finding_is_plain_values_for_programs():
+def test_audit_to_dicts():
     [values] = json.loads(json.dumps(Audit("x", [finding("mean")]).to_dicts()))
 
     assert values["severity"] == "error"
@@ -79,18 +79,21 @@ def test_a_finding_is_plain_values_for_programs():
     assert values["action"] == codes()["mean"].action
 
 
-def test_an_unknown_kind_is_no_finding():
+def test_audit_unknown_code():
     with pytest.raises(KeyError):
         Audit("x", [finding("nonsense")])
 
 
-def test_an_audit_in_brief_has_a_sentence_for_each_kind():
-    layout = finding("layout", "run 1", "fp16 in channels_first on V100")
+def test_audit_summary_has_a_line_per_severity():
+    layout, loss = finding("layout", "run 1"), finding("loss", "run 1")
     few, again = finding("few-runs", "run 1"), finding("layout", "run 2")
+    audit = Audit("study x", [few, layout, loss, again])
+    caveats = f"Caveats: {few.title} (1 run)."
 
-    first, mild = Audit("study x", [few, layout, again]).in_brief
-
-    assert Audit("study x", []).in_brief == []
-    assert first.startswith(f"Warning: {layout.title} (2 runs), e.g. fp16")
-    assert first.endswith(layout.kind.action)
-    assert mild == f"Caveats: {few.title} (1 run)."
+    assert Audit("study x", []).summary() == []
+    assert audit.summary() == [
+        f"Warnings: {layout.title} (2 runs); {loss.title} (1 run).",
+        caveats,
+    ]
+    assert audit.summary(without=["layout", "loss"]) == [caveats]
+    assert Audit("two runs", []).summary() == ["two runs: no findings."]

@@ -9,8 +9,8 @@ from nbkit.statistics.quantities import device_label
 
 
 def test_an_interval_is_its_two_ends():
-    assert interval_in_words(0.98, 1.0431) == "0.980 to 1.043"
-    assert interval_in_words(950.0, 1_050.0, "{:,.0f}".format) == "950 to 1,050"
+    assert interval_in_words(0.98, 1.0431) == "[0.980, 1.043]"
+    assert interval_in_words(950.0, 1_050.0, "{:,.0f}".format) == "[950, 1,050]"
 
 
 def test_an_interval_that_says_nothing_has_no_figures():

@@ -103,7 +103,7 @@ def test_a_name_that_is_no_utf8_is_spelt_out_in_the_log(flat, new_run, monkeypat
     assert b"class 01/caf\\udce9\\x1b.jpg (not a format" in log.getvalue()
 
 
-def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
+def test_grayscale_of_more_than_8_bits_is_counted_in_log_and_record(
     flat, new_run, capsys
 ):
     for number, kind in enumerate(("grey 16 bits", "grey 12 bits in 16")):
@@ -114,7 +114,7 @@ def test_greyscale_of_more_than_8_bits_is_counted_in_log_and_record(
         manifest = source.prepare(config, new_run(name))
 
         assert (
-            "data: 2 greyscale images of more than 8 bits are reduced to 8, 1 of them "
+            "data: 2 grayscale images of more than 8 bits are reduced to 8, 1 of them "
             "to 16 levels or fewer: class 01/1.tif\n" in capsys.readouterr().out
         )
     described = source.describe(config, manifest)["deep"]

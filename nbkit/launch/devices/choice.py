@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError, NvmlUnavailableError
 from nbkit.launch.devices.claims import leases
+from nbkit.plural import plural
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
@@ -266,7 +267,8 @@ def _choose(
     if config.gpus > 1:
         usable = [gpu for gpu in gpus if not gpu.is_instance]
     if len(usable) < config.gpus and not (config.oversubscribe and usable):
-        message = f"gpus={config.gpus}, but {len(usable)} GPUs are visible; "
+        visible = plural(len(usable), "GPU")
+        message = f"gpus={config.gpus} exceeds the visible {visible}; "
         if len(usable) < len(gpus):
             message += (
                 f"{len(gpus) - len(usable)} MIG instances support only one rank; "

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nbkit.plural import plural
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.statistics.auroc import Area, area_under_roc, combined
 
@@ -93,16 +94,16 @@ class LabelFinding:
     @property
     def above_baseline(self) -> AreaGain:
         """Whether the network on one device is above the baseline or below it."""
-        found = self.gain
-        if found is None:
+        gain = self.gain
+        if gain is None:
             return "no baseline"
-        if found.low is None or found.high is None:
+        if gain.low is None or gain.high is None:
             return "no interval"
-        if found.trainings < MINIMUM_RUNS:
+        if gain.trainings < MINIMUM_RUNS:
             return "not enough runs"
-        if found.is_above_zero:
+        if gain.is_above_zero:
             return "above the statistics"
-        return "below the statistics" if found.high < 0 else "not resolved"
+        return "below the statistics" if gain.high < 0 else "not resolved"
 
     def same_within(self, margin: float) -> Same | None:
         """Return whether one device and several arrive at the same AUROC.
@@ -111,16 +112,16 @@ class LabelFinding:
         not hold zero and reaches beyond the margin; both need `MINIMUM_RUNS` trainings
         of each. None without several devices.
         """
-        found = self.difference
-        if found is None:
+        difference = self.difference
+        if difference is None:
             return None
-        if found.low is None or found.high is None:
+        if difference.low is None or difference.high is None:
             return "not resolved"
-        if found.trainings < MINIMUM_RUNS:
+        if difference.trainings < MINIMUM_RUNS:
             return "not enough runs"
-        if -margin < found.low and found.high < margin:
+        if -margin < difference.low and difference.high < margin:
             return "same"
-        if found.low > 0 or found.high < 0:
+        if difference.low > 0 or difference.high < 0:
             return "differs"
         return "not resolved"
 
@@ -176,10 +177,7 @@ def _doubt(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
         if not count:
             return f"no evaluation image {which} it"
         if count < FEWEST_PATIENTS:
-            several = "" if count == 1 else "s"
-            return (
-                f"only {count} {what}{several} {which} it, {FEWEST_PATIENTS} are needed"
-            )
+            return f"{plural(count, what)} {which} it (minimum {FEWEST_PATIENTS})"
     return None
 
 
@@ -206,9 +204,9 @@ def _areas(images: ScoredImages, label: str, given: Sequence[int]) -> _Areas | N
     """Return the areas of a label; None if a network has none."""
     networks: list[list[Area]] = []
     for trainings in (images.single, images.parallel):
-        found = [_area(scores, label, given, images) for scores in trainings]
-        known = [area for area in found if area is not None]
-        if len(known) < len(found):
+        areas = [_area(scores, label, given, images) for scores in trainings]
+        known = [area for area in areas if area is not None]
+        if len(known) < len(areas):
             return None
         networks.append(known)
     base = images.baseline
@@ -260,9 +258,9 @@ def _finding(
         paired=_estimate(paired, is_area=True) if paired else None,
         parallel=_estimate(parallel, is_area=True) if parallel else None,
         baseline=None if base is None else _estimate([base], is_area=True, fixed=True),
-        gain=None if base is None else _estimate([one.minus(base) for one in single]),
+        gain=None if base is None else _estimate([area.minus(base) for area in single]),
         difference=(
-            _estimate([several.minus(one) for several, one in pairs])
+            _estimate([several.minus(area) for several, area in pairs])
             if parallel
             else None
         ),
@@ -273,13 +271,13 @@ def _estimate(
     areas: Sequence[Area], *, is_area: bool = False, fixed: bool = False
 ) -> AreaEstimate:
     """Return the mean over trainings, with the spread of patients and of trainings."""
-    whole, count = combined(areas), len(areas)
+    estimate, count = combined(areas), len(areas)
     between = (0.0, 0.0)
     if count > 1:
         spread = python_statistics.variance([area.value for area in areas])
         between = spread / count, count - 1.0
-    interval = whole.interval(between=between)
+    interval = estimate.interval(between=between)
     low, high = interval or (None, None)
     if low is not None and high is not None:
         low, high = max(0.0 if is_area else -1.0, low), min(1.0, high)
-    return AreaEstimate(whole.value, low, high, 0 if fixed else count)
+    return AreaEstimate(estimate.value, low, high, 0 if fixed else count)

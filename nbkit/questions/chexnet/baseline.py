@@ -120,13 +120,13 @@ class _Progress:
 
 
 def aligned(
-    kept: Mapping[str, Any] | None, files: Sequence[str]
+    baseline: Mapping[str, Any] | None, files: Sequence[str]
 ) -> dict[str, list[float] | None] | None:
     """Return the baseline's scores of these files."""
-    if kept is None:
+    if baseline is None:
         return None
-    place = {file: number for number, file in enumerate(kept["files"])}
+    place = {file: number for number, file in enumerate(baseline["files"])}
     return {
         label: None if scores is None else [scores[place[file]] for file in files]
-        for label, scores in kept["scores"].items()
+        for label, scores in baseline["scores"].items()
     }

@@ -37,9 +37,11 @@ def areas_chart(
 ) -> alt.LayerChart:
     """Draw the AUROC of every label that has one."""
     series = {
-        "network, 1 device": [(one.label, one.single) for one in findings],
-        f"network, {gpus} devices": [(one.label, one.parallel) for one in findings],
-        _STATISTICS: [(one.label, one.baseline) for one in findings],
+        "network, 1 device": [(finding.label, finding.single) for finding in findings],
+        f"network, {gpus} devices": [
+            (finding.label, finding.parallel) for finding in findings
+        ],
+        _STATISTICS: [(finding.label, finding.baseline) for finding in findings],
     }
     values = [
         _measured(label, name, estimate)
@@ -47,7 +49,8 @@ def areas_chart(
         for label, estimate in estimates
         if estimate is not None
     ]
-    shown = [label for label in _labels(findings) if label in _named(values)]
+    measured_labels = {value["label"] for value in values}
+    shown = [it.label for it in findings if it.label in measured_labels]
     others = [
         {"label": label, "series": paper.publisher, "auroc": paper.areas[label]}
         for paper in published
@@ -125,21 +128,13 @@ def epochs_chart(
     return finished(alt.layer(*layers), "AUROC over the epochs", subtitle)
 
 
-def _labels(findings: Sequence[LabelFinding]) -> list[str]:
-    return [one.label for one in findings]
-
-
-def _named(values: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {value["label"] for value in values}
-
-
-def _measured(label: str, series: str, found: AreaEstimate) -> dict[str, Any]:
+def _measured(label: str, series: str, estimate: AreaEstimate) -> dict[str, Any]:
     return {
         "label": label,
         "series": series,
-        "auroc": found.value,
-        "low": found.low,
-        "high": found.high,
+        "auroc": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
     }
 
 

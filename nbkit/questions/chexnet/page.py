@@ -78,7 +78,7 @@ class ChexnetResult:
     @property
     def is_cpu(self) -> bool:
         """Whether CPU processes were used instead of GPUs."""
-        return {one.run.device_type for one in self.single} == {"cpu"}
+        return {training.run.device_type for training in self.single} == {"cpu"}
 
     @property
     def is_made(self) -> bool:
@@ -93,8 +93,8 @@ class ChexnetResult:
         return ScoredImages(
             first.labels,
             [patients[file] for file in first.files] if patients else None,
-            [one.predictions.scores for one in self.single],
-            [one.predictions.scores for one in self.parallel],
+            [training.predictions.scores for training in self.single],
+            [training.predictions.scores for training in self.parallel],
             aligned(self.plan.get("baseline"), first.files),
         )
 
@@ -106,7 +106,9 @@ class ChexnetResult:
     @property
     def judged(self) -> list[str]:
         """Labels that the mean is of."""
-        return [one.label for one in self.findings[:-1] if one.doubt is None]
+        return [
+            finding.label for finding in self.findings[:-1] if finding.doubt is None
+        ]
 
     @property
     def table(self) -> Table:
@@ -125,14 +127,14 @@ class ChexnetResult:
     def rates(self) -> dict[str, list[float]]:
         """Images per second of each training by arm."""
         arms = {"1 device": self.single, f"{self.gpus} devices": self.parallel}
-        return {arm: _rates(those) for arm, those in arms.items() if those}
+        return {arm: _rates(trainings) for arm, trainings in arms.items() if trainings}
 
     @cached_property
     def speed_up(self) -> Ratio | None:
         """Rate on several devices over that on one."""
-        several, one = _rates(self.parallel), _rates(self.single)
-        has_both = bool(several and one and self.is_judged)
-        return statistics.ratio(several, one) if has_both else None
+        several, single = _rates(self.parallel), _rates(self.single)
+        has_both = bool(several and single and self.is_judged)
+        return statistics.ratio(several, single) if has_both else None
 
     @property
     def speed(self) -> Table:
@@ -144,20 +146,24 @@ class ChexnetResult:
         """Every training by itself."""
         return trainings_table(
             [
-                (one.name, self._mean_area(one), one.run.images_per_second)
-                for one in (*self.single, *self.parallel)
+                (
+                    training.name,
+                    self._mean_area(training),
+                    training.run.images_per_second,
+                )
+                for training in (*self.single, *self.parallel)
             ]
             + [
-                (f"{one.name} (diverged)", None, one.run.images_per_second)
-                for one in self.lost
+                (f"{training.name} (diverged)", None, training.run.images_per_second)
+                for training in self.lost
             ],
             self._baseline_mean,
         )
 
     @property
     def _baseline_mean(self) -> float | None:
-        found = self.findings[-1].baseline
-        return None if found is None else found.value
+        baseline = self.findings[-1].baseline
+        return None if baseline is None else baseline.value
 
     @cached_property
     def published(self) -> list[PublishedAreas]:
@@ -189,13 +195,13 @@ class ChexnetResult:
     def curves(self) -> Figure:
         """How the AUROC rose over the epochs."""
         rows = [
-            {"arm": arm, "training": one.name, "epoch": epoch, "mean_auroc": mean}
+            {"arm": arm, "training": training.name, "epoch": epoch, "mean_auroc": mean}
             for arm, trainings in (
                 ("1 device", self.single),
                 (f"{self.gpus} devices", self.parallel),
             )
-            for one in trainings
-            for epoch, areas in one.epochs
+            for training in trainings
+            for epoch, areas in training.epochs
             if (mean := _mean(areas, self.judged)) is not None
         ]
         subtitle = f"mean over {len(self.judged)} labels; one line per training"
@@ -216,16 +222,15 @@ class ChexnetResult:
         labels = [*self.images.labels]
         parts = [self.table, self.same, self.trainings, self.speed]
         parts += [self.published_table] if self.published else []
-        said = [s for part in parts if isinstance(part, Note) for s in part.sentences]
+        notes = [s for part in parts if isinstance(part, Note) for s in part.sentences]
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.answer,
             notes=[
                 words.no_claim(is_made=self.is_made),
-                *self.plan.get("notes", []),
                 *words.unreadable(self.plan),
-                *said,
+                *notes,
             ],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure, self.curves],
@@ -249,7 +254,7 @@ class ChexnetResult:
                 "functional_only": self.is_cpu,
                 "conditions": dict(self.conditions),
                 "margin": self.plan["margin"],
-                "labels": [asdict(one) for one in self.findings],
+                "labels": [asdict(finding) for finding in self.findings],
                 "verdict": self.findings[-1].same_within(self.plan["margin"])
                 if self.is_judged
                 else None,
@@ -276,14 +281,14 @@ class ChexnetResult:
         command = papermill_command("chexnet", chosen)
         return f"on a machine with GPUs: {command}" if self.is_cpu else command
 
-    def _mean_area(self, one: Training) -> float | None:
-        said = one.predictions
+    def _mean_area(self, training: Training) -> float | None:
+        predictions = training.predictions
         areas = {
-            label: area_under_roc(said.scores[label], said.labels[label])
+            label: area_under_roc(predictions.scores[label], predictions.labels[label])
             for label in self.judged
         }
-        found = {label: area and area.value for label, area in areas.items()}
-        return _mean(found, self.judged)
+        values = {label: area and area.value for label, area in areas.items()}
+        return _mean(values, self.judged)
 
 
 def result(study: Study) -> ChexnetResult | BaselineLost:
@@ -297,8 +302,8 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         If no training on one device has finished, or one kept no predictions.
     """
     facts, finished = study.plan, study.runs_by_arm()
-    one, *several = facts["arms"]
-    arms = [one, *several[:1]]
+    single_arm, *several = facts["arms"]
+    arms = [single_arm, *several[:1]]
     trained = {arm: by_seed(arm, finished) for arm in arms}
     lost = [
         trained[arm].pop(run.config.seed)
@@ -306,11 +311,13 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         for run in finished.get(arm, [])
         if run.nonfinite is not None
     ]
-    single, parallel = trained[one], trained[several[0]] if several else {}
+    single, parallel = trained[single_arm], trained[several[0]] if several else {}
     lost_arms = not_finite(study)
     missing = {slot.arm for slot in study.missing}
-    if not single and one in lost_arms and one not in missing:
-        reason = f"No AUROC: all trainings on 1 device diverged ({lost_arms[one]})"
+    if not single and single_arm in lost_arms and single_arm not in missing:
+        reason = (
+            f"No AUROC: all trainings on 1 device diverged ({lost_arms[single_arm]})"
+        )
         return BaselineLost(study, reason)
     if not single:
         message = (
@@ -320,7 +327,7 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         raise NotEnoughDataError(message)
     paired = [seed for seed in single if seed in parallel]
     order = [*paired, *(seed for seed in single if seed not in parallel)]
-    found = ChexnetResult(
+    measured = ChexnetResult(
         facts,
         [single[seed] for seed in order],
         [parallel[seed] for seed in paired],
@@ -330,13 +337,13 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         },
         lost,
         usable_arms(arms, lost_arms) == arms,
-        one not in lost_arms,
+        single_arm not in lost_arms,
         partial(lead_of_untimed, study),
         partial(lead_of, study, ()),
     )
-    check_same_images([*found.single, *found.parallel])
-    check_planned_images(facts, found.single[0])
-    return found
+    check_same_images([*measured.single, *measured.parallel])
+    check_planned_images(facts, measured.single[0])
+    return measured
 
 
 def report(study: Study) -> Report:
@@ -352,10 +359,10 @@ def report(study: Study) -> Report:
 
 def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what all runs have in common: the share of a device is not."""
-    found, config = conditions(runs), runs[0].config
-    del found["batch_size_per_gpu"], found["seed"]
+    shared, config = conditions(runs), runs[0].config
+    del shared["batch_size_per_gpu"], shared["seed"]
     return {
-        **found,
+        **shared,
         "global_batch_size": config.batch_size_per_gpu * config.world_size,
         **{name: getattr(config, name) for name in _CONDITIONS},
         "seeds": sorted({run.config.seed for run in runs}),
@@ -363,14 +370,14 @@ def _conditions(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _rates(trainings: Sequence[Training]) -> list[float]:
-    rates = [one.run.images_per_second for one in trainings]
+    rates = [training.run.images_per_second for training in trainings]
     known = [rate for rate in rates if rate is not None]
     return known if len(known) == len(rates) else []
 
 
 def _mean(areas: Mapping[str, float | None], labels: Sequence[str]) -> float | None:
-    found = [areas.get(label) for label in labels]
-    known = [area for area in found if area is not None]
+    values = [areas.get(label) for label in labels]
+    known = [area for area in values if area is not None]
     return (
-        python_statistics.fmean(known) if known and len(known) == len(found) else None
+        python_statistics.fmean(known) if known and len(known) == len(values) else None
     )

@@ -14,6 +14,7 @@ from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
 from nbkit.questions.study_plan import Plan
 from nbkit.reports.parts import Note, Table
@@ -239,7 +240,7 @@ def _config(
 
 
 def _devices(gpus: int) -> str:
-    return f"{gpus} device{'' if gpus == 1 else 's'}"
+    return plural(gpus, "device")
 
 
 def _positives(listing: Listing, samples: Sequence[Any]) -> Iterable[tuple[str, int]]:
@@ -275,10 +276,9 @@ def _lacking(
         if not evaluation[label]:
             yield (f"{label}: no evaluation image has it, so it has no AUROC.")
         elif patients and patients[label] < FEWEST_PATIENTS:
-            several = "" if patients[label] == 1 else "s"
             yield (
-                f"{label}: {patients[label]} evaluation patient{several} with it; the "
-                f"mean excludes labels of fewer than {FEWEST_PATIENTS}."
+                f"{label}: {plural(patients[label], 'evaluation patient')} with it; "
+                f"the mean excludes labels of fewer than {FEWEST_PATIENTS}."
             )
 
 

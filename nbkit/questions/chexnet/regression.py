@@ -64,16 +64,16 @@ def statistics_baseline(
     # Its import sets variables of OpenMP, which runs that start later would inherit.
     for name in {*os.environ} - variables:
         del os.environ[name]
-    found = _all_statistics(listing, threads, on_progress)
+    statistics = _all_statistics(listing, threads, on_progress)
     first = len(listing.train)
     train = [
         (values, sample.label)
-        for values, sample in zip(found[:first], listing.train, strict=True)
+        for values, sample in zip(statistics[:first], listing.train, strict=True)
         if values is not None
     ]
     evaluation = [
         (values, sample.name)
-        for values, sample in zip(found[first:], listing.evaluation, strict=True)
+        for values, sample in zip(statistics[first:], listing.evaluation, strict=True)
         if values is not None
     ]
     if not train:
@@ -103,7 +103,7 @@ def statistics_baseline(
         [
             sample.name
             for values, sample in zip(
-                found, (*listing.train, *listing.evaluation), strict=True
+                statistics, (*listing.train, *listing.evaluation), strict=True
             )
             if values is None
         ],
@@ -120,7 +120,7 @@ def _all_statistics(
         range(start, min(start + _IMAGES_PER_TASK, total))
         for start in range(0, total, _IMAGES_PER_TASK)
     ]
-    found: list[list[list[float] | None]] = []
+    rows: list[list[list[float] | None]] = []
     with (
         # Pillow warns of what it can do without.
         warnings.catch_warnings(action="ignore"),
@@ -132,7 +132,7 @@ def _all_statistics(
                 pool.map(lambda part: _of_part(samples, part), parts),
                 strict=True,
             ):
-                found.append(values)
+                rows.append(values)
                 if on_progress is not None:
                     on_progress(part.stop, total)
         except BaseException:
@@ -140,7 +140,7 @@ def _all_statistics(
             raise
         finally:
             samples.close()
-    return [*chain.from_iterable(found)]
+    return [*chain.from_iterable(rows)]
 
 
 def _of_part(samples: Samples, part: range) -> list[list[float] | None]:

@@ -47,7 +47,9 @@ def answer(
     mean = findings[-1]
     if mean.single is None:
         return f"No mean AUROC: {mean.doubt}."
-    judged = sum(1 for one in findings if one.label != MEAN and one.doubt is None)
+    judged = sum(
+        1 for finding in findings if finding.label != MEAN and finding.doubt is None
+    )
     interval = interval_text(mean.single)
     spread = f"95% CI {interval}" if interval else "no CI"
     count = mean.single.trainings
@@ -92,16 +94,16 @@ def nothing_to_pair(gpus: int) -> str:
     )
 
 
-def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
+def same_clause(finding: LabelFinding, gpus: int, margin: float) -> str:
     """Return whether several devices reach the same AUROC as one."""
-    difference = found.difference
+    difference = finding.difference
     if difference is None:
         return ""
     start = (
         f"{gpus} devices minus 1 device at equal global batch: "
         f"{difference_text(difference)},"
     )
-    verdict = found.same_within(margin)
+    verdict = finding.same_within(margin)
     if verdict == "same":
         return f"{start} equal within {margin:g}"
     if verdict == "differs":
@@ -115,9 +117,9 @@ def same_clause(found: LabelFinding, gpus: int, margin: float) -> str:
 def left_out(findings: Sequence[LabelFinding]) -> list[str]:
     """Return which labels the mean excludes, and why."""
     return [
-        f"{one.label} is excluded from the mean: {one.doubt}."
-        for one in findings
-        if one.doubt and one.label != MEAN
+        f"{finding.label} is excluded from the mean: {finding.doubt}."
+        for finding in findings
+        if finding.doubt and finding.label != MEAN
     ]
 
 

@@ -14,20 +14,20 @@ from nbkit.reports.parts import Lead, Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, Summary, summarise
 from nbkit.statistics import quantities as wording
 
-_ONE_IN_TWENTY = "Of many 95% CIs, one in twenty misses its value."
+_ONE_IN_TWENTY = "The CIs are not corrected for multiple labels."
 
 
-def interval_text(found: AreaEstimate | None, shown: str = "{:.3f}") -> str | None:
+def interval_text(estimate: AreaEstimate | None, shown: str = "{:.3f}") -> str | None:
     """Return an interval of AUROCs, such as ``[0.701, 0.755]``; None without one."""
-    if found is None or found.low is None or found.high is None:
+    if estimate is None or estimate.low is None or estimate.high is None:
         return None
-    return f"[{shown.format(found.low)}, {shown.format(found.high)}]"
+    return f"[{shown.format(estimate.low)}, {shown.format(estimate.high)}]"
 
 
-def difference_text(found: AreaEstimate) -> str:
+def difference_text(estimate: AreaEstimate) -> str:
     """Return a difference with its interval: ``+0.012 (95% CI [-0.003, +0.027])``."""
-    ends = interval_text(found, "{:+.3f}")
-    return f"{found.value:+.3f} ({f'95% CI {ends}' if ends else 'no CI'})"
+    ends = interval_text(estimate, "{:+.3f}")
+    return f"{estimate.value:+.3f} ({f'95% CI {ends}' if ends else 'no CI'})"
 
 
 def area_column(title: str, path: str, csv: str | None = None) -> Column:
@@ -46,7 +46,7 @@ def areas_table(
     lead: Lead | None,
 ) -> Table:
     """Return the headline: every label's AUROC beside that of global statistics."""
-    has_patients = any(one.patients is not None for one in findings)
+    has_patients = any(finding.patients is not None for finding in findings)
     return table(
         f"AUROC of the network on 1 device (n={trainings}) and of 12 global statistics",
         (
@@ -61,7 +61,10 @@ def areas_table(
             Column("network minus statistics", "gain", _signed),
             Column(None, "gain.value", csv="gain"),
             *_ends("gain", "gain"),
-            Column("finding", lambda one: one.doubt or one.above_baseline),
+            Column(
+                "finding",
+                lambda row: row.doubt or row.above_baseline,
+            ),
         ),
         findings,
         [_ONE_IN_TWENTY],
@@ -69,9 +72,9 @@ def areas_table(
     )
 
 
-def _signed(found: AreaEstimate) -> str:
-    ends = interval_text(found, "{:+.3f}")
-    return f"{found.value:+.3f} {ends or ''}".rstrip()
+def _signed(estimate: AreaEstimate) -> str:
+    ends = interval_text(estimate, "{:+.3f}")
+    return f"{estimate.value:+.3f} {ends or ''}".rstrip()
 
 
 def same_table(
@@ -93,7 +96,10 @@ def same_table(
             Column("95% CI", "difference", lambda it: interval_text(it, "{:+.3f}")),
             *_ends("difference", "difference"),
             Column(
-                *("verdict", lambda one: one.doubt or one.same_within(margin)),
+                *(
+                    "verdict",
+                    lambda finding: finding.doubt or finding.same_within(margin),
+                ),
                 lambda verdict: same if verdict == "same" else verdict,
             ),
         ),
@@ -142,7 +148,9 @@ def rates_table(
     """Return images per second on one device and on several."""
     first = next(iter(runs))
     speed = ratio and f"{ratio.estimate:.2f}x"
-    rows = [_Arm(arm, summarise(many) if many else None) for arm, many in runs.items()]
+    rows = [
+        _Arm(arm, summarise(rates) if rates else None) for arm, rates in runs.items()
+    ]
     where = "CPU smoke test" if functional else "GPUs"
     return table(
         f"Training throughput ({where})",
@@ -181,13 +189,13 @@ def published_table(
             *(
                 Column(
                     paper.publisher,
-                    lambda one, paper=paper: paper.areas.get(one.label),
+                    lambda row, paper=paper: paper.areas.get(row.label),
                     *("{:.3f}".format, paper.publisher),
                 )
                 for paper in published
             ),
         ),
-        [one for one in findings if one.positives is not None],
+        [finding for finding in findings if finding.positives is not None],
         [
             "Single numbers without a CI, on other splits of all 112,120 images: "
             "context, not a comparison. Taken from the table of "

@@ -39,7 +39,10 @@ def training(arm: str, run: Run) -> Training:
         f"{arm}, seed {run.config.seed}",
         run.config.seed,
         predictions,
-        [(one["epoch"], one.get("auroc") or {}) for one in evaluations],
+        [
+            (evaluation["epoch"], evaluation.get("auroc") or {})
+            for evaluation in evaluations
+        ],
         arm_run(run),
     )
 
@@ -52,28 +55,28 @@ def by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Traini
 def check_same_images(trainings: Sequence[Training]) -> None:
     """Refuse trainings that were not evaluated with the same images."""
     first = trainings[0].predictions
-    for one in trainings[1:]:
-        other = one.predictions
+    for training in trainings[1:]:
+        other = training.predictions
         if list(other.files) != list(first.files) or other.labels != first.labels:
             message = (
-                f"{one.name} was evaluated with {len(other.files)} images and "
+                f"{training.name} was evaluated with {len(other.files)} images and "
                 f"{trainings[0].name} with {len(first.files)} others: the data have "
                 "changed. Make a new study."
             )
             raise NotEnoughDataError(message)
 
 
-def check_planned_images(plan: Mapping[str, Any], one: Training) -> None:
+def check_planned_images(plan: Mapping[str, Any], training: Training) -> None:
     """Refuse a training that was evaluated with images that the plan does not know."""
-    files = one.predictions.files
+    files = training.predictions.files
     known = [plan.get("patients") or None]
     known += [(plan.get("baseline") or {}).get("files")]
     for names in known:
         missing = 0 if names is None else len({*files}.difference(names))
         if missing:
             message = (
-                f"{one.name} was evaluated with {len(files)} images, of which the plan "
-                f"knows {len(files) - missing}: the data have changed since the plan "
-                "was made. Make a new study."
+                f"{training.name} was evaluated with {len(files)} images, of which the "
+                f"plan knows {len(files) - missing}: the data have changed since the "
+                "plan was made. Make a new study."
             )
             raise NotEnoughDataError(message)

@@ -40,15 +40,15 @@ def slowdown_chart(
     measured = [
         row for setting, many in jobs.items() for row in _measured(setting, many)
     ]
-    others = [row for one in published for row in _published(one)]
-    points = [1.0, *(row["slowdown"] for row in [*measured, *others])]
+    published_rows = [row for round_ in published for row in _published(round_)]
+    points = [1.0, *(row["slowdown"] for row in [*measured, *published_rows])]
     ends = [end for row in measured for end in (row["low"], row["high"]) if end]
     low = max(min([*points, *ends]), min(points) / _FURTHEST)
     high = min(max([*points, *ends]), max(points) * _FURTHEST)
     is_cut = any(end < low or end > high for end in ends)
     margin = 0.06 * (high - low) or 0.1
     scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
-    lines = list(dict.fromkeys(row["arm"] for row in [*measured, *others]))
+    lines = list(dict.fromkeys(row["arm"] for row in [*measured, *published_rows]))
     y = alt.Y(
         "arm:N",
         sort=lines,
@@ -56,19 +56,19 @@ def slowdown_chart(
         axis=alt.Axis(labelLimit=420, grid=True, gridColor="#F0F0F0", ticks=False),
     )
     layers: list[Any] = [_as_alone(scale)]
-    if others:
+    if published_rows:
         legend = published_legend(orient="bottom", direction="vertical")
         titles = {"arm": "Published", "series": "By", "slowdown": "Slowdown"}
         titles |= {"source": "Source"}
         place = _x("slowdown", scale)
-        layers.append(published_points(others, place, y, titles, legend))
+        layers.append(published_points(published_rows, place, y, titles, legend))
     if measured:
         layers.append(alt.layer(*_measured_layers(measured, scale, y)))
     chart = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
     return finished(
         chart,
         title,
-        _subtitle(measured, others, device_type, is_cut=is_cut),
+        _subtitle(measured, published_rows, device_type, is_cut=is_cut),
         height=_LINE_HEIGHT * len(lines),
     )
 
@@ -93,15 +93,15 @@ def _measured(setting: str, jobs: Sequence[ConcurrentJob]) -> list[dict[str, Any
     return rows
 
 
-def _published(one: PublishedRound) -> list[dict[str, Any]]:
+def _published(round_: PublishedRound) -> list[dict[str, Any]]:
     return [
         {
-            "arm": one.name,
-            "series": f"{one.rows[0].publisher}, {one.rows[0].year}",
+            "arm": round_.name,
+            "series": f"{round_.rows[0].publisher}, {round_.rows[0].year}",
             "slowdown": slowdown,
-            "source": one.rows[0].source,
+            "source": round_.rows[0].source,
         }
-        for slowdown in one.slowdowns or (1 / one.total_kept,)
+        for slowdown in round_.slowdowns or (1 / round_.total_kept,)
     ]
 
 

@@ -36,10 +36,10 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
             f"1 folder for all of them, or {jobs}."
         )
         raise ConfigError(message)
-    each = [*folders] * jobs if len(folders) == 1 else [*folders]
+    folders_by_job = [*folders] * jobs if len(folders) == 1 else [*folders]
     copies = tuple(
         expanded(folder, "copies").resolve() / f"{source.name}-job-{number}"
-        for number, folder in enumerate(each, start=1)
+        for number, folder in enumerate(folders_by_job, start=1)
     )
     for copy in copies:
         if copy.is_relative_to(source.resolve()):
@@ -96,10 +96,10 @@ def _copy(data: str, copy: Path) -> None:
 def _remove_abandoned(folder: Path, prefix: str) -> None:
     """Remove the half copies of processes of this host that have ended."""
     try:
-        found = [one for one in folder.iterdir() if one.name.startswith(prefix)]
+        abandoned = [path for path in folder.iterdir() if path.name.startswith(prefix)]
     except OSError:
         return  # others may write here, but not list what there is
-    for unfinished in found:
+    for unfinished in abandoned:
         if _is_abandoned(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -166,7 +166,9 @@ def _is_of_jobs(claim: PublishedClaim) -> bool:
     """Return whether a claim rests on the rates or the run times of the five jobs."""
     jobs = _rows("NetApp", "of 5 concurrent single-node jobs")
     points: Sequence[dict[str, float]] = claim.values.get("points", [])
-    values = claim.values.get("of") or [one.get("images_per_second") for one in points]
+    values = claim.values.get("of") or [
+        point.get("images_per_second") for point in points
+    ]
     return set(values) in ({*map(_rate, jobs)}, {*map(printed_seconds, jobs)})
 
 

@@ -12,8 +12,8 @@ from nbkit.questions.concurrent_jobs.chart import slowdown_chart
 from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.rounds import Measured, measured
 from nbkit.questions.concurrent_jobs.slowdown import ConcurrentJob, Effect, Together
-from nbkit.reports.arm_tables import held_together
-from nbkit.reports.conditions import WELCH, how_measured
+from nbkit.reports.arm_tables import held_together, ratio_text
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import NoiseFloor, Ratio
@@ -46,7 +46,7 @@ class ConcurrentResult:
         notes = [
             control.sentence
             if control
-            else "No A/A control: run-to-run noise unknown.",
+            else "No A/A control: run-to-run noise is unknown.",
             *self._left_out,
             *held_together(self.measured.verdicts),
         ]
@@ -93,8 +93,8 @@ class ConcurrentResult:
     def figure(self) -> Figure:
         """The answer as a picture."""
         jobs: dict[str, list[ConcurrentJob]] = {}
-        for one in self.together:
-            jobs.setdefault(one.setting, []).extend(one.jobs)
+        for layout in self.together:
+            jobs.setdefault(layout.setting, []).extend(layout.jobs)
         title = "Slowdown under concurrency"
         return Figure(
             title,
@@ -114,7 +114,7 @@ class ConcurrentResult:
     @property
     def answer(self) -> str:
         """What the data say: slowdown, fairness and total, then what pinning gives."""
-        jobs = [_layout_sentence(one) for one in self.together]
+        jobs = [_layout_sentence(layout) for layout in self.together]
         effects = [
             f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
             for effect in self.effects
@@ -142,7 +142,7 @@ class ConcurrentResult:
                 *(self.rounds, self.published, self.published_jobs, self.figure),
             ],
             method=[
-                *how_measured(self.evidence.repeats),
+                *HOW_MEASURED,
                 "Concurrent: jobs of a round start together, and only steps during "
                 "which all of them are measured count.",
             ],
@@ -158,10 +158,11 @@ class ConcurrentResult:
     @property
     def _left_out(self) -> list[str]:
         return [
-            f"{one.name}: {len(one.rounds) - len(one.counted)} of {len(one.rounds)} "
-            "rounds omitted, because their jobs overlapped too briefly. Use more steps."
-            for one in self.together
-            if len(one.counted) < len(one.rounds)
+            f"{layout.name}: {len(layout.rounds) - len(layout.counted)} of "
+            f"{len(layout.rounds)} rounds omitted, because their jobs overlapped too "
+            "briefly. Use more steps."
+            for layout in self.together
+            if len(layout.counted) < len(layout.rounds)
         ]
 
 
@@ -187,30 +188,31 @@ def report(study: Study) -> Report:
     return result(study).report()
 
 
-def _layout_sentence(one: Together) -> str:
+def _layout_sentence(jobs: Together) -> str:
     """Return what concurrent jobs show, in words."""
-    if not all(job.counts and job.alone.counts for job in one.jobs):
-        return f"{one.name}: no comparison, because a job diverged (NaN/Inf)."
-    slowdown, total = _slowdown_words(one), one.total_kept
-    if slowdown is None or total is None or one.fairness is None:
+    if not all(job.counts and job.alone.counts for job in jobs.jobs):
+        return f"{jobs.name}: no comparison, because a job diverged (NaN/Inf)."
+    slowdown, total = _slowdown_words(jobs), jobs.total_kept
+    if slowdown is None or total is None or jobs.fairness is None:
         return (
-            f"{one.name}: no result, because the jobs did not overlap long enough or "
+            f"{jobs.name}: no result, because the jobs did not overlap long enough or "
             "were not measured alone."
         )
-    floor, aggregate = one.noise_floor, total.sentence
+    floor = jobs.noise_floor
+    aggregate = f"aggregate throughput {ratio_text(total, 'the jobs alone')}."
     if floor is not None and floor.covers(total):
         aggregate = f"aggregate throughput unchanged beyond {_control(floor)}."
-    fairness = f"fairness {one.fairness.median:.4f}"
-    return f"{one.name}: {slowdown}, {fairness}; {aggregate}"
+    fairness = f"fairness {jobs.fairness.median:.4f}"
+    return f"{jobs.name}: {slowdown}, {fairness}; {aggregate}"
 
 
-def _slowdown_words(one: Together) -> str | None:
+def _slowdown_words(jobs: Together) -> str | None:
     """Return the slowdown, unless the control differs by as much; None without one."""
-    kept = [job.kept for job in one.jobs if job.kept is not None]
-    floor = one.noise_floor
-    if kept and floor is not None and all(map(floor.covers, kept)):
+    ratios = [job.kept for job in jobs.jobs if job.kept is not None]
+    floor = jobs.noise_floor
+    if ratios and floor is not None and all(map(floor.covers, ratios)):
         return f"no slowdown beyond {_control(floor)}"
-    slowdowns = [job.slowdown[0] for job in one.jobs if job.slowdown is not None]
+    slowdowns = [job.slowdown[0] for job in jobs.jobs if job.slowdown is not None]
     slowdown = tables.range_text(slowdowns, 2)
     return slowdown and f"slowdown {slowdown}x vs. the same job alone"
 

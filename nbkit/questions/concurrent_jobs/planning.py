@@ -15,11 +15,11 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
 from nbkit.questions.study_plan import Plan
-from nbkit.statistics.quantities import counted
 from nbkit.studies.devices import Devices, find_devices, why_cpus
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
@@ -73,7 +73,7 @@ class ConcurrentPlan(Plan):
     def facts(self) -> dict[str, Any]:
         """What the report has to know beside the arms, as JSON values."""
         return {
-            "planned": [asdict(one) for one in self.planned],
+            "planned": [asdict(layout) for layout in self.planned],
             **super().facts,
         }
 
@@ -109,21 +109,21 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
         for sizes in layouts
     )
     arms: dict[str, ExperimentConfig] = {}
-    for one in planned:
-        for names in (one.alone, one.jobs):
+    for layout in planned:
+        for names in (layout.alone, layout.jobs):
             for place, name in enumerate(names):
                 if name not in arms:
                     arms[name] = _config(
-                        one, place, name, values, devices, shares, copies, threads
+                        layout, place, name, values, devices, shares, copies, threads
                     )
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
     # Copies for jobs may not be there yet.
-    check_enough_images(one.replace(data=values["data"]) for one in arms.values())
+    check_enough_images(arm.replace(data=values["data"]) for arm in arms.values())
     return ConcurrentPlan(
         arms=arms,
         planned=planned,
-        together=[one.jobs for one in planned if len(one.sizes) > 1],
+        together=[layout.jobs for layout in planned if len(layout.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
         devices=devices,
         repeats=values["repeats"],
@@ -176,33 +176,32 @@ def _check_values(p: Parameters) -> None:
 
 def _devices(p: Parameters) -> Devices:
     """Return what there is; of a divided GPU, jobs of one device take its instances."""
-    found = find_devices(p.device, "local", sum(p.layout or [1]))
-    if found.is_cpu or any(size > 1 for size in p.layout or [1]):
-        return found
-    return Devices("cuda", len(visible_gpus(p.device)), found.name)
+    devices = find_devices(p.device, "local", sum(p.layout or [1]))
+    if devices.is_cpu or any(size > 1 for size in p.layout or [1]):
+        return devices
+    return Devices("cuda", len(visible_gpus(p.device)), devices.name)
 
 
 def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     """Return the sizes of the concurrent jobs, then of the one job on all devices."""
     default = 2 if devices.is_cpu else max(2, min(devices.count, _MOST_JOBS))
-    asked: list[int] = p.layout or [1] * default
+    requested: list[int] = p.layout or [1] * default
     # One job has nothing beside it: its devices are compared as jobs of one each.
-    jobs = tuple(asked) if len(asked) > 1 else (1,) * asked[0]
+    jobs = tuple(requested) if len(requested) > 1 else (1,) * requested[0]
     total = sum(jobs)
     if total > devices.count:
-        have = counted(devices.count, "usable CPU" if devices.is_cpu else "GPU")
-        verb = "is" if devices.count == 1 else "are"
-        use = "use" if total == _FEWEST_DEVICES else "use a smaller layout, or"
+        have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
+        use = "Use" if total == _FEWEST_DEVICES else "Use a smaller layout, or"
         message = (
-            f"layout={_listed(jobs)} needs {total} devices, and there {verb} "
-            f"{have}; {use} a machine with {total}."
+            f"layout={_listed(jobs)} needs {total} devices; available: {have}. "
+            f"{use} a machine with {total}."
         )
         raise DeviceError(message)
     # A run of several ranks takes no MIG instances: they cannot reach each other.
     fits = devices.is_cpu or total <= find_devices(p.device, "local", total).count
     # On CPUs, where it says little, half a minute matters more.
     by_default = not devices.is_cpu if p.one_job is None else p.one_job
-    is_wanted = by_default or len(asked) == 1
+    is_wanted = by_default or len(requested) == 1
     return [jobs, (total,)] if is_wanted and fits else [jobs]
 
 
@@ -221,7 +220,7 @@ def _with_defaults(p: Parameters, devices: Devices) -> dict[str, Any]:
 
 
 def _config(
-    one: Planned,
+    layout: Planned,
     place: int,
     name: str,
     values: Mapping[str, Any],
@@ -234,20 +233,20 @@ def _config(
     # The configuration itself checks what a notebook's parameters say.
     given: dict[str, Any] = {field: values[field] for field in _CONFIG_FIELDS}
     data = values["data"]
-    if one.setting.storage == "separate":
+    if layout.setting.storage == "separate":
         data = str(copies[place])
     if data != "synthetic":
         # As many for a job alone as for one among others.
         given["loader_config"] = LoaderConfig(num_workers=max(1, threads - 1))
-    if one.setting.pinned:
-        own = shares[place : place + 1] if len(one.sizes) > 1 else shares
+    if layout.setting.pinned:
+        own = shares[place : place + 1] if len(layout.sizes) > 1 else shares
         given["cpus"] = tuple(chain(*(share.cpus for share in own)))
         given["cpu_binding"] = "cores"
         given["devices"] = tuple(chain(*(share.devices for share in own))) or None
     return ExperimentConfig(
         **given,
         name=f"concurrent {name}",
-        gpus=one.sizes[place],
+        gpus=layout.sizes[place],
         data=data,
         # Each job trains on its own images and weights.
         seed=values["seed"] + place,
@@ -268,9 +267,9 @@ def _what(
 ) -> str:
     """Return how much is measured."""
     jobs = planned[0].sizes
-    one_job = any(len(one.sizes) == 1 for one in planned)
-    groups = sum(len(one.sizes) > 1 for one in planned)
-    alone = len({name for one in planned for name in one.alone})
+    one_job = any(len(layout.sizes) == 1 for layout in planned)
+    groups = sum(len(layout.sizes) > 1 for layout in planned)
+    alone = len({name for layout in planned for name in layout.alone})
     starts = (groups + alone + control) * repeats
     runs = (groups * len(jobs) + alone + control) * repeats
     beside = f" and 1 job on all {sum(jobs)} devices" if one_job else ""
@@ -286,11 +285,14 @@ def _what(
 def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
     if not shares:
         return
-    each = ", ".join(
+    cpus_by_job = ", ".join(
         f"job {number} CPU {_listed(share.cpus)}"
         for number, share in enumerate(shares, start=1)
     )
-    yield (f"Pinned: each job runs on separate CPUs ({each}). Not pinned: on any CPU.")
+    yield (
+        f"Pinned: each job runs on separate CPUs ({cpus_by_job}). Not pinned: on any "
+        "CPU."
+    )
     if shares[0].devices:
         yield (
             "Pinned jobs have GPUs and CPUs on the same NUMA nodes; the others take "

@@ -45,26 +45,28 @@ class Measured:
         """Return it with verdicts that share the error rate among so many."""
         together = [
             replace(
-                one,
-                jobs=tuple(replace(job, comparisons=comparisons) for job in one.jobs),
+                layout,
+                jobs=tuple(
+                    replace(job, comparisons=comparisons) for job in layout.jobs
+                ),
                 comparisons=comparisons,
             )
-            for one in self.together
+            for layout in self.together
         ]
         return replace(self, together=together, comparisons=comparisons)
 
     @property
     def verdicts(self) -> list[statistics.Ratio]:
         """On every job, on all together and on every setting."""
-        found = [job.kept for one in self.together for job in one.jobs]
-        found += [one.total_kept for one in self.together]
-        found += [
+        ratios = [job.kept for one in self.together for job in one.jobs]
+        ratios += [one.total_kept for one in self.together]
+        ratios += [
             one.against_one_job(self.one_jobs[one.name])
             for one in self.together
             if one.name in self.one_jobs
         ]
-        found += [effect.ratio for effect in self.effects]
-        return [one for one in found if one is not None]
+        ratios += [effect.ratio for effect in self.effects]
+        return [one for one in ratios if one is not None]
 
     @property
     def controls(self) -> list[NoiseFloor]:
@@ -75,37 +77,40 @@ class Measured:
     def one_jobs(self) -> dict[str, AloneRuns]:
         """By name of concurrent jobs, one job on as many devices."""
         return {
-            one.name: self.alone[whole.alone[0]]
-            for one in self.planned
-            for whole in self.planned
-            if len(one.sizes) > 1 and whole == replace(one, sizes=(sum(one.sizes),))
+            layout.name: self.alone[single.alone[0]]
+            for layout in self.planned
+            for single in self.planned
+            if len(layout.sizes) > 1
+            and single == replace(layout, sizes=(sum(layout.sizes),))
         }
 
     @cached_property
     def effects(self) -> list[Effect]:
         """Images/s with pinning, or storage of one's own, over images/s without."""
-        at_once = {one.name: one for one in self.together}
-        found: dict[tuple[str, str], Effect] = {}
-        for one in self.planned:
-            for what, other in _without(one, self.planned):
-                if one.name in at_once:
-                    total = at_once[one.name].against(at_once[other.name])
+        at_once = {layout.name: layout for layout in self.together}
+        effects_by_key: dict[tuple[str, str], Effect] = {}
+        for layout in self.planned:
+            for what, other in _without(layout, self.planned):
+                if layout.name in at_once:
+                    total = at_once[layout.name].against(at_once[other.name])
                     if total is not None:
                         measured = f"{other.name} concurrent"
-                        found[one.name, what] = Effect(measured, what, total, True)
-                for arm, plain in zip(one.alone, other.alone, strict=True):
+                        effects_by_key[layout.name, what] = Effect(
+                            measured, what, total, True
+                        )
+                for arm, plain in zip(layout.alone, other.alone, strict=True):
                     ratio = self._ratio(self.alone[arm], self.alone[plain])
                     if ratio is not None:
-                        found[arm, what] = Effect(plain, what, ratio, False)
-        return list(found.values())
+                        effects_by_key[arm, what] = Effect(plain, what, ratio, False)
+        return list(effects_by_key.values())
 
-    def _ratio(self, one: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
-        if not (one.rates and other.rates and one.counts and other.counts):
+    def _ratio(self, runs: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
+        if not (runs.rates and other.rates and runs.counts and other.counts):
             return None
         return statistics.ratio(
-            list(one.rates.values()),
+            list(runs.rates.values()),
             list(other.rates.values()),
-            a_name=one.arm,
+            a_name=runs.arm,
             b_name=other.arm,
             noise_floor=self.control,
             comparisons=self.comparisons,
@@ -114,10 +119,12 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            "together": [one.to_dict() for one in self.together],
-            "alone": {arm: list(one.rates.values()) for arm, one in self.alone.items()},
+            "together": [layout.to_dict() for layout in self.together],
+            "alone": {
+                arm: list(runs.rates.values()) for arm, runs in self.alone.items()
+            },
             "noise_floor": None if self.control is None else asdict(self.control),
-            "effects": [asdict(one) for one in self.effects],
+            "effects": [asdict(effect) for effect in self.effects],
         }
 
 
@@ -127,9 +134,9 @@ def measured(study: Study) -> Measured:
         present_name(arm): {int(run.record["tags"]["repeat"]): run for run in runs}
         for arm, runs in study.runs_by_arm().items()
     }
-    planned = [Planned.of(one) for one in study.plan["planned"]]
-    names = dict.fromkeys(arm for one in planned for arm in one.alone)
-    lost = {present_name(arm): one for arm, one in not_finite(study).items()}
+    planned = [Planned.of(layout) for layout in study.plan["planned"]]
+    names = dict.fromkeys(arm for layout in planned for arm in layout.alone)
+    lost = {present_name(arm): at for arm, at in not_finite(study).items()}
     control_arms = tuple(map(present_name, study.control or ()))
     # Slowdowns of every job are against jobs alone, of which the control is one.
     usable = usable_arms(finished, lost, control_arms)
@@ -137,23 +144,23 @@ def measured(study: Study) -> Measured:
         arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
     }
     control = _control(study, finished) if {*control_arms} <= {*usable} else None
-    found = Measured(
+    result = Measured(
         planned=planned,
         together=[
-            _together(one, finished, alone, control, usable)
-            for one in planned
-            if len(one.sizes) > 1
+            _together(layout, finished, alone, control, usable)
+            for layout in planned
+            if len(layout.sizes) > 1
         ],
         alone=alone,
         control=control,
         places={
             run.run_id: _place(run)
-            for many in finished.values()
-            for run in many.values()
+            for finished_runs in finished.values()
+            for run in finished_runs.values()
         },
     )
-    return found.among(
-        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
+    return result.among(
+        statistics.comparisons_at_once(lambda shared: result.among(shared).verdicts)
     )
 
 
@@ -180,22 +187,22 @@ def _control(study: Study, finished: Finished) -> NoiseFloor | None:
 
 
 def _together(
-    one: Planned,
+    layout: Planned,
     finished: Finished,
     alone: Mapping[str, AloneRuns],
     control: NoiseFloor | None,
     usable: Collection[str],
 ) -> Together:
-    runs_of = [finished[arm] for arm in one.jobs]
+    runs_of = [finished[arm] for arm in layout.jobs]
     # A study counts the runs of a round only if all of them have finished.
     repeats = sorted(set(runs_of[0]).intersection(*runs_of))
     rounds = tuple(
         _round(repeat, [runs[repeat] for runs in runs_of]) for repeat in repeats
     )
-    counted = [each.rates for each in rounds if each.counts]
+    counted = [round_.rates for round_ in rounds if round_.counts]
     return Together(
-        name=one.name,
-        setting=one.setting.name,
+        name=layout.name,
+        setting=layout.setting.name,
         jobs=tuple(
             ConcurrentJob(
                 arm=arm,
@@ -206,7 +213,7 @@ def _together(
                 counts=arm in usable,
             )
             for place, (arm, size, base) in enumerate(
-                zip(one.jobs, one.sizes, one.alone, strict=True)
+                zip(layout.jobs, layout.sizes, layout.alone, strict=True)
             )
         ),
         rounds=rounds,
@@ -229,13 +236,15 @@ def _place(run: Run) -> str:
     return f"CPU {','.join(map(str, used))}" if used else UNKNOWN
 
 
-def _without(one: Planned, every: Sequence[Planned]) -> Iterator[tuple[str, Planned]]:
+def _without(
+    layout: Planned, layouts: Sequence[Planned]
+) -> Iterator[tuple[str, Planned]]:
     """Yield the same jobs in each setting that lacks one thing, and what it lacks."""
     less = {
-        "pinned vs. not pinned": replace(one.setting, pinned=False),
-        "separate vs. shared storage": replace(one.setting, storage="shared"),
+        "pinned vs. not pinned": replace(layout.setting, pinned=False),
+        "separate vs. shared storage": replace(layout.setting, storage="shared"),
     }
     for what, setting in less.items():
-        other = replace(one, setting=setting)
-        if other != one and other in every:
+        other = replace(layout, setting=setting)
+        if other != layout and other in layouts:
             yield what, other

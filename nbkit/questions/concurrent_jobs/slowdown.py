@@ -169,23 +169,23 @@ class ConcurrentJob:
 
         None where nothing can be compared.
         """
-        kept = self.kept
-        if kept is None:
+        ratio = self.kept
+        if ratio is None:
             return None
-        low = None if kept.ci_high is None else 1 / kept.ci_high
-        high = None if kept.ci_low is None else 1 / kept.ci_low
-        return 1 / kept.estimate, low, high
+        low = None if ratio.ci_high is None else 1 / ratio.ci_high
+        high = None if ratio.ci_low is None else 1 / ratio.ci_low
+        return 1 / ratio.estimate, low, high
 
     @cached_property
     def needed(self) -> RunsNeeded | None:
         """How many repeats settle whether it is slower; None before there are two."""
-        kept = self.kept
-        if kept is None or min(kept.n_a, kept.n_b) < 2:
+        ratio = self.kept
+        if ratio is None or min(ratio.n_a, ratio.n_b) < 2:
             return None
         return statistics.runs_needed(
-            kept.a_runs,
-            kept.b_runs,
-            confidence=kept.verdict_confidence,
+            ratio.a_runs,
+            ratio.b_runs,
+            confidence=ratio.verdict_confidence,
             noise_floor=self.noise_floor,
         )
 
@@ -207,12 +207,12 @@ class Together:
     @property
     def counted(self) -> list[Round]:
         """The rounds whose jobs overlapped for long enough."""
-        return [one for one in self.rounds if one.counts]
+        return [round_ for round_ in self.rounds if round_.counts]
 
     @property
     def totals(self) -> list[float]:
         """Images/s of all jobs together, by round that counts."""
-        return [math.fsum(one.rates) for one in self.counted]
+        return [math.fsum(round_.rates) for round_ in self.counted]
 
     @property
     def images_per_second(self) -> Summary | None:
@@ -286,8 +286,8 @@ class Together:
         if len(known) < len(alone):
             return []
         return [
-            [rate / base for rate, base in zip(one.rates, known, strict=True)]
-            for one in self.counted
+            [rate / base for rate, base in zip(round_.rates, known, strict=True)]
+            for round_ in self.counted
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -311,13 +311,13 @@ class Together:
             "fairness": self.fairness and asdict(self.fairness),
             "rounds": [
                 {
-                    "repeat": one.repeat,
-                    "run_ids": list(one.run_ids),
-                    "overlap_seconds": one.overlap.seconds,
-                    "overlap_share": one.overlap.share,
-                    "counts": one.counts,
+                    "repeat": round_.repeat,
+                    "run_ids": list(round_.run_ids),
+                    "overlap_seconds": round_.overlap.seconds,
+                    "overlap_share": round_.overlap.share,
+                    "counts": round_.counts,
                 }
-                for one in self.rounds
+                for round_ in self.rounds
             ],
         }
 

@@ -143,7 +143,7 @@ def settings_table(effects: Sequence[Effect]) -> Table:
 
 def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
     """Return every round: how long its jobs ran together, where, and which runs."""
-    names = {each.run_ids: jobs.name for jobs in together for each in jobs.rounds}
+    names = {round_.run_ids: jobs.name for jobs in together for round_ in jobs.rounds}
 
     def joined(show: Callable[[Any], str]) -> Callable[[Sequence[Any]], str]:
         return lambda values: " + ".join(map(show, values))
@@ -153,7 +153,9 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
         (
             Column(
                 "concurrent jobs",
-                lambda each: names[each.run_ids] + " (left out)" * (not each.counts),
+                lambda round_: (
+                    names[round_.run_ids] + " (left out)" * (not round_.counts)
+                ),
             ),
             Column("repeat", "repeat", lambda repeat: f"{repeat + 1}"),
             Column("seconds", "overlap.seconds", "{:.1f}".format, "overlap_seconds"),
@@ -164,7 +166,7 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
             Column("runs", "run_ids", " ".join),
             Column(None, "counts", csv="counts"),
         ),
-        [each for jobs in together for each in jobs.rounds],
+        [round_ for jobs in together for round_ in jobs.rounds],
         [
             "Share: overlap / measured time of the quickest job. Steps outside the "
             f"overlap and rounds below {MINIMUM_OVERLAP * 100:.0f}% are omitted."

@@ -36,11 +36,13 @@ def throughput_chart(
     device_type: Literal["cuda", "cpu"],
 ) -> alt.LayerChart:
     """Draw images per second against batch size, a line a format."""
-    own = [one for one in served if not one.is_control]
-    sizes = sorted({one.batch_size for one in own})
-    values = [_rate(one) for one in own]
-    others = [_published(row) for row in published if row.batch_size_per_gpu in sizes]
-    points = [row["images_per_second"] for row in [*values, *others]]
+    own = [arm for arm in served if not arm.is_control]
+    sizes = sorted({arm.batch_size for arm in own})
+    values = [_rate(arm) for arm in own]
+    published_values = [
+        _published(row) for row in published if row.batch_size_per_gpu in sizes
+    ]
+    points = [row["images_per_second"] for row in [*values, *published_values]]
     ends = [row["high"] for row in values if row["high"] is not None]
     largest = _MOST_ABOVE_EVERYTHING * max(points)
     is_cut = any(end > largest for end in ends)
@@ -79,14 +81,14 @@ def throughput_chart(
         base.mark_circle(size=75, opacity=1).encode(y=y),
     )
     layers: list[Any] = [own_layer]
-    if others:
+    if published_values:
         titles = {"series": "Published", "batch_size": "Batch size"}
         titles |= {"images_per_second": "Images/s", "source": "Source"}
-        layers.append(published_points(others, x, y, titles))
+        layers.append(published_points(published_values, x, y, titles))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     title = "Inference throughput by batch size"
     text = _subtitle(own, device_type, is_cut=is_cut)
-    if any(row["images"] == "real" for row in others):
+    if any(row["images"] == "real" for row in published_values):
         text += "; published rates with 'images read' include decoding"
     return finished(chart, title, text)
 
@@ -95,17 +97,17 @@ def latency_chart(
     served: Sequence[Served], *, device_type: Literal["cuda", "cpu"]
 ) -> alt.LayerChart:
     """Draw the latency's percentiles against batch size, formats side by side."""
-    own = [one for one in served if not one.is_control]
-    arms = list(dict.fromkeys(one.arm for one in own))
+    own = [arm for arm in served if not arm.is_control]
+    arms = list(dict.fromkeys(arm.arm for arm in own))
     values = [
         {
-            "arm": one.arm,
-            "batch_size": one.batch_size,
-            "runs": one.images_per_second.n,
-            "passes": one.passes,
-            **{name: _milliseconds(one, field) for name, field in _PERCENTILES.items()},
+            "arm": arm.arm,
+            "batch_size": arm.batch_size,
+            "runs": arm.images_per_second.n,
+            "passes": arm.passes,
+            **{name: _milliseconds(arm, field) for name, field in _PERCENTILES.items()},
         }
-        for one in own
+        for arm in own
     ]
     for row in values:
         known = [row[name] for name in _PERCENTILES if row[name] is not None]
@@ -113,7 +115,7 @@ def latency_chart(
     intervals, is_cut = _intervals(own, values)
     title = "Latency of a batch (ms, logarithmic)"
     base = alt.Chart(alt.Data(values=values)).encode(
-        x=_batch_sizes(sorted({one.batch_size for one in own})),
+        x=_batch_sizes(sorted({arm.batch_size for arm in own})),
         xOffset=alt.XOffset("arm:N", sort=arms),
         color=_colour(own),
         tooltip=tooltip(
@@ -127,7 +129,7 @@ def latency_chart(
         ),
     )
     behind = alt.Chart(alt.Data(values=intervals)).encode(
-        x=_batch_sizes(sorted({one.batch_size for one in own})),
+        x=_batch_sizes(sorted({arm.batch_size for arm in own})),
         xOffset=alt.XOffset("arm:N", sort=arms),
         color=_colour(own),
     )
@@ -169,19 +171,19 @@ def _intervals(
     shown = [row[name] for row in values for name in _PERCENTILES if row[name]]
     lowest = min(shown) / _MOST_ABOVE_EVERYTHING
     highest = max(shown) * _MOST_ABOVE_EVERYTHING
-    found: list[dict[str, Any]] = []
+    intervals: list[dict[str, Any]] = []
     is_cut = False
-    for one in served:
+    for arm in served:
         for field in _PERCENTILES.values():
-            summary = getattr(one, field)
+            summary = getattr(arm, field)
             if summary is None or summary.ci_low is None or summary.ci_high is None:
                 continue
             low, high = 1e3 * summary.ci_low, 1e3 * summary.ci_high
             is_cut = is_cut or low < lowest or high > highest
             # A logarithm has no place for what two noisy runs put below zero.
             ends = {"low": max(low, lowest), "end": min(high, highest)}
-            found.append({"arm": one.arm, "batch_size": one.batch_size, **ends})
-    return found, is_cut
+            intervals.append({"arm": arm.arm, "batch_size": arm.batch_size, **ends})
+    return intervals, is_cut
 
 
 def _batch_sizes(sizes: Sequence[int]) -> alt.X:
@@ -194,7 +196,7 @@ def _batch_sizes(sizes: Sequence[int]) -> alt.X:
 
 
 def _colour(served: Sequence[Served]) -> alt.Color:
-    arms = list(dict.fromkeys(one.arm for one in served))
+    arms = list(dict.fromkeys(arm.arm for arm in served))
     return alt.Color(
         "arm:N",
         scale=alt.Scale(domain=arms, range=MEASURED_COLOURS),
@@ -202,22 +204,22 @@ def _colour(served: Sequence[Served]) -> alt.Color:
     )
 
 
-def _rate(one: Served) -> dict[str, Any]:
-    rate = one.images_per_second
+def _rate(arm: Served) -> dict[str, Any]:
+    rate = arm.images_per_second
     return {
-        "arm": one.arm,
-        "batch_size": one.batch_size,
+        "arm": arm.arm,
+        "batch_size": arm.batch_size,
         "images_per_second": rate.median,
         "low": rate.ci_low,
         "high": rate.ci_high,
         "runs": rate.n,
-        "ratio": one.against.estimate if one.against else 1.0,
+        "ratio": arm.against.estimate if arm.against else 1.0,
     }
 
 
-def _milliseconds(one: Served, field: str) -> float | None:
-    found = getattr(one, field)
-    return None if found is None else 1e3 * found.median
+def _milliseconds(arm: Served, field: str) -> float | None:
+    seconds = getattr(arm, field)
+    return None if seconds is None else 1e3 * seconds.median
 
 
 def _published(row: PublishedRow) -> dict[str, Any]:
@@ -232,10 +234,10 @@ def _published(row: PublishedRow) -> dict[str, Any]:
 
 
 def _subtitle(served: Sequence[Served], device_type: str, *, is_cut: bool) -> str:
-    counts = [one.images_per_second.n for one in served]
+    counts = [arm.images_per_second.n for arm in served]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI from a single run"
-    cut = ", cut at the edge of the chart" if is_cut else ""
+    cut = ", clipped at the chart's edge" if is_cut else ""
     text = f"median over process starts, n={counted}; {bars}{cut}"
     return f"CPU; {text}" if device_type == "cpu" else text

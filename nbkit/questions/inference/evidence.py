@@ -41,18 +41,18 @@ def result(study: Study) -> InferenceResult:
         raise NotEnoughDataError(message)
     sizes = study.arms[baseline].inference.batch_sizes
     predictions = {
-        arm: [read_predictions(run.paths.predictions) for run in many]
-        for arm, many in finished.items()
+        arm: [read_predictions(run.paths.predictions) for run in starts]
+        for arm, starts in finished.items()
     }
-    found = InferenceResult(
+    measured = InferenceResult(
         by_batch_size={
             size: Arms(
                 {
                     arm: [
                         _at(run, timing[size])
-                        for run, timing in zip(many, timings[arm], strict=True)
+                        for run, timing in zip(starts, timings[arm], strict=True)
                     ]
-                    for arm, many in finished.items()
+                    for arm, starts in finished.items()
                 },
                 baseline,
                 twin,
@@ -64,19 +64,19 @@ def result(study: Study) -> InferenceResult:
         timings=timings,
         kept=judge_accuracy(
             predictions,
-            {arm: _score(many[0]) for arm, many in finished.items()},
+            {arm: _score(starts[0]) for arm, starts in finished.items()},
             baseline,
             margin=evidence.plan.get("accuracy_margin", ACCURACY_MARGIN),
             withheld=_why_untaught(finished[baseline][0].worker.get("weights") or {}),
         ),
         configs=study.arms,
-        workers={arm: many[0].worker for arm, many in finished.items()},
+        workers={arm: starts[0].worker for arm, starts in finished.items()},
         plan=evidence.plan,
         repeats=evidence.repeats,
         conditions=evidence.conditions,
     )
-    return found.among(
-        statistics.comparisons_at_once(lambda shared: found.among(shared).verdicts)
+    return measured.among(
+        statistics.comparisons_at_once(lambda shared: measured.among(shared).verdicts)
     )
 
 
@@ -92,15 +92,15 @@ def report(study: Study) -> Report:
 
 
 def _timings(run: Run) -> dict[int, LatencyTiming]:
-    found = statistics.latency_timings(run.metrics("inference"))
-    missing = set(run.config.inference.batch_sizes) - found.keys()
+    timings = statistics.latency_timings(run.metrics("inference"))
+    missing = set(run.config.inference.batch_sizes) - timings.keys()
     if missing:
         message = (
             f"Run {run.run_id} has no timed pass at batch size {min(missing)}. Remove "
             "it and resume() the study."
         )
         raise NotEnoughDataError(message)
-    return found
+    return timings
 
 
 def _at(run: Run, timing: LatencyTiming) -> ArmRun:

@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.statistics import (
     ACCURACY_MARGIN,
     NoiseFloor,
     PairedAccuracy,
     Ratio,
     Summary,
-    interval_in_words,
     paired_accuracy,
     share_interval,
 )
+from nbkit.statistics import quantities as wording
 from nbkit.store.predictions import (
     ClassPredictions,
     LabelPredictions,
@@ -100,7 +101,7 @@ def judge_accuracy(
     reference = next(iter(predictions.get(baseline, [])), None)
     withheld = withheld or _why_by_chance(reference, baseline)
     own_score = scores.get(baseline)
-    found: dict[str, Kept] = {}
+    accuracy_by_arm: dict[str, Kept] = {}
     for arm, starts in predictions.items():
         own = next(iter(starts), None)
         score = scores.get(arm)
@@ -108,30 +109,32 @@ def judge_accuracy(
         comparable = arm != baseline and _are_of_the_same(own, reference)
         if comparable and withheld is None:
             paired = _paired(own, reference, margin)
-        found[arm] = Kept(
+        accuracy_by_arm[arm] = Kept(
             arm=arm,
             score_name=score[0] if score else None,
             score=score[1] if score else None,
             agreement=None if arm == baseline else _agreement(own, reference),
             paired=paired,
-            starts_differ=any(_agreement(own, one) not in (None, 1) for one in starts),
+            starts_differ=any(
+                _agreement(own, start) not in (None, 1) for start in starts
+            ),
             agreement_interval=_agreement_interval(own, reference)
             if comparable
             else None,
             baseline_score=own_score[1] if own_score and arm != baseline else None,
             withheld=withheld,
         )
-    return found
+    return accuracy_by_arm
 
 
-def _are_of_the_same(one: Predictions | None, other: Predictions | None) -> bool:
+def _are_of_the_same(first: Predictions | None, other: Predictions | None) -> bool:
     """Return whether both are there and of the same images, of one class each."""
     return (
-        isinstance(one, ClassPredictions)
+        isinstance(first, ClassPredictions)
         and isinstance(other, ClassPredictions)
-        and (list(one.files), list(one.labels))
+        and (list(first.files), list(first.labels))
         == (list(other.files), list(other.labels))
-        and len(one.files) > 0
+        and len(first.files) > 0
     )
 
 
@@ -141,31 +144,36 @@ def _paired(
     assert isinstance(own, ClassPredictions)
     assert isinstance(reference, ClassPredictions)
     correct = [
-        [said == label for said, label in zip(one.predicted, one.labels, strict=True)]
-        for one in (own, reference)
+        [
+            answer == label
+            for answer, label in zip(
+                predictions.predicted, predictions.labels, strict=True
+            )
+        ]
+        for predictions in (own, reference)
     ]
     return paired_accuracy(*correct, margin=margin)
 
 
-def _agreement(one: Predictions | None, other: Predictions | None) -> float | None:
-    if isinstance(one, ClassPredictions) and isinstance(other, ClassPredictions):
-        said, also = list(one.predicted), list(other.predicted)
-    elif isinstance(one, LabelPredictions) and isinstance(other, LabelPredictions):
-        said, also = _signs(one), _signs(other)
+def _agreement(first: Predictions | None, other: Predictions | None) -> float | None:
+    if isinstance(first, ClassPredictions) and isinstance(other, ClassPredictions):
+        answers, also = list(first.predicted), list(other.predicted)
+    elif isinstance(first, LabelPredictions) and isinstance(other, LabelPredictions):
+        answers, also = _signs(first), _signs(other)
     else:
         return None
-    if not said or len(said) != len(also):
+    if not answers or len(answers) != len(also):
         return None
-    return sum(a == b for a, b in zip(said, also, strict=True)) / len(said)
+    return sum(a == b for a, b in zip(answers, also, strict=True)) / len(answers)
 
 
 def _agreement_interval(
-    one: Predictions | None, other: Predictions | None
+    first: Predictions | None, other: Predictions | None
 ) -> tuple[float, float] | None:
-    agreement = _agreement(one, other)
-    if agreement is None or one is None:
+    agreement = _agreement(first, other)
+    if agreement is None or first is None:
         return None
-    images = len(one.files)
+    images = len(first.files)
     return share_interval(round(agreement * images), images)
 
 
@@ -178,7 +186,7 @@ def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
         return None
     images = len(reference.files)
     pairs = zip(reference.predicted, reference.labels, strict=True)
-    right = sum(said == label for said, label in pairs)
+    right = sum(answer == label for answer, label in pairs)
     low, high = share_interval(right, images)
     [(_, commonest)] = Counter(reference.labels).most_common(1)
     if low > commonest / images:
@@ -190,11 +198,11 @@ def _why_by_chance(reference: Predictions | None, baseline: str) -> str | None:
     )
 
 
-def _signs(one: LabelPredictions) -> list[bool | None]:
+def _signs(predictions: LabelPredictions) -> list[bool | None]:
     return [
         None if score is None else score > 0
-        for label in sorted(one.scores)
-        for score in one.scores[label]
+        for label in sorted(predictions.scores)
+        for score in predictions.scores[label]
     ]
 
 
@@ -208,10 +216,10 @@ def computed_sentence(
 ) -> str:
     """Return one sentence that says what was shown."""
     prefix = "On a CPU: " if device_type == "cpu" else ""
-    others = [one for one in served if one.against and not one.is_control]
-    sound = [one for one in others if not _loses(one, kept)]
-    if not others:
-        if any(one.arm != baseline and not one.is_control for one in served):
+    compared = [arm for arm in served if arm.against and not arm.is_control]
+    sound = [arm for arm in compared if not _loses(arm, kept)]
+    if not compared:
+        if any(arm.arm != baseline and not arm.is_control for arm in served):
             nothing = "no comparison" if prefix else "No comparison"
             return (
                 f"{prefix}{nothing}: {baseline}, its A/A control or every other format "
@@ -219,8 +227,14 @@ def computed_sentence(
             )
         return f"{prefix}only {baseline} was measured; there is no comparison."
     known = floors or {}
-    hidden = [one for one in sound if _is_covered(one, known.get(one.batch_size))]
-    shown = [one for one in sound if one not in hidden]
+    hidden = [
+        arm
+        for arm in sound
+        if arm.against
+        and (floor := known.get(arm.batch_size))
+        and floor.covers(arm.against)
+    ]
+    shown = [arm for arm in sound if arm not in hidden]
     best = max(shown, key=_estimate, default=None)
     if hidden and (best is None or _estimate(best) <= 1):
         best = max(hidden, key=_estimate)
@@ -236,14 +250,14 @@ def computed_sentence(
         of = _best_of(len(shown), len(hidden), baseline)
         text = _clause(best, kept.get(best.arm), baseline) + of
     least = max(1.0, _estimate(best) if best else 1.0)
-    losing = [one for one in others if _loses(one, kept) and _estimate(one) > least]
+    losing = [arm for arm in compared if _loses(arm, kept) and _estimate(arm) > least]
     if losing:
         fastest = max(losing, key=_estimate)
         against = fastest.against
         assert against is not None  # losing ones are among the compared
         text += (
             f"; excluded: {fastest.arm} at batch size {fastest.batch_size}, "
-            f"{_ratio_in_words(against, baseline)}; "
+            f"{ratio_text(against, baseline)}; "
             f"{accuracy_in_words(kept[fastest.arm], baseline)}"
         )
     if not prefix and text.startswith("no format"):
@@ -253,7 +267,7 @@ def computed_sentence(
 
 def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
     """Return a batch size in words where there are several."""
-    if len({one.batch_size for one in compared}) < 2:
+    if len({arm.batch_size for arm in compared}) < 2:
         return ""
     return f" at batch size {size}"
 
@@ -268,44 +282,25 @@ def _best_of(shown: int, hidden: int, baseline: str) -> str:
     return f"; {which}, CI not corrected for selection"
 
 
-def _loses(one: Served, kept: Mapping[str, Kept]) -> bool:
-    return one.arm in kept and kept[one.arm].is_losing
+def _loses(arm: Served, kept: Mapping[str, Kept]) -> bool:
+    return arm.arm in kept and kept[arm.arm].is_losing
 
 
-def _is_covered(one: Served, floor: NoiseFloor | None) -> bool:
-    return bool(floor and one.against and floor.covers(one.against))
-
-
-def _estimate(one: Served) -> float:
-    return one.against.estimate if one.against else 1.0
+def _estimate(arm: Served) -> float:
+    return arm.against.estimate if arm.against else 1.0
 
 
 def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
     against = best.against
     assert against is not None
     text = (
-        f"{best.arm} reaches {_figures(best.images_per_second.median)} images/s at "
-        f"batch size {best.batch_size}, {_ratio_in_words(against, baseline)}"
+        f"{best.arm} reaches {wording.rate(best.images_per_second.median)} images/s at "
+        f"batch size {best.batch_size}, {ratio_text(against, baseline)}"
     )
     accuracy = None if kept is None else accuracy_in_words(kept, baseline)
     if accuracy is None:
         return f"{text}; accuracy not compared"
     return f"{text}; {accuracy}"
-
-
-def _ratio_in_words(against: Ratio, baseline: str) -> str:
-    """Return a ratio with its interval, n and verdict."""
-    interval = ""
-    if against.ci_low is not None and against.ci_high is not None:
-        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        interval = f"95% CI {ends}, "
-    runs = min(against.n_a, against.n_b)
-    text = f"{against.estimate:.2f}x {baseline} ({interval}n={runs})"
-    if against.verdict == "not enough runs":
-        return f"{text}, not enough runs for a verdict"
-    if against.verdict in ("withheld", "no difference shown"):
-        return f"{text}: {against.conclusion.rstrip('.')}"
-    return f"{text}: {against.verdict}"
 
 
 def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
@@ -316,14 +311,14 @@ def accuracy_in_words(kept: Kept, baseline: str) -> str | None:
     if paired is None:
         return _scores_in_words(kept, baseline)
     low, high = (f"{100 * end:+.1f}" for end in (paired.ci_low, paired.ci_high))
-    words = {
+    verdicts = {
         "kept": "accuracy kept",
         "lost": "accuracy lost",
         "lower": "accuracy lower",
         "too few images to tell": "too few images for a verdict on accuracy",
     }[paired.verdict]
     return (
-        f"{words} ({100 * paired.difference:+.1f} points, 95% CI [{low}, {high}], "
+        f"{verdicts} ({100 * paired.difference:+.1f} points, 95% CI [{low}, {high}], "
         f"{paired.images:,} images)"
     )
 
@@ -338,7 +333,3 @@ def _scores_in_words(kept: Kept, baseline: str) -> str | None:
         f"mean AUROC {100 * kept.score:.1f}% ({baseline} {reference}), difference "
         "not tested"
     )
-
-
-def _figures(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

@@ -41,10 +41,10 @@ def published_of(model: str, batch_sizes: Sequence[int]) -> list[PublishedRow]:
             how = (row.precision, row.memory_format, row.compile)
             key = (row.publisher, row.software, row.gpu_name, *how)
             groups.setdefault(key, []).append(row)
-    found: list[PublishedRow] = []
+    results: list[PublishedRow] = []
     for rows in groups.values():
         best = max(rows, key=lambda row: row.images_per_second or 0)
-        found += [
+        results += [
             row for row in rows if row is best or row.batch_size_per_gpu in batch_sizes
         ]
-    return found
+    return results

@@ -29,7 +29,7 @@ from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_rows import ArmRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import Arms
-from nbkit.reports.conditions import WELCH, how_measured, where_and_when
+from nbkit.reports.conditions import HOW_MEASURED, WELCH, where_and_when
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import (
     ACCURACY_MARGIN,
@@ -90,13 +90,18 @@ class InferenceResult:
     def among(self, comparisons: int) -> InferenceResult:
         """Return it with verdicts that share the error rate among so many."""
         arms = self.by_batch_size.items()
-        shared = {size: replace(one, comparisons=comparisons) for size, one in arms}
+        shared = {
+            size: replace(arms_at_size, comparisons=comparisons)
+            for size, arms_at_size in arms
+        }
         return replace(self, by_batch_size=shared)
 
     @property
     def verdicts(self) -> list[Ratio]:
         """On every format at every batch size."""
-        return [one for arms in self.by_batch_size.values() for one in arms.verdicts]
+        return [
+            verdict for arms in self.by_batch_size.values() for verdict in arms.verdicts
+        ]
 
     @property
     def _any(self) -> Arms:
@@ -128,18 +133,18 @@ class InferenceResult:
         ]
 
     def _served(self, row: ArmRow, size: int) -> Served:
-        timings = [one[size] for one in self.timings[row.arm]]
+        timings = [timing[size] for timing in self.timings[row.arm]]
         assert row.images_per_second is not None
-        p50 = _over_runs([one.p50_seconds for one in timings])
+        p50 = _over_runs([timing.p50_seconds for timing in timings])
         assert p50 is not None
         return Served(
             arm=row.arm,
             precision=self.configs[row.arm].precision,
             batch_size=size,
-            passes=min(one.passes for one in timings),
+            passes=min(timing.passes for timing in timings),
             p50_seconds=p50,
-            p95_seconds=_over_runs([one.p95_seconds for one in timings]),
-            p99_seconds=_over_runs([one.p99_seconds for one in timings]),
+            p95_seconds=_over_runs([timing.p95_seconds for timing in timings]),
+            p99_seconds=_over_runs([timing.p99_seconds for timing in timings]),
             images_per_second=row.images_per_second,
             against=row.ratio,
             peak_memory_bytes=row.peak_memory_bytes,
@@ -184,13 +189,15 @@ class InferenceResult:
                 for arm in arms.runs
             }
         )
-        made = speed_table(self.served, self.baseline, where, notes)
-        return replace(made, lead=self._any.lead(self.controls, untimed=self.untimed))
+        speeds = speed_table(self.served, self.baseline, where, notes)
+        return replace(speeds, lead=self._any.lead(self.controls, untimed=self.untimed))
 
     @property
     def controls(self) -> list[NoiseFloor]:
         """What the control shows at every batch size."""
-        return [one for arms in self.by_batch_size.values() for one in arms.controls]
+        return [
+            control for arms in self.by_batch_size.values() for control in arms.controls
+        ]
 
     @property
     def _how_rates(self) -> str:
@@ -206,10 +213,10 @@ class InferenceResult:
     def _ended_by_time(self) -> list[str]:
         """Return how many passes were timed where the time limit ended them."""
         plan = self.configs[self.baseline].inference
-        every = [start for starts in self.timings.values() for start in starts]
+        all_starts = [start for starts in self.timings.values() for start in starts]
         sentences: list[str] = []
         for size in self.by_batch_size:
-            counts = [start[size].passes for start in every]
+            counts = [start[size].passes for start in all_starts]
             few, many = min(counts), max(counts)
             if few < plan.batches:
                 passes = f"{few:,}" if few == many else f"{few:,} to {many:,}"
@@ -324,12 +331,12 @@ class InferenceResult:
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*self.plan.get("notes", []), *chain(*notes)],
+            notes=[*chain(*notes)],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
                 f"{self._how_rates} Tables show the median over process starts.",
-                *how_measured(self.repeats)[1:],
+                *HOW_MEASURED[1:],
                 f"Timed images: random, {config.image_size}x{config.image_size}, "
                 f"already on the device; {config.memory_format}, "
                 f"{'compiled' if config.compile else 'not compiled'}.",

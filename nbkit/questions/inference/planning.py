@@ -90,8 +90,10 @@ def plan(parameters: Parameters) -> InferencePlan:
     weights = _weights(values)
     precisions, left_out = _precisions(p, values, devices, gpus)
     arms = {
-        one: _config(one, values, devices, "random" if weights == TRAIN else weights)
-        for one in precisions
+        precision: _config(
+            precision, values, devices, "random" if weights == TRAIN else weights
+        )
+        for precision in precisions
     }
     if len(arms) == 1:
         message = (
@@ -306,7 +308,7 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"Accuracy kept within {points:g} points needs {needed:,} evaluation "
+        f"Accuracy within the {points:g}-point margin needs {needed:,} evaluation "
         f"images or more{here}; with fewer, only the agreement is shown."
     ]
 

@@ -107,7 +107,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     notes = [
         "All formats run the same weights on the same images; p is McNemar's exact "
         "test on the images that only one of the two gets right. "
-        f"Kept: the whole 95% CI is above {-100 * margin:g} points.",
+        f"Kept: the whole 95% CI is within the {100 * margin:g}-point margin.",
         *_few_images(kept.values(), margin),
         *(
             f"Not judged: {why}."
@@ -123,7 +123,7 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
         )
     if differing:
         notes.append(
-            f"Process starts of {', '.join(differing)} disagree on some classes; "
+            f"Process starts of {'; '.join(differing)} disagree on some classes; "
             "the first start is compared."
         )
     unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
@@ -168,8 +168,8 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     if not images or min(images) >= needed:
         return []
     return [
-        f"{min(images):,} images are too few to show that accuracy is kept: "
-        f"{needed:,} are needed if both are right on the same images, more otherwise."
+        f"{min(images):,} images are too few to show that accuracy is kept. Use "
+        f"{needed:,} or more."
     ]
 
 
@@ -177,7 +177,7 @@ def _agreement(row: Kept) -> str | None:
     if row.agreement is None or row.agreement_interval is None:
         return None if row.agreement is None else wording.percent(row.agreement)
     low, high = row.agreement_interval
-    return f"{wording.percent(row.agreement)} ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{wording.percent(row.agreement)} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _points(part: float) -> str:

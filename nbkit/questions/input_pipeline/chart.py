@@ -58,11 +58,11 @@ def pipelines_chart(
     """Draw images per second of every arm, all at one number of devices."""
     size = arms[0].world_size
     asked = None if demand is None else demand.images_per_second.get(size)
-    values = [_measured(one) for one in arms]
+    values = [_measured(arm) for arm in arms]
     highest = _highest(values, [asked])
     y = alt.Y(
         "arm:N",
-        sort=[one.arm for one in arms],
+        sort=[arm.arm for arm in arms],
         title=None,
         axis=alt.Axis(labelLimit=300, grid=True, gridColor="#F0F0F0", ticks=False),
     )
@@ -93,10 +93,10 @@ def devices_chart(
     title: str,
 ) -> alt.LayerChart:
     """Draw images per second of a few pipelines against the number of devices."""
-    values = [_measured(one) for one in arms]
+    values = [_measured(arm) for arm in arms]
     asked = {} if demand is None else demand.images_per_second
     highest = _highest(values, list(asked.values()))
-    sizes = sorted({one.world_size for one in arms})
+    sizes = sorted({arm.world_size for arm in arms})
     x = alt.X(
         "world_size:Q",
         title=device[:1].upper() + device[1:],
@@ -204,11 +204,11 @@ def _demand_tooltip() -> list[alt.Tooltip]:
 
 
 def _subtitle(arms: Sequence[MeasuredPipeline], highest: float) -> str:
-    counts = [one.images_per_second.n for one in arms]
+    counts = [arm.images_per_second.n for arm in arms]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI"
-    ends = [one.images_per_second.ci_high for one in arms]
+    ends = [arm.images_per_second.ci_high for arm in arms]
     if any(end is not None and end > highest for end in ends):
         bars += ", clipped at the chart's edge"
     return f"median over runs (n={counted}); {bars}"

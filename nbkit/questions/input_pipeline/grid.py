@@ -50,7 +50,11 @@ def tuner_grid(loaders: Sequence[str] | None, share: float, steps: int) -> Grid:
 def first_setting(grid: Grid, share: float) -> LoaderSetting:
     """Return what a loader would take by itself, or the next below that."""
     here = grid.loaders[0], grid.prefetch[0]
-    found = [one for one in grid.settings if (one.loader, one.prefetch) == here]
+    found = [
+        setting
+        for setting in grid.settings
+        if (setting.loader, setting.prefetch) == here
+    ]
     return max((one for one in found if one.workers < share), default=found[0])
 
 

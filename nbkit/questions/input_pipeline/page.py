@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from nbkit import statistics
@@ -33,9 +34,9 @@ from nbkit.questions.input_pipeline.trials import Tuning
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import ArmRow, Arms
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
@@ -183,7 +184,7 @@ class PipelineResult:
         emulated = self.plan["emulated"]
         if emulated is not None:
             return size * emulated["images_per_second"]
-        found = [
+        waits = [
             (run.summary.data_wait_share, run.summary.images_per_second)
             for arm, runs in self.runs.items()
             for run in runs
@@ -191,7 +192,7 @@ class PipelineResult:
         ]
         known = [
             (wait, rate / (1 - wait))
-            for wait, rate in found
+            for wait, rate in waits
             if wait is not None and rate is not None and wait < 1
         ]
         return min(known)[1] if known else None
@@ -264,15 +265,16 @@ class PipelineResult:
         emulated = self.plan["emulated"]
         parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
         parts += [self.steps, self.arms.certainty]
-        more = [s for part in parts if isinstance(part, Note) for s in part.sentences]
+        notes = [part.sentences for part in parts if isinstance(part, Note)]
         return Report(
             title=_QUESTION,
             answer=self.answer,
-            notes=[*self.plan["notes"], *more],
+            notes=[*filter(None, [self.arms.control_sentence]), *chain(*notes)],
+            answered_causes=("input",),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[
-                *how_measured(self.repeats),
+                *HOW_MEASURED,
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
@@ -317,7 +319,7 @@ class PipelineResult:
             for row in self._own_rows
             if row.images_per_second is not None and row.arm in self.arms.usable
         ]
-        return max(rates, key=lambda one: one[0])[1] if rates else None
+        return max(rates, key=lambda rate: rate[0])[1] if rates else None
 
     def _row(self, name: str) -> ArmRow | None:
         """Return an arm at the largest size; None where there is none that counts."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from nbkit.plural import plural
 from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, Tuning
-from nbkit.reports.columns import Column, interval, rate, ratio, table
+from nbkit.reports.arm_tables import ratio_text
+from nbkit.reports.columns import Column, rate, ratio, table
 from nbkit.reports.parts import Source, Table
 from nbkit.statistics import NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
@@ -262,12 +263,4 @@ def ratio_words(new_over_old: Ratio, floor: NoiseFloor | None) -> str:
     text = "chexnet_new / chexnet_old"
     if floor is not None and floor.covers(new_over_old):
         return f"{text}: no difference beyond the A/A control ({floor.difference})"
-    text += f" = {new_over_old.estimate:.2f}x"
-    if ends := interval("{:.2f}".format)(new_over_old):
-        text += f", 95% CI {ends}"
-    n = min(new_over_old.n_a, new_over_old.n_b)
-    if new_over_old.verdict == "not enough runs":
-        return f"{text} (n={n}): not enough runs for a verdict"
-    if new_over_old.verdict == "withheld":
-        return f"{text} (n={n}): {new_over_old.conclusion.rstrip('.')}"
-    return f"{text} (n={n}): {new_over_old.verdict}"
+    return f"{text} = {ratio_text(new_over_old)}"

@@ -159,7 +159,7 @@ def tune(
     search = _Search(grid, measure, most_trials or grid.most_trials)
     try:
         search.walk(start)
-        ended = "no neighbour was faster"
+        ended = "no faster neighbour"
     except _EndedError as end:
         ended = str(end)
     return search.tuning(ended)
@@ -216,7 +216,7 @@ class _Search:
                 f"the smallest within {self.margin * 100:.1f}% of the fastest tried "
                 f"({self._margin_words})"
             )
-        text = f"{why}; the search ended because {ended}"
+        text = f"{why} (search ended: {ended})"
         trials, size = tuple(self.trials), len(self.grid)
         return Tuning(trials, chosen, text, self.margin, size, self.noise)
 
@@ -283,13 +283,13 @@ class _Search:
 
     def _try(self, setting: LoaderSetting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
-            message = f"the limit of {self.most_trials} trials was reached"
+            message = f"limit of {self.most_trials} trials"
             raise _EndedError(message)
         trial = replace(self.measure(setting, why), why=why)
         self.trials.append(trial)
         wait = trial.data_wait_share
         if wait is not None and wait <= ENOUGH_WAIT_SHARE:
-            message = f"data wait was only {wait * 100:.1f}%"
+            message = f"data wait {wait * 100:.1f}%"
             raise _EndedError(message)
 
 

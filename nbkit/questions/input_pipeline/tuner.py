@@ -98,7 +98,10 @@ def tune_loading(
             data_wait_share=summary.data_wait_share,
             cpu_ms_per_image=summary.cpu_ms_per_image,
             run_id=run.run_id,
-            disturbed=next((one.evidence for one in diagnose(run).disturbances), None),
+            disturbed=next(
+                (disturbance.evidence for disturbance in diagnose(run).disturbances),
+                None,
+            ),
         )
 
     try:

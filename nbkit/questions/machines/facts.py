@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.reports.batch_norms import batch_norm_of
 from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.statistics import quantities as wording
@@ -100,13 +101,13 @@ def identity(run: Run) -> tuple[str, ...]:
 
 def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:
     """Return what is worth knowing of a machine, by name; unknown is None."""
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for run in runs:
         for name, value in _facts_of(run).items():
-            values = found.setdefault(name, [])
+            values = values_by_name.setdefault(name, [])
             if value is not None and value not in values:
                 values.append(value)
-    return {name: " | ".join(values) or None for name, values in found.items()}
+    return {name: " | ".join(values) or None for name, values in values_by_name.items()}
 
 
 def _facts_of(run: Run) -> dict[str, str | None]:
@@ -137,8 +138,8 @@ def _facts_of(run: Run) -> dict[str, str | None]:
 
 
 def _batch_norm(run: Run) -> str | None:
-    found = batch_norm_of(run.worker)
-    return None if found is None else f"{run.config.precision}: {found}"
+    backend = batch_norm_of(run.worker)
+    return None if backend is None else f"{run.config.precision}: {backend}"
 
 
 def _host_facts(
@@ -180,9 +181,7 @@ def _sockets(machine: Mapping[str, Any]) -> str | None:
         "NUMA node": machine.get("num_numa_nodes"),
     }
     return ", ".join(
-        f"{count} {name}{'' if count == 1 else 's'}"
-        for name, count in counts.items()
-        if count is not None
+        plural(count, name) for name, count in counts.items() if count is not None
     )
 
 

@@ -59,7 +59,7 @@ class MachinePair:
     def label(self) -> str:
         """What is compared, in a line."""
         first = self.a
-        devices = f"{first.world_size} GPU{'' if first.world_size == 1 else 's'}"
+        devices = plural(first.world_size, "GPU")
         how = (first.precision, first.memory_format, devices)
         setup = ", ".join(word for word in how if word)
         return f"{setup}: {first.publisher}, {first.software}"
@@ -114,11 +114,11 @@ def _measured_once(pairs: Iterable[MachinePair]) -> list[MachinePair]:
         what = (getattr(pair.a, name) for name in same)
         return (pair.a.gpu_name, pair.b.gpu_name, *what)
 
-    kept = list(pairs)
-    again = {measurement(pair) for pair in kept if pair.a.origin == "recomputed"}
+    distinct = list(pairs)
+    again = {measurement(pair) for pair in distinct if pair.a.origin == "recomputed"}
     return [
         pair
-        for pair in kept
+        for pair in distinct
         if pair.a.origin != "published" or measurement(pair) not in again
     ]
 
@@ -128,8 +128,8 @@ _FORM = "form"
 
 def _form(gpu_name: str | None) -> str | None:
     """Return a GPU's form, SXM of any generation alike; None if it is left open."""
-    found = re.search(r"-(SXM|PCIe|NVL)", gpu_name or "")
-    return found[1] if found else None
+    match = re.search(r"-(SXM|PCIe|NVL)", gpu_name or "")
+    return match[1] if match else None
 
 
 def _rows(gpu: str, model: str, precision: Sequence[str] | None) -> list[PublishedRow]:
@@ -183,23 +183,23 @@ def published_sentence(pairs: Sequence[MachinePair], a_gpu: str, b_gpu: str) -> 
         return f"Published: no comparable results for {a_gpu} and {b_gpu}."
     parts = []
     for precision in dict.fromkeys(pair.a.precision for pair in pairs):
-        found = [pair for pair in pairs if pair.a.precision == precision]
-        ratios = [pair.ratio for pair in found]
+        group = [pair for pair in pairs if pair.a.precision == precision]
+        ratios = [pair.ratio for pair in group]
         low, high = f"{min(ratios):.2f}x", f"{max(ratios):.2f}x"
         span = low if low == high else f"{low} to {high}"
         caveats = {
             "channels_first": precision in SIXTEEN_BIT
-            and sum(pair.a.memory_format == "channels_first" for pair in found),
+            and sum(pair.a.memory_format == "channels_first" for pair in group),
             "input-bound": sum(
                 max(row.data_wait_share or 0 for row in (pair.a, pair.b))
                 >= INPUT_BOUND_SHARE
-                for pair in found
+                for pair in group
             ),
             "without batch size": sum(
-                pair.a.batch_size_per_gpu is None for pair in found
+                pair.a.batch_size_per_gpu is None for pair in group
             ),
         }
         counts = [f"{count} {what}" for what, count in caveats.items() if count]
-        listed = ", ".join([plural(len(found), "pair"), *counts])
+        listed = ", ".join([plural(len(group), "pair"), *counts])
         parts.append(f"{span} in {precision or 'unstated precision'} ({listed})")
     return f"Published: {a_gpu} / {b_gpu} = {', '.join(parts)}."

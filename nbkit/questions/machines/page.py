@@ -28,15 +28,14 @@ from nbkit.questions.machines.ratios import (
     measured_sentence,
     result_document,
 )
-from nbkit.reports.auditor import audit
+from nbkit.reports.auditor import audit, findings_table
 from nbkit.reports.bandwidth import NCCL_TESTS
-from nbkit.reports.conditions import WELCH
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.doubts import Doubt, doubts, told_first
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
 from nbkit.reports.source_statistics import SOURCES, statistics_table
 from nbkit.review.findings import Audit
 from nbkit.review.usable_arms import no_verdict_sentence
-from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import reports_folder
 from nbkit.store.private import make_store
@@ -112,10 +111,10 @@ class MachinesResult:
     def not_finite(self) -> dict[str, str]:
         """What was not finite, by arm and machine."""
         return {
-            f"{one.what} on {machine.name}": value
-            for one in self.left_out
-            if one.condition == FINITE
-            for machine, value in ((self.a, one.a), (self.b, one.b))
+            f"{mismatch.what} on {machine.name}": value
+            for mismatch in self.left_out
+            if mismatch.condition == FINITE
+            for machine, value in ((self.a, mismatch.a), (self.b, mismatch.b))
             if value not in (None, "yes")
         }
 
@@ -124,8 +123,8 @@ class MachinesResult:
         """The headline: every arm that both machines have."""
         if not self.matched:
             return Note([self.measured_answer])
-        made = tables.ratio_table(self.matched, self.a, self.b)
-        return replace(made, lead=self._lead)
+        ratios = tables.ratio_table(self.matched, self.a, self.b)
+        return replace(ratios, lead=self._lead)
 
     def _lead(self) -> str:
         """Return what takes back what is compared; empty if it stands."""
@@ -134,9 +133,9 @@ class MachinesResult:
         warned = self._told_first(Report("", ""))
         return " ".join([warned.answer, *warned.notes])
 
-    def _told_first(self, made: Report) -> Report:
+    def _told_first(self, report: Report) -> Report:
         lost = no_verdict_sentence(self.not_finite)
-        return told_first(made, {}, self._doubts, first=lost)
+        return told_first(report, {}, self._doubts, first=lost)
 
     @property
     def costs(self) -> Table | Note:
@@ -175,7 +174,7 @@ class MachinesResult:
         if not self.matched:
             return Note([])
         first = self.matched[0]
-        a, b = (one.statistics[first.conditions] for one in (self.a, self.b))
+        a, b = (machine.statistics[first.conditions] for machine in (self.a, self.b))
         return statistics_table(a, b, (self.a.name, self.b.name), first.name)
 
     @property
@@ -214,7 +213,6 @@ class MachinesResult:
     def notes(self) -> list[str]:
         """What a reader has to know before believing the answer."""
         return [
-            *self.plan.notes,
             "Runs of two machines are not interleaved: the CI covers run-to-run noise, "
             "not drift between the two studies.",
         ]
@@ -225,18 +223,22 @@ class MachinesResult:
         about = f"published results of {' and '.join(self.plan.published)}"
         measured = [
             Audit(
-                f"runs on {one.name}",
-                [found for runs in one.audits.values() for found in runs],
+                f"runs on {machine.name}",
+                [
+                    finding
+                    for findings in machine.audits.values()
+                    for finding in findings
+                ],
             )
-            for one in (self.a, self.b)
-            if one.audits
+            for machine in (self.a, self.b)
+            if machine.audits
         ]
         return [*measured, *([Audit(about, audit(rows))] if rows else [])]
 
     @property
     def audit(self) -> Note:
         """What is suspicious about each machine's runs, and about what is published."""
-        return Note([note for one in self._audits for note in one.in_brief])
+        return Note([line for audit in self._audits for line in audit.summary()])
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -244,6 +246,7 @@ class MachinesResult:
             *(self.table, self.costs, self.bandwidth, self.not_alike),
             *(self.side_by_side, self.differences),
             *(self.published, self.published_not_alike, self.by_source),
+            findings_table(self._audits),
         )
         # What there is no table of; the first and the answer say the same.
         notes = [part for part in parts[1:] if isinstance(part, Note)]
@@ -253,28 +256,30 @@ class MachinesResult:
         sources += SOURCES if self.matched else ()
         names = self.a.name, self.b.name
         left_out = [*self.left_out, *self._published[1]]
-        made = Report(
+        report = Report(
             title=_QUESTION,
             answer=self.answer,
+            conditions=" | ".join(map(_software, (self.a, self.b))),
             notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
-            method=[
-                f"Images per second: {RATE_STATISTIC}.",
-                f"Intervals: {RATE_INTERVAL}.",
-            ],
+            method=[*self.plan.notes, *HOW_MEASURED],
             sources=list(dict.fromkeys(sources)),
             result={
                 **result_document(self.matched, left_out, self.pairs, *names),
-                "machines": {one.name: one.facts for one in (self.a, self.b)},
+                "machines": {
+                    machine.name: machine.facts for machine in (self.a, self.b)
+                },
                 "study_id": self.study_id,
-                "audit": [one for found in self._audits for one in found.to_dicts()],
+                "audit": [
+                    finding for audit in self._audits for finding in audit.to_dicts()
+                ],
             },
             next_step=_next_step(self.plan),
         )
         if not self._doubts:
-            return made
-        warned = self._told_first(made)
+            return report
+        warned = self._told_first(report)
         # The published numbers do not depend on these runs.
         published = published_sentence(self.pairs, *self.plan.published)
         return replace(warned, notes=[*warned.notes, published])
@@ -282,22 +287,22 @@ class MachinesResult:
     @cached_property
     def _doubts(self) -> list[Doubt]:
         """Why what is compared of the two machines cannot be believed."""
-        found = [
-            _of_machine(one, machine)
+        reasons = [
+            _of_machine(doubt, machine)
             for arm in self.matched
             for machine in (self.a, self.b)
-            for one in doubts(
+            for doubt in doubts(
                 machine.controls[arm.conditions], machine.bound_by[arm.conditions]
             )
         ]
         # Of what disturbs runs each kind once, of controls every one that differs.
         kinds = {
-            one.reason if one.code == "control" else one.code: one
-            for one in reversed(found)
+            reason.reason if reason.code == "control" else reason.code: reason
+            for reason in reversed(reasons)
         }
         once = list(kinds.values())[::-1]
         # What a control shows comes first, of whichever machine.
-        return sorted(once, key=lambda one: one.code != "control")
+        return sorted(once, key=lambda reason: reason.code != "control")
 
     def save(self) -> SavedReport:
         """Write the report into a new folder of the store.
@@ -364,8 +369,19 @@ def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
 
 def _sources(pairs: Sequence[MachinePair]) -> list[Source]:
     rows = [row for pair in pairs for row in (pair.a, pair.b)]
-    found = {(f"{row.source}, {row.year}", row.url): None for row in rows}
-    return [Source(text, url) for text, url in found]
+    cited = {(f"{row.source}, {row.year}", row.url): None for row in rows}
+    return [Source(text, url) for text, url in cited]
+
+
+def _software(machine: Machine) -> str:
+    """Return a machine's name with its software and driver."""
+    labels = ("torch", "CUDA", "driver")
+    known = [
+        f"{label} {machine.facts[label]}"
+        for label in labels
+        if machine.facts.get(label)
+    ]
+    return ", ".join([machine.name, *known])
 
 
 def _next_step(plan: MachinesPlan) -> str:

@@ -64,10 +64,13 @@ def plan(parameters: Parameters) -> MachinesPlan:
     machines: dict[str, Machine] = {}
     notes: list[str] = []
     try:
-        found, notes = load(entries)
-        machines = {one.name: _only(one, p.model, p.precision) for one in found}
-        if not any(one.runs for one in machines.values()):
-            errors.append(_nothing_left(found, p))
+        loaded, notes = load(entries)
+        machines = {
+            loaded_machine.name: _only(loaded_machine, p.model, p.precision)
+            for loaded_machine in loaded
+        }
+        if not any(machine.runs for machine in machines.values()):
+            errors.append(_nothing_left(loaded, p))
         else:
             errors += _errors_of_names(p, list(machines))
     except ParameterError as error:
@@ -160,8 +163,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} names {count} GPUs, but two are compared; "
-            "name two."
+            f"published={','.join(named)} names {plural(count, 'GPU')}. Name two."
         )
     return errors
 
@@ -206,7 +208,7 @@ def _only(
     machine: Machine, model: str | None, precision: Sequence[str] | None
 ) -> Machine:
     """Return a machine with the runs that are asked for."""
-    kept = [
+    runs = [
         place
         for place, run in enumerate(machine.runs)
         if model in (None, run.conditions["model"])
@@ -223,8 +225,8 @@ def _only(
     ]
     return replace(
         machine,
-        runs=[machine.runs[place] for place in kept],
-        records=[machine.records[place] for place in kept],
+        runs=[machine.runs[place] for place in runs],
+        records=[machine.records[place] for place in runs],
         kinds=kinds,
     )
 
@@ -235,25 +237,25 @@ def _nothing_left(machines: Sequence[Machine], p: Parameters) -> str:
         for machine in machines
         for run in machine.runs
     }
-    asked = ", ".join(
+    requested = ", ".join(
         f"{name}={value}"
         for name, value in (("model", p.model), ("precision", p.precision))
         if value is not None
     )
     return (
-        f"bundles: no training run{f' with {asked}' if asked else ''}. "
+        f"bundles: no training run{f' with {requested}' if requested else ''}. "
         f"Available: {', '.join(sorted(there)) or 'none'}."
     )
 
 
 def _to_measure(
-    p: Parameters, other: Machine
+    p: Parameters, machine: Machine
 ) -> tuple[dict[str, ExperimentConfig], dict[str, ExperimentConfig], list[str]]:
     """Return what of another machine's runs can be run here, and why not the rest."""
     arms: dict[str, ExperimentConfig] = {}
     once: dict[str, ExperimentConfig] = {}
     left_out: list[str] = []
-    for kind in other.kinds if p.measure else ():
+    for kind in machine.kinds if p.measure else ():
         config = kind.config
         is_train = config.task == "train"
         name = (

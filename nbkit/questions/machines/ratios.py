@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from nbkit.questions.machines.literature import MachinePair, Mismatch
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.review.usable_arms import earliest, usable_arms
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
@@ -115,7 +116,7 @@ def _telling(arms: Sequence[Conditions]) -> list[str]:
     for arm in arms:
         for name, value in arm:
             values.setdefault(name, set()).add(value)
-    several = [name for name, found in values.items() if len(found) > 1]
+    several = [name for name, options in values.items() if len(options) > 1]
     return list(dict.fromkeys(["precision", *several]))
 
 
@@ -141,17 +142,17 @@ def _left_out(
 ) -> list[Mismatch]:
     lonely_a = [arm for arm in a if arm not in b]
     lonely_b = [arm for arm in b if arm not in a]
-    found: dict[Mismatch, None] = {}
+    mismatches: dict[Mismatch, None] = {}
     for arm in lonely_a:
         nearest = _nearest(arm, lonely_b or b)
-        found |= dict.fromkeys(_between(_name(arm, telling), arm, nearest))
+        mismatches |= dict.fromkeys(_between(_name(arm, telling), arm, nearest))
     for arm in lonely_b:
         nearest = _nearest(arm, lonely_a or a)
         # A pair of lonely ones that is each other's nearest is listed already.
         if not lonely_a or nearest is None or _nearest(nearest, lonely_b) != arm:
             listed = _between(_name(arm, telling), nearest, arm)
-            found |= dict.fromkeys(listed)
-    return list(found)
+            mismatches |= dict.fromkeys(listed)
+    return list(mismatches)
 
 
 _ANY_RUN = "has runs"
@@ -184,27 +185,26 @@ def measured_sentence(
 ) -> str:
     """Return in a sentence an arm what was measured, or that nothing is alike."""
     if not matched:
-        causes = dict.fromkeys(one.condition for one in left_out)
+        causes = dict.fromkeys(mismatch.condition for mismatch in left_out)
         why = f"differing: {', '.join(causes)}"
         if not causes or _ANY_RUN in causes:
             why = "one machine has no such run"
         return f"No comparison: no run of {a_name} matches one of {b_name} ({why})."
-    text = "; ".join(
-        f"{arm.name}: {_shown(arm.ratio, (floors or {}).get(arm.conditions, ()))}"
+    ratios = "; ".join(
+        f"{_ratio_text(arm.ratio, (floors or {}).get(arm.conditions, ()))} ({arm.name})"
         for arm in matched
     )
     on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-    return f"CPU smoke test: {text}." if on_cpu else f"{text}."
+    return f"{'CPU smoke test: ' * on_cpu}{a_name} / {b_name}: {ratios}."
 
 
-def _shown(found: Ratio, floors: Sequence[Floor]) -> str:
+def _ratio_text(ratio: Ratio, floors: Sequence[Floor]) -> str:
     """Return a ratio in words, unless a machine alone differs by as much."""
-    covering = [(name, floor) for name, floor in floors if floor.covers(found)]
+    covering = [(name, floor) for name, floor in floors if floor.covers(ratio)]
     if covering:
         name, floor = covering[0]
         return f"no difference beyond the A/A control on {name} ({floor.difference})"
-    control = "" if floors else ", no A/A control"
-    return f"{found.sentence.removesuffix('.')} (not interleaved{control})"
+    return f"{ratio_text(ratio)}{'' if floors else ', no A/A control'}"
 
 
 _RATIO_FIELDS = (
@@ -238,7 +238,7 @@ def result_document(
             }
             for arm in matched
         ],
-        "left_out": [asdict(one) for one in left_out],
+        "left_out": [asdict(mismatch) for mismatch in left_out],
         "published": [
             {"ratio": pair.ratio, "a": asdict(pair.a), "b": asdict(pair.b)}
             for pair in pairs

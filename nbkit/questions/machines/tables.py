@@ -45,7 +45,7 @@ def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
         f"Measured, like for like: {a.name} / {b.name}",
         [
             "arm",
-            *(f"{one.name}, images/s (95% CI, n)" for one in (a, b)),
+            *(f"{side.name}, images/s (95% CI, n)" for side in (a, b)),
             "ratio",
             "95% CI",
             "verdict",
@@ -89,10 +89,10 @@ def side_by_side_table(a: Machine, b: Machine) -> Table:
     """Return two machines: virtualization, GPUs, links, network, software."""
     rows = []
     for name in dict.fromkeys([*a.facts, *b.facts]):
-        one, other = a.facts.get(name), b.facts.get(name)
-        if one is not None or other is not None:
-            mark = "" if one == other else "differs"
-            rows.append([name, _cut(one), _cut(other), mark])
+        value, other = a.facts.get(name), b.facts.get(name)
+        if value is not None or other is not None:
+            mark = "" if value == other else "differs"
+            rows.append([name, _cut(value), _cut(other), mark])
     has_links = a.facts.get("topology") or b.facts.get("topology")
     return Table(
         "The two machines",
@@ -126,7 +126,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
         [
             "ranks",
             "message",
-            *(f"{one.name}, GB/s (n)" for one in (a, b)),
+            *(f"{side.name}, GB/s (n)" for side in (a, b)),
             "ratio",
             "95% CI",
         ],
@@ -142,7 +142,10 @@ def left_out_table(
     return Table(
         caption,
         ["what", "condition", *columns],
-        [[one.what, one.condition, _cut(one.a), _cut(one.b)] for one in left_out],
+        [
+            [mismatch.what, mismatch.condition, _cut(mismatch.a), _cut(mismatch.b)]
+            for mismatch in left_out
+        ],
     )
 
 
@@ -150,15 +153,18 @@ def differences_table(
     matched: Sequence[MatchedArm], a: Machine, b: Machine
 ) -> Table | Note:
     """Return what else is different: it is part of what the ratio compares."""
-    found = list(_differences(matched, a, b))
+    rows = list(_differences(matched, a, b))
     if not matched:
         return Note([])
-    if not found:
+    if not rows:
         return Note(["No other recorded difference between the compared runs."])
     return Table(
         "Other differences between the compared runs",
         ["part", "name", a.name, b.name],
-        [[one.part, one.name, _cut(one.a), _cut(one.b)] for one in found],
+        [
+            [difference.part, difference.name, _cut(difference.a), _cut(difference.b)]
+            for difference in rows
+        ],
     )
 
 
@@ -196,9 +202,9 @@ def published_table(
 def _batch_norms(a: Machine, b: Machine) -> list[str]:
     """Return who computes batch normalisation, where formats or machines differ."""
     found = {
-        f"{precision} on {one.name}": backend
-        for one in (a, b)
-        for known in (one.facts.get(BATCH_NORM) or "").split(" | ")
+        f"{precision} on {machine.name}": backend
+        for machine in (a, b)
+        for known in (machine.facts.get(BATCH_NORM) or "").split(" | ")
         for precision, _, backend in (known.partition(": "),)
         if backend
     }
@@ -207,14 +213,14 @@ def _batch_norms(a: Machine, b: Machine) -> list[str]:
 
 
 def _ratio_cells(arm: MatchedArm) -> list[str | None]:
-    found = arm.ratio
+    ratio = arm.ratio
     return [
         arm.name,
         _rate([run.images_per_second for run in arm.a]),
         _rate([run.images_per_second for run in arm.b]),
-        f"{found.estimate:.3f}",
-        ratio_interval(found.ci_low, found.ci_high),
-        found.verdict,
+        f"{ratio.estimate:.3f}",
+        ratio_interval(ratio.ci_low, ratio.ci_high),
+        ratio.verdict,
     ]
 
 
@@ -267,7 +273,10 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
 
 def _speed_cells(of_a: Sequence[float], of_b: Sequence[float]) -> list[str | None]:
     found = statistics.ratio(of_a, of_b)
-    medians = [f"{wording.gigabytes(median(one))} ({len(one)})" for one in (of_a, of_b)]
+    medians = [
+        f"{wording.gigabytes(median(speeds))} ({len(speeds)})"
+        for speeds in (of_a, of_b)
+    ]
     return [
         *medians,
         f"{found.estimate:.3f}",
@@ -285,10 +294,10 @@ def _differences(
         (b, [run for arm in matched for run in arm.b]),
     ):
         ids = {run.run_id for run in runs}
-        sides.append([one for one in machine.records if one.run_id in ids])
-    for one in differences(*sides):
-        if one.part in _LISTED_PARTS and one.name not in _PATHS:
-            yield one
+        sides.append([record for record in machine.records if record.run_id in ids])
+    for difference in differences(*sides):
+        if difference.part in _LISTED_PARTS and difference.name not in _PATHS:
+            yield difference
 
 
 def _published_cells(pair: MachinePair) -> list[str | None]:

@@ -245,13 +245,13 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _furthest(values: Iterable[float | None]) -> float | None:
     """Return the value furthest from 0; None if one of them is unknown, or none is."""
-    every = list(values)
-    known = _known(every)
-    return max(known, key=abs) if known and len(known) == len(every) else None
+    all_values = list(values)
+    known = _known(all_values)
+    return max(known, key=abs) if known and len(known) == len(all_values) else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:
     """Return the median of all values; None if one of them is unknown."""
-    every = list(values)
-    known = _known(every)
-    return median(known) if known and len(known) == len(every) else None
+    all_values = list(values)
+    known = _known(all_values)
+    return median(known) if known and len(known) == len(all_values) else None

@@ -36,9 +36,9 @@ def arms_chart(
     title: str = "Training throughput by precision and layout",
 ) -> alt.LayerChart:
     """Draw images per second of every arm."""
-    values = [_measured(one) for one in arms]
-    others = _published(published)
-    points = [row["images_per_second"] for row in [*values, *others]]
+    values = [_measured(arm) for arm in arms]
+    published_values = _published(published)
+    points = [row["images_per_second"] for row in [*values, *published_values]]
     ends = [row["high"] for row in values if row["high"] is not None]
     largest = _MOST_ABOVE_EVERYTHING * max(points)
     is_cut = any(end > largest for end in ends)
@@ -47,7 +47,7 @@ def arms_chart(
     highest = largest if is_cut else room * max([*points, *ends])
     y = alt.Y(
         "arm:N",
-        sort=[one.arm for one in arms],
+        sort=[arm.arm for arm in arms],
         title=None,
         axis=alt.Axis(labelLimit=300, grid=True, gridColor="#F0F0F0", ticks=False),
     )
@@ -58,10 +58,10 @@ def arms_chart(
         scale=alt.Scale(domain=[0, highest], nice=False),
     )
     layers: list[Any] = [alt.layer(*_measured_layers(values, x, y, 2 * highest))]
-    if others:
+    if published_values:
         titles = {"series": "Published", "images_per_second": "Images/s"}
         titles |= {"source": "Source"}
-        layers.append(published_points(others, x, y, titles))
+        layers.append(published_points(published_values, x, y, titles))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     height = _LINE_HEIGHT * len(arms)
     return finished(
@@ -69,17 +69,17 @@ def arms_chart(
     )
 
 
-def _measured(one: MeasuredArm) -> dict[str, Any]:
-    rate = one.images_per_second
+def _measured(arm: MeasuredArm) -> dict[str, Any]:
+    rate = arm.images_per_second
     return {
-        "arm": one.arm,
-        "precision": one.format.precision,
+        "arm": arm.arm,
+        "precision": arm.format.precision,
         "images_per_second": rate.median,
         "low": rate.ci_low,
         "high": rate.ci_high,
         "runs": rate.n,
-        "ratio": one.against.estimate if one.against else 1.0,
-        "doubt": one.answer.doubt,
+        "ratio": arm.against.estimate if arm.against else 1.0,
+        "doubt": arm.answer.doubt,
     }
 
 
@@ -134,10 +134,10 @@ def _measured_layers(
 
 
 def _subtitle(arms: Sequence[MeasuredArm], device_type: str, *, is_cut: bool) -> str:
-    counts = [one.images_per_second.n for one in arms]
+    counts = [arm.images_per_second.n for arm in arms]
     fewest, most = min(counts), max(counts)
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI"
-    cut = ", cut at the edge of the chart" if is_cut else ""
+    cut = ", clipped at the chart's edge" if is_cut else ""
     text = f"median over runs, n={counted}; {bars}{cut}"
     return f"CPU smoke test; {text}" if device_type == "cpu" else text

@@ -99,20 +99,20 @@ def left_out_sentences(
             "suspect."
         ]
     return [
-        f"The layout effect on {one.name} is omitted: its loss is "
-        f"{'suspect' if one in suspect else 'not judged'}."
+        f"The layout effect on {format_.name} is omitted: its loss is "
+        f"{'suspect' if format_ in suspect else 'not judged'}."
         for pair in pairs
-        for one in pair
-        if one in suspect or one in unjudged
+        for format_ in pair
+        if format_ in suspect or format_ in unjudged
     ]
 
 
 def _in_both(formats: Collection[Format]) -> list[tuple[Format, Format]]:
     """Return the pairs ``channels_last``, ``channels_first`` of one precision."""
     pairs = [
-        (one, Format(one.precision, "channels_first", one.compile))
-        for one in formats
-        if one.memory_format == "channels_last"
+        (format_, Format(format_.precision, "channels_first", format_.compile))
+        for format_ in formats
+        if format_.memory_format == "channels_last"
     ]
     return [(last, first) for last, first in pairs if first in formats]
 
@@ -122,10 +122,10 @@ def layout_sentence(effects: Sequence[LayoutEffect]) -> str | None:
 
     Without compilation, if there is such a pair: so are most published pairs.
     """
-    pairs = [one for one in effects if one.precision in SIXTEEN_BIT]
+    pairs = [effect for effect in effects if effect.precision in SIXTEEN_BIT]
     if not pairs:
         return None
-    pair = min(pairs, key=lambda one: one.compile)
+    pair = min(pairs, key=lambda pair: pair.compile)
     return pair.effect.sentence
 
 
@@ -146,7 +146,7 @@ def like_for_like(
         memory_format=arm.memory_format,
         world_size=1,
     )
-    found = [
+    matches = [
         row
         for row in rows
         if bool(row.compile) == arm.compile
@@ -154,4 +154,4 @@ def like_for_like(
         and row.origin == "published"
         and row.images_per_second
     ]
-    return sorted(found, key=lambda row: -(row.images_per_second or 0))
+    return sorted(matches, key=lambda row: -(row.images_per_second or 0))

@@ -43,10 +43,10 @@ from nbkit.reports.arm_tables import held_together
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     conditions,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
@@ -120,7 +120,7 @@ class PrecisionResult:
     @property
     def table(self) -> Table:
         """The headline: every arm's speed, cost and answer."""
-        made = self.arms.table(
+        headline = self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
@@ -129,7 +129,7 @@ class PrecisionResult:
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
-        return replace(made, lead=lead)
+        return replace(headline, lead=lead)
 
     @property
     def answer_table(self) -> Table:
@@ -159,12 +159,12 @@ class PrecisionResult:
     def verdicts(self) -> list[Ratio]:
         """On every arm, and on the layout of every precision but the baseline's."""
         base = self.format(self.arms.baseline)
-        others = [
-            one.effect
-            for one in self.layouts
-            if (one.precision, one.compile) != (base.precision, base.compile)
+        layout_effects = [
+            layout.effect
+            for layout in self.layouts
+            if (layout.precision, layout.compile) != (base.precision, base.compile)
         ]
-        return [*self.arms.verdicts, *others]
+        return [*self.arms.verdicts, *layout_effects]
 
     @property
     def _rates(self) -> dict[Format, list[float]]:
@@ -195,11 +195,7 @@ class PrecisionResult:
                 "No precision was measured in both layouts. Leave memory_format unset."
             )
             return Note(left_out or [unmeasured])
-        sentence = layout_sentence(self.layouts)
-        if sentence and self.is_cpu:
-            sentence = f"CPU smoke test: {sentence}"
-        notes = [*left_out, *held_together(self.verdicts)]
-        return layout_table(self.layouts, [sentence, *notes] if sentence else notes)
+        return layout_table(self.layouts, [*left_out, *held_together(self.verdicts)])
 
     @property
     def published_layouts(self) -> Table:
@@ -214,13 +210,13 @@ class PrecisionResult:
         if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
             return {}
         rows_by_arm = {
-            one.arm: like_for_like(
-                one.format,
+            measured_arm.arm: like_for_like(
+                measured_arm.format,
                 model=self.conditions["model"],
                 gpu_name=self.conditions.get("device_name"),
             )
-            for one in self.measured
-            if not one.is_control
+            for measured_arm in self.measured
+            if not measured_arm.is_control
         }
         return {arm: rows for arm, rows in rows_by_arm.items() if rows}
 
@@ -242,17 +238,13 @@ class PrecisionResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
-        floor = self.arms.noise_floor
-        sentence = computed_sentence(
+        return computed_sentence(
             self.measured,
             self.arms.baseline,
             steps=self._steps,
             device_type=self.device_type,
-            floor=floor,
+            floor=self.arms.noise_floor,
         )
-        if floor is None or f"({floor.difference})" in sentence:
-            return sentence
-        return f"{sentence} {floor.in_brief}"
 
     @property
     def untimed(self) -> str:
@@ -278,17 +270,20 @@ class PrecisionResult:
             *(self.bounds, self.arms.certainty),
         )
         notes = [part.sentences for part in parts if isinstance(part, Note)]
-        plan_notes = self.plan.get("notes", [])
         return Report(
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=[*plan_notes[:-1], *chain(*notes)],
+            notes=[
+                *filter(None, [layout_sentence(self.layouts)]),
+                *filter(None, [self.arms.control_sentence]),
+                *chain(*notes),
+            ],
+            answered_causes=("layout",) if self.layouts else (),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=[self.figure],
             method=[
-                *plan_notes[-1:],  # the conditions
-                *how_measured(self.repeats),
+                *HOW_MEASURED,
                 *describe_images(self.conditions),
                 where_and_when(self.conditions),
             ],
@@ -346,15 +341,15 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             "steps, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
-    facts = conditions([run for many in finished.values() for run in many])
+    facts = conditions([run for runs in finished.values() for run in runs])
     facts.pop("memory_format", None)  # it differs from arm to arm
     measured = PrecisionResult(
         arms=arms,
         configs=study.arms,
         answers=check_loss_parity(
             {
-                arm: {int(run.record["tags"]["repeat"]): run.summary for run in many}
-                for arm, many in finished.items()
+                arm: {int(run.record["tags"]["repeat"]): run.summary for run in runs}
+                for arm, runs in finished.items()
             },
             arms.baseline,
             control=arms.control,
@@ -365,7 +360,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
         repeats=study.repeats,
         conditions={**facts, "study_id": study.study_id},
         batch_norms={
-            arm: batch_norm_of(many[0].worker) for arm, many in finished.items()
+            arm: batch_norm_of(runs[0].worker) for arm, runs in finished.items()
         },
     )
     shared = comparisons_at_once(lambda count: measured.among(count).verdicts)
@@ -394,6 +389,6 @@ def _perturbed(study: Study) -> dict[str, RunSummary | None]:
 def _sources(published: Mapping[str, Sequence[PublishedRow]]) -> list[Source]:
     """Return where the published numbers of tables and chart are printed."""
     rows = [row for pair in published_pairs() for row in (pair.first, pair.last)]
-    rows += [row for many in published.values() for row in many]
+    rows += [row for arm_rows in published.values() for row in arm_rows]
     urls = {row.source: row.url for row in rows}
     return [Source(*cited) for cited in urls.items()]

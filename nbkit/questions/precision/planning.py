@@ -14,10 +14,10 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.estimates.memory import estimate_memory
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
 from nbkit.questions.study_plan import Plan
-from nbkit.statistics import quantities as wording
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
@@ -106,7 +106,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
     values, left_out = _with_defaults(p, devices, gpus)
     formats = _formats(p, values, devices)
-    arms = {one.name: _config(one, values, devices) for one in formats}
+    arms = {format_.name: _config(format_, values, devices) for format_ in formats}
     if len(arms) == 1:
         message = (
             f"precision={values['precision']}, memory_format="
@@ -172,8 +172,8 @@ def _with_defaults(
             name for name in values["precision"] if name not in _NEWER
         ]
         notes.append(f"TF32 and BF16 are skipped: {old}.")
-    elif old is not None and (asked := [n for n in p.precision if n in _NEWER]):
-        message = f"precision={','.join(asked)}: {old}; use fp32 and fp16."
+    elif old is not None and (newer := [n for n in p.precision if n in _NEWER]):
+        message = f"precision={','.join(newer)}: {old}; use fp32 and fp16."
         raise ConfigError(message)
     if values["batch_size_per_gpu"] is None:
         values["batch_size_per_gpu"], note = _batch_that_fits(values, gpus)
@@ -211,7 +211,7 @@ def _formats(
     p: Parameters, values: Mapping[str, Any], devices: Devices
 ) -> list[Format]:
     """Return every combination, the baseline first whether it was asked for or not."""
-    every = (
+    all_formats = (
         Format(precision, memory_format, compiled)
         for compiled in values["compile"]
         for precision in values["precision"]
@@ -219,24 +219,25 @@ def _formats(
     )
     if devices.is_cpu and p.memory_format is None and len(values["precision"]) > 1:
         # The layout is about 16 bits; a CPU measures no more than that.
-        every = (
-            one
-            for one in every
-            if one.memory_format == "channels_last" or one.precision in SIXTEEN_BIT
+        all_formats = (
+            format_
+            for format_ in all_formats
+            if format_.memory_format == "channels_last"
+            or format_.precision in SIXTEEN_BIT
         )
-    return list(dict.fromkeys([BASELINE, *every]))
+    return list(dict.fromkeys([BASELINE, *all_formats]))
 
 
 def _config(
-    one: Format, values: Mapping[str, Any], devices: Devices
+    format_: Format, values: Mapping[str, Any], devices: Devices
 ) -> ExperimentConfig:
     # The configuration itself checks what a notebook's parameters say.
     given: dict[str, Any] = {name: values[name] for name in _CONFIG_FIELDS}
     global_batch = values["gpus"] * values["batch_size_per_gpu"]
     return ExperimentConfig(
         learning_rate=_LEARNING_RATE_OF_256 * global_batch / 256,
-        **{**given, **asdict(one)},
-        name=f"precision {one.name}",
+        **{**given, **asdict(format_)},
+        name=f"precision {format_.name}",
         device=devices.device_type,
         # No one needs the curves of some hundred steps; they take CPU time.
         tensorboard=False,
@@ -252,13 +253,13 @@ def _perturbed(
 
     How far that takes the loss is not a fault of a format.
     """
-    made = {}
-    for size in sorted({ROUNDING[one.precision] for one in formats}):
+    arms = {}
+    for size in sorted({ROUNDING[format_.precision] for format_ in formats}):
         name = f"weights changed by 2^{math.log2(size):.0f}"
-        made[f"{BASELINE.name}, {name}"] = baseline.replace(
+        arms[f"{BASELINE.name}, {name}"] = baseline.replace(
             weight_perturbation=size, name=f"precision, {name}"
         )
-    return made
+    return arms
 
 
 def _smoke_test(p: Parameters, devices: Devices) -> list[str]:
@@ -290,7 +291,7 @@ def _conditions(config: ExperimentConfig) -> str:
         source = f"images of {config.data} ({config.loader} loader)"
     return (
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
-        f"{size}x{size}, {wording.counted(config.gpus, 'rank')}, {source}, "
+        f"{size}x{size}, {plural(config.gpus, 'rank')}, {source}, "
         f"seed {config.seed}, learning rate {config.learning_rate:.3g}; "
         f"{config.steps} steps ({config.warmup_steps} warm-up)."
     )

@@ -12,8 +12,10 @@ from typing import Literal
 
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import Format
+from nbkit.reports.arm_tables import ratio_text
 from nbkit.reports.arms import best_of, not_beyond
-from nbkit.statistics import NoiseFloor, Ratio, Summary, interval_in_words
+from nbkit.statistics import NoiseFloor, Ratio, Summary
+from nbkit.statistics import quantities as wording
 
 _FEW_STEPS = 100
 """Below, even a training that diverges may not have shown it."""
@@ -43,10 +45,10 @@ def computed_sentence(
     floor: NoiseFloor | None = None,
 ) -> str:
     """Return what was shown: the fastest sound arm, and what is not counted."""
-    others = [one for one in arms if one.against and not one.is_control]
-    sound = [one for one in others if one.answer.is_sound]
-    doubtful = [one for one in others if not one.answer.is_sound]
-    base = next(one for one in arms if one.arm == baseline)
+    compared = [arm for arm in arms if arm.against and not arm.is_control]
+    sound = [candidate for candidate in compared if candidate.answer.is_sound]
+    doubtful = [candidate for candidate in compared if not candidate.answer.is_sound]
+    base = next(arm for arm in arms if arm.arm == baseline)
     prefix = "CPU smoke test: " if device_type == "cpu" else ""
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
@@ -63,7 +65,7 @@ def computed_sentence(
     else:
         text = _speedup(best, base, best_of(len(sound))) + _loss_parity(best, steps)
     least = max(1.0, _estimate(best) if best else 1.0)
-    not_counted = [one for one in doubtful if _estimate(one) > least]
+    not_counted = [candidate for candidate in doubtful if _estimate(candidate) > least]
     if not_counted:
         fastest = max(not_counted, key=_estimate)
         text += (
@@ -85,9 +87,9 @@ def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
     The baseline and its control do not count.
     """
     sound = [
-        one
-        for one in arms
-        if one.against and not one.is_control and one.answer.is_sound
+        arm
+        for arm in arms
+        if arm.against and not arm.is_control and arm.answer.is_sound
     ]
     return max(sound, key=_estimate, default=None)
 
@@ -99,21 +101,8 @@ def _estimate(arm: MeasuredArm) -> float:
 def _speedup(best: MeasuredArm, base: MeasuredArm, chosen: str) -> str:
     against = best.against
     assert against is not None
-    rate = best.images_per_second.median
-    text = (
-        f"{best.arm} trains {f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} "
-        f"images/s, {against.estimate:.2f}x {base.arm}"
-    )
-    if against.ci_low is not None and against.ci_high is not None:
-        ends = interval_in_words(against.ci_low, against.ci_high, "{:.2f}".format)
-        text += f" (95% CI {ends})"
-    if against.verdict == "not enough runs":
-        text += f": too few runs for a verdict, n={min(against.n_a, against.n_b)}"
-    elif against.verdict in ("withheld", "no difference shown"):
-        text += f": {against.conclusion.rstrip('.')}"
-    else:
-        text += f": {against.verdict}"
-    return text + chosen
+    rate = wording.rate(best.images_per_second.median)
+    return f"{best.arm} trains {rate} images/s, {ratio_text(against, base.arm)}{chosen}"
 
 
 def _loss_parity(best: MeasuredArm, steps: int) -> str:

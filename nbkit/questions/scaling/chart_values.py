@@ -35,7 +35,9 @@ def highest_value(
     values = [row.images_per_second.median for row in rows]
     values += [value["images_per_second"] for value in ideal_values(rows, largest)]
     values += [corner["high"] for corner in projected]
-    values += [row.images_per_second or 0.0 for many in others.values() for row in many]
+    values += [
+        row.images_per_second or 0.0 for curve in others.values() for row in curve
+    ]
     highest = _MOST_ABOVE_EVERYTHING * max(values)
     bars = [row.images_per_second.ci_high for row in rows]
     return highest if any(bar and bar > highest for bar in bars) else None
@@ -127,7 +129,7 @@ def subtitle(rows: Sequence[ScalingRow], *, is_cut: bool = False) -> str:
     counted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     bars = "bars: 95% CI" if most > 1 else "no CI"
     if is_cut:
-        bars += ", cut at the edge of the chart"
+        bars += ", clipped at the chart's edge"
     text = f"median over runs, n={counted}; {bars}"
     on_cpu = all(row.device_type == "cpu" for row in rows)
     return f"CPU smoke test; {text}" if on_cpu else text
@@ -149,8 +151,8 @@ def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
 def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:
     """Return the counts without those whose label would touch the next larger one."""
     apart = 0.06 if wide else 0.03
-    kept: list[int] = []
+    labels: list[int] = []
     for count in reversed(counts):
-        if not kept or (kept[-1] - count) / counts[-1] > apart:
-            kept.append(count)
-    return kept[::-1]
+        if not labels or (labels[-1] - count) / counts[-1] > apart:
+            labels.append(count)
+    return labels[::-1]

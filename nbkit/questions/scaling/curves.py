@@ -175,9 +175,11 @@ def _fits(
     fits = []
     for efficiency in _EFFICIENCIES:
         overhead = 1 / efficiency - 1
-        rest = [log - math.log1p(overhead * part) for log, part in points]
-        centre = sum(rest) / len(rest)
-        fits.append((overhead, sum((one - centre) ** 2 for one in rest), centre))
+        residuals = [log - math.log1p(overhead * part) for log, part in points]
+        centre = sum(residuals) / len(residuals)
+        fits.append(
+            (overhead, sum((residual - centre) ** 2 for residual in residuals), centre)
+        )
     return fits
 
 

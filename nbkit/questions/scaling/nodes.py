@@ -111,15 +111,15 @@ def node_times(
     system: Mapping[str, Any] | None = None,
 ) -> NodeTimes | None:
     """Return a run's times by rank; None if its ranks have not written all of them."""
-    told = list(ranks)
-    if not told or any(not rank.get("step_time_seconds") for rank in told):
+    rank_facts = list(ranks)
+    if not rank_facts or any(not rank.get("step_time_seconds") for rank in rank_facts):
         return None
-    each = max(1, len(told) // nnodes)
+    ranks_per_node = max(1, len(rank_facts) // nnodes)
     return NodeTimes(
         arm,
-        len(told),
+        len(rank_facts),
         nnodes,
-        [_placed(rank, each, names) for rank in told],
+        [_placed(rank, ranks_per_node, names) for rank in rank_facts],
         _utilization(system or {}),
     )
 
@@ -138,21 +138,21 @@ def node_table(runs: Iterable[NodeTimes]) -> list[NodeRow]:
     rows: list[NodeRow] = []
     for key in sorted(groups, key=lambda key: (arms.index(key[0]), *key[1:])):
         seen = [_Seen.of(run, node) for run in groups[key] for node in _nodes(run)]
-        for name in sorted({one.node for one in seen}):
-            there = [one for one in seen if one.node == name]
+        for name in sorted({rank.node for rank in seen}):
+            there = [rank for rank in seen if rank.node == name]
             rows.append(
                 NodeRow(
                     *key,
                     node=name,
                     runs=len(there),
-                    own_seconds=median(one.own_seconds for one in there),
-                    against_median=median(one.against_median for one in there),
-                    data_wait_share=median_of(there, lambda one: one.data_wait_share),
+                    own_seconds=median(rank.own_seconds for rank in there),
+                    against_median=median(rank.against_median for rank in there),
+                    data_wait_share=median_of(there, lambda rank: rank.data_wait_share),
                     communication_share=median_of(
-                        there, lambda one: one.communication_share
+                        there, lambda rank: rank.communication_share
                     ),
                     gpu_utilization_percent=median_of(
-                        there, lambda one: one.gpu_utilization_percent
+                        there, lambda rank: rank.gpu_utilization_percent
                     ),
                 )
             )
@@ -175,12 +175,12 @@ def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Stra
                 late = max(late, (rank.data_wait_seconds - waited) / middle)
             excess.setdefault(key, []).append(late)
             ranks.setdefault(key, set()).add(rank.rank)
-    found = [
+    slow = [
         Straggler(*key, tuple(sorted(ranks[key])), median(parts), len(parts))
         for key, parts in excess.items()
         if median(parts) >= least
     ]
-    return sorted(found, key=lambda one: one.excess, reverse=True)
+    return sorted(slow, key=lambda straggler: straggler.excess, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -212,14 +212,16 @@ def _nodes(run: NodeTimes) -> list[str]:
     return list(dict.fromkeys(rank.node for rank in run.ranks))
 
 
-def _placed(values: Mapping[str, Any], each: int, names: Sequence[str]) -> PlacedRank:
+def _placed(
+    values: Mapping[str, Any], ranks_per_node: int, names: Sequence[str]
+) -> PlacedRank:
     rank, total = values["rank"], values["step_time_seconds"]
-    place = rank // each
+    place = rank // ranks_per_node
     waited = values["communication_exposed_seconds"]
     named = str(names[place]) if place < len(names) else f"node {place}"
     return PlacedRank(
         rank,
-        rank % each,
+        rank % ranks_per_node,
         str(values.get("node") or named),
         (total - waited) / values["steps"],
         values["data_wait_seconds"] / values["steps"],
@@ -230,11 +232,11 @@ def _placed(values: Mapping[str, Any], each: int, names: Sequence[str]) -> Place
 
 def _utilization(system: Mapping[str, Any]) -> dict[str, float]:
     """Return the mean over the samples of each node's GPUs, where there are any."""
-    found: dict[str, float] = {}
+    utilization: dict[str, float] = {}
     for name, sums in (system.get("nodes") or {}).items():
         gpus = (sums or {}).get("gpus", {}).values()
         samples = sum(gpu["gpu_utilization_samples"] for gpu in gpus)
         if samples:
             total = sum(gpu["gpu_utilization_percent_sum"] or 0 for gpu in gpus)
-            found[name] = total / samples
-    return found
+            utilization[name] = total / samples
+    return utilization

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbkit.config import ExperimentConfig
+from nbkit.plural import plural
 from nbkit.statistics.quantities import size_label
 from nbkit.studies.devices import Devices
 
@@ -33,7 +34,7 @@ def notes(
     why_cpus
         Why CPU processes are used; only read if they are.
     """
-    labels = (size_label(one.world_size, one.nnodes) for one in configs)
+    labels = (size_label(config.world_size, config.nnodes) for config in configs)
     sizes = list(dict.fromkeys(labels))
     largest = configs[-1]
     if devices.is_cpu:
@@ -62,19 +63,20 @@ def _on_gpus(
     largest: ExperimentConfig,
 ) -> list[str]:
     where = f" on {devices.count} x {devices.name}" if devices.name else ""
-    plural = "" if sizes == ["1"] else "s"
-    measured = f"Sizes: {', '.join(sizes)} GPU{plural}{_nodes_times(largest)}{where}."
-    nodes, each = requested
-    if largest.world_size >= nodes * each:
+    what = "GPU" if sizes == ["1"] else "GPUs"
+    measured = f"Sizes: {', '.join(sizes)} {what}{_nodes_times(largest)}{where}."
+    nodes, gpus_per_node = requested
+    if largest.world_size >= nodes * gpus_per_node:
         return [measured]
-    several = "" if nodes == 1 else f" ({nodes} nodes x {each})"
+    several = "" if nodes == 1 else f" ({nodes} nodes x {gpus_per_node})"
     beyond = (
         "Results for more GPUs are projections."
         if len(sizes) > 1
         else "A projection to more GPUs needs two measured sizes."
     )
     return [
-        f"Requested: {nodes * each} GPUs{several}; available: {sizes[-1]}. {beyond}",
+        f"Requested: {plural(nodes * gpus_per_node, 'GPU')}{several}; available: "
+        f"{sizes[-1]}. {beyond}",
         measured,
     ]
 

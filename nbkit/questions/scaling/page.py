@@ -36,9 +36,9 @@ from nbkit.questions.scaling.throughput import (
 from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.conditions import (
+    HOW_MEASURED,
     WELCH,
     describe_images,
-    how_measured,
     where_and_when,
 )
 from nbkit.reports.page import Evidence, lead
@@ -154,15 +154,8 @@ class ScalingResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know: the plan's notes, and obstacles.
-
-        The plan's last note, the conditions, is part of the method.
-        """
-        return [
-            *self.plan.notes[:-1],
-            *self._refusals(),
-            *straggler_sentences(self.times),
-        ]
+        """What a reader must know: why sizes are not projected, and stragglers."""
+        return [*self._refusals(), *straggler_sentences(self.times)]
 
     @property
     def ranks(self) -> Table | Note:
@@ -171,10 +164,9 @@ class ScalingResult:
 
     @property
     def method(self) -> list[str]:
-        """How it was measured: statistic, order, images, where and when."""
+        """How it was measured: statistic, images, where and when."""
         return [
-            *self.plan.notes[-1:],
-            *how_measured(self.plan.repeats),
+            *HOW_MEASURED,
             *describe_images(self.conditions),
             where_and_when(self.conditions),
         ]
@@ -233,11 +225,11 @@ class ScalingResult:
 
     def report(self, bandwidth: Bandwidth) -> Report:
         """Return everything in one report."""
-        others = (self.ranks, self.projection, self.context)
+        parts = (self.ranks, self.projection, self.context)
         tables = [self.table]
         if any(row.world_size != row.base_world_size for row in self.counted):
             tables.append(self.certainty)
-        tables += [part for part in others if isinstance(part, Table)]
+        tables += [part for part in parts if isinstance(part, Table)]
         if bandwidth.rows:
             tables.append(bandwidth.table)
         document = result_document(self.rows, self.outlooks, dict(self.conditions))
@@ -270,7 +262,7 @@ def result(study: Study) -> ScalingResult:
         If no run has finished, or one has no measured step.
     """
     evidence, arms = Evidence.of(study), study.arms
-    runs = [run for many in evidence.runs.values() for run in many]
+    runs = [run for arm_runs in evidence.runs.values() for run in arm_runs]
     return ScalingResult(
         plan=ScalingPlan.of(study),
         runs=[*map(_measured, runs)],
@@ -329,17 +321,17 @@ def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
 def _next_step(plan: ScalingPlan) -> str:
     of_cpus = SIZES_OF_A_CPU if plan.devices.is_cpu else ()
     left_out = {"gpus", "precision", "device", *of_cpus}
-    kept = {
+    chosen = {
         n: value for n, value in plan.parameters.chosen.items() if n not in left_out
     }
-    command = papermill_command("scaling", kept)
+    command = papermill_command("scaling", chosen)
     if plan.devices.is_cpu:
         where = "nodes" if plan.nnodes > 1 else "a machine"
         return f"on {where} with GPUs: {command} -p gpus 8"
-    each = plan.gpus_per_node
+    gpus_per_node = plan.gpus_per_node
     if plan.measured < plan.asked:
-        return f"on {plan.asked} GPUs: {command} -p gpus {each}"
+        return f"on {plan.asked} GPUs: {command} -p gpus {gpus_per_node}"
     if plan.nnodes == 2:
-        further = papermill_command("scaling", {**kept, "nnodes": 4})
-        return f"on 4 nodes, to project further: {further} -p gpus {each}"
-    return f"{command} -p gpus {each} -p precision fp32,fp16"
+        further = papermill_command("scaling", {**chosen, "nnodes": 4})
+        return f"on 4 nodes, to project further: {further} -p gpus {gpus_per_node}"
+    return f"{command} -p gpus {gpus_per_node} -p precision fp32,fp16"

@@ -12,6 +12,7 @@ from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
+from nbkit.plural import plural
 from nbkit.questions.scaling.notes import arm_name, notes
 from nbkit.questions.scaling.slurm import slurm_fields
 from nbkit.questions.study_plan import Plan
@@ -156,7 +157,8 @@ def _require_gpus(devices: Devices, gpus: int) -> None:
     available = 0 if devices.is_cpu else devices.count
     if available < gpus:
         message = (
-            f"gpus={gpus} with strict_gpus=True, but {available} GPUs are available. "
+            f"gpus={gpus} with strict_gpus=True exceeds the available "
+            f"{plural(available, 'GPU')}. "
             f"Use {f'gpus={available}' if available else 'a machine with GPUs'}, or "
             "strict_gpus=False to measure fewer."
         )
@@ -168,9 +170,9 @@ def _sizes(devices: Devices, gpus: int, nnodes: int) -> list[tuple[int, int]]:
 
     On CPUs at least two: with one, nothing would be seen to work together.
     """
-    each = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
-    one_node = [(1, size) for size in sweep_sizes(each)]
-    return one_node + [(count, each) for count in sweep_sizes(nnodes)[1:]]
+    gpus_per_node = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
+    one_node = [(1, size) for size in sweep_sizes(gpus_per_node)]
+    return one_node + [(count, gpus_per_node) for count in sweep_sizes(nnodes)[1:]]
 
 
 def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:

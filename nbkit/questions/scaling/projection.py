@@ -122,8 +122,8 @@ def project(
     """Project images per second to world sizes that were not measured."""
     _check(points)
     measured = {point.world_size for point in points}
-    asked = sorted(set(targets) - measured)
-    if not asked:
+    requested = sorted(set(targets) - measured)
+    if not requested:
         return Outlook((), ())
     if reason := _no_projection_at_all(points):
         return Outlook((), (Refusal(None, reason),))
@@ -132,7 +132,7 @@ def project(
     curves = _curves(points)
     projections: list[Projection] = []
     refusals: list[Refusal] = []
-    for target in asked:
+    for target in requested:
         if reason := _no_projection_to(target, points, gpus_per_node):
             refusals.append(Refusal(target, reason))
             continue

@@ -63,7 +63,7 @@ def times_of(run: Run) -> NodeTimes | None:
 def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
     """Return which ranks delay the others, the slowest first; nothing if none does."""
     slow = stragglers(times)
-    sentences = [one.sentence for one in slow[:_MOST_NAMED]]
+    sentences = [straggler.sentence for straggler in slow[:_MOST_NAMED]]
     more = len(slow) - len(sentences)
     if more:
         sentences.append(f"{more} more ranks are at least {STRAGGLES:.0%} slower.")
@@ -75,7 +75,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
 
     On one node that is a few sentences.
     """
-    several = [one for one in times if len(one.ranks) > 1]
+    several = [run for run in times if len(run.ranks) > 1]
     sentences = straggler_sentences(several) or [
         f"No rank is {STRAGGLES:.0%} slower than the median rank of its run."
         if several
@@ -101,5 +101,5 @@ def ranks_result(times: Sequence[NodeTimes]) -> dict[str, Any]:
     """Return the same for programs."""
     return {
         "nodes": [asdict(row) for row in node_table(times)],
-        "stragglers": [asdict(one) for one in stragglers(times)],
+        "stragglers": [asdict(straggler) for straggler in stragglers(times)],
     }

@@ -24,15 +24,15 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
         for name in SLURM_PARAMETERS
         if parameters[name] is not None
     }
-    others: dict[str, Any] = parameters["slurm"] or {}
+    fields: dict[str, Any] = parameters["slurm"] or {}
     lines = [
-        f"{name}={named[name]!r}, but slurm says {others[name]!r}; set it once."
+        f"{name}={named[name]!r}, but slurm says {fields[name]!r}; set it once."
         for name in named
-        if name in others
+        if name in fields
     ]
     engine = parameters["engine"]
     if engine != "slurm":
-        given = {**named, **({"slurm": others} if others else {})}
+        given = {**named, **({"slurm": fields} if fields else {})}
         lines += [
             f"{name}={value!r} is for engine='slurm', but this is engine={engine!r}; "
             "add -p engine slurm, or omit it."
@@ -40,4 +40,4 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
         ]
     if lines:
         raise ConfigError("\n".join(lines))
-    return {**others, **named}
+    return {**fields, **named}

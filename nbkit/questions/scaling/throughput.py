@@ -25,6 +25,7 @@ from nbkit.statistics import (
     summarise,
 )
 from nbkit.statistics.quantities import device_label, percent, size_label
+from nbkit.statistics.quantities import rate as rate_text
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.devices import DeviceType
 
@@ -133,10 +134,10 @@ def compare_arms(
     groups: dict[str, dict[int, list[MeasuredRun]]] = {}
     for run in runs:
         groups.setdefault(run.arm, {}).setdefault(run.world_size, []).append(run)
-    (first, base), *others = groups.items()
+    (first, base), *compared = groups.items()
     usable = usable_arms(groups, not_finite or {}, (first,))
     compare = []
-    for arm, sizes in others:
+    for arm, sizes in compared:
         shared = set(sizes) & set(base)
         if shared and arm in usable:
             size = max(shared)
@@ -268,33 +269,27 @@ def computed_sentence(rows: Sequence[ScalingRow]) -> str:
 
 def _clause(row: ScalingRow) -> str:
     rate = row.images_per_second
-    spread = _interval(rate.ci_low, rate.ci_high, _whole, f", n={rate.n}")
-    spread = spread or f" (n={rate.n}, no CI)"
-    text = f"{row.arm} on {row.devices} trains {_whole(rate.median)} images/s{spread}"
+    interval = _interval(rate.ci_low, rate.ci_high, rate_text)
+    runs = f"(95% CI, n={rate.n})" if interval else f"(n={rate.n}, no CI)"
+    text = f"{row.arm} on {row.devices}: {rate_text(rate.median)} images/s{interval}"
     if row.world_size == row.base_world_size:
-        return f"{text}, the only size measured"
+        return f"{text}, the only size measured {runs}"
     base = device_label(row.device_type, row.base_world_size, row.base_nnodes)
-    each = row.world_size // row.nnodes
-    text += f", {row.speedup:.2f}x {base}: efficiency {percent(row.efficiency)}"
+    gpus_per_node = row.world_size // row.nnodes
+    text += f", {row.speedup:.2f}x {base}, efficiency {percent(row.efficiency)}"
     text += _interval(row.efficiency_low, row.efficiency_high, percent)
-    if row.node_efficiency is not None and each != row.base_world_size:
+    if row.node_efficiency is not None and gpus_per_node != row.base_world_size:
         text += f", relative to one node {percent(row.node_efficiency)}"
         text += _interval(row.node_efficiency_low, row.node_efficiency_high, percent)
-    return text
+    return f"{text} {runs}"
 
 
 def _interval(
     low: float | None,
     high: float | None,
     shown: Callable[[float], str],
-    n: str = "",
 ) -> str:
     """Return an interval in brackets; nothing where there is none."""
     if low is None or high is None:
         return ""
-    return f" (95% CI {interval_in_words(low, high, shown)}{n})"
-
-
-def _whole(rate: float) -> str:
-    """Return a rate with three figures at least and no more digits than it deserves."""
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f" {interval_in_words(low, high, shown)}"

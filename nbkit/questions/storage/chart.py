@@ -1,7 +1,7 @@
-"""Charts of storage: what it gives beside what GPUs ask for, and reads over time.
+"""Charts of storage: throughput beside the demand of GPUs, and reads over time.
 
-What was measured is a filled circle with its range, what GPUs ask for by a rate that
-others published a dashed line, and the legends say so.
+Measured throughput is a filled circle with its range, the published demand a dashed
+line; the legends say so.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ORIGINS = {"read": "reads without a loader", "loader": "loader"}
 def supply_chart(
     supplies: Sequence[Supply], demand: Demand | None, *, title: str, subtitle: str
 ) -> alt.LayerChart:
-    """Draw what every place gives, and what is asked for."""
-    rows = [_row(one) for one in supplies]
-    asked = None if demand is None else demand.images_per_second
-    largest = max([*(row["high"] for row in rows), asked or 0.0])
+    """Draw the throughput of every place, and the demand."""
+    rows = [_row(supply) for supply in supplies]
+    required = 0.0 if demand is None else demand.images_per_second
+    largest = max([*(row["high"] for row in rows), required])
     scale = alt.Scale(domain=[0, 1.05 * largest], nice=False)
     y = alt.Y(
         "arm:N",
@@ -41,7 +41,7 @@ def supply_chart(
         title=None,
         axis=alt.Axis(labelLimit=300, grid=True, gridColor="#F0F0F0", ticks=False),
     )
-    x_title = "Images per second (reads: bytes / mean image size)"
+    x_title = "Throughput (images/s; reads: bytes / mean image size)"
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=y,
         color=alt.Color(
@@ -81,13 +81,13 @@ def supply_chart(
     return finished(chart, title, subtitle, height=_LINE_HEIGHT * len(rows))
 
 
-def _row(one: Supply) -> dict[str, Any]:
-    rate = one.images_per_second
+def _row(supply: Supply) -> dict[str, Any]:
+    rate = supply.images_per_second
     return {
-        "arm": f"{one.place}: {one.what}",
-        "series": _ORIGINS[one.origin],
+        "arm": f"{supply.place}: {supply.what}",
+        "series": _ORIGINS[supply.origin],
         "images_per_second": rate.median,
-        "gigabytes_per_second": one.bytes_per_second.median / 1e9,
+        "gigabytes_per_second": supply.bytes_per_second.median / 1e9,
         "low": rate.minimum,
         "high": rate.maximum,
         "runs": rate.n,
@@ -96,7 +96,7 @@ def _row(one: Supply) -> dict[str, Any]:
 
 def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
     value = {
-        "asked": demand.images_per_second,
+        "required": demand.images_per_second,
         "series": f"required by {demand.gpus} x {demand.gpu_name}",
         "source": demand.source,
     }
@@ -111,9 +111,9 @@ def _demand_layer(demand: Demand, scale: alt.Scale, x_title: str) -> alt.Chart:
         alt.Chart(alt.Data(values=[value]))
         .mark_rule(strokeDash=[6, 4], strokeWidth=2)
         .encode(
-            x=alt.X("asked:Q", title=x_title, scale=scale),
+            x=alt.X("required:Q", title=x_title, scale=scale),
             color=alt.Color("series:N", scale=colour, legend=legend),
-            tooltip=tooltip(series="GPU", asked="Images/s", source="Source"),
+            tooltip=tooltip(series="GPU", required="Images/s", source="Source"),
         )
     )
 
@@ -127,7 +127,7 @@ def over_time_chart(
     base = alt.Chart(alt.Data(values=list(rows))).encode(
         x=alt.X(
             "seconds:Q",
-            title="Seconds",
+            title="Time (s)",
             axis=alt.Axis(gridColor="#E6E6E6", tickCount=6),
             scale=alt.Scale(zero=True),
         ),

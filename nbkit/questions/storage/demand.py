@@ -95,24 +95,24 @@ def epoch_rates(
     return EpochRates(*rates, *shares)
 
 
-def scaled(found: Summary, factor: float) -> Summary:
+def scaled(summary: Summary, factor: float) -> Summary:
     """Return the same measurements in another unit."""
     names = ("median", "q25", "q75", "mad", "minimum", "maximum")
     return replace(
-        found,
-        **{name: getattr(found, name) * factor for name in names},
-        ci_low=None if found.ci_low is None else found.ci_low * factor,
-        ci_high=None if found.ci_high is None else found.ci_high * factor,
+        summary,
+        **{name: getattr(summary, name) * factor for name in names},
+        ci_low=None if summary.ci_low is None else summary.ci_low * factor,
+        ci_high=None if summary.ci_high is None else summary.ci_high * factor,
     )
 
 
-def judge_utilization(found: Summary) -> str:
+def judge_utilization(summary: Summary) -> str:
     """Return whether an emulated accelerator is kept busy, in a few words."""
-    if found.n < MINIMUM_RUNS or found.ci_low is None or found.ci_high is None:
+    if summary.n < MINIMUM_RUNS or summary.ci_low is None or summary.ci_high is None:
         return "not enough runs"
-    if found.ci_low >= UTILIZATION_NEEDED:
+    if summary.ci_low >= UTILIZATION_NEEDED:
         return "kept busy"
-    return "starved" if found.ci_high < UTILIZATION_NEEDED else "not settled"
+    return "starved" if summary.ci_high < UTILIZATION_NEEDED else "not settled"
 
 
 def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
@@ -164,5 +164,9 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
 
 def _best(supplies: Sequence[Supply], origin: Origin) -> Supply | None:
     """Return the fastest of its kind among those that decide."""
-    deciding = [one for one in supplies if one.origin == origin and one.decides]
-    return max(deciding, key=lambda one: one.images_per_second.median, default=None)
+    deciding = [
+        supply for supply in supplies if supply.origin == origin and supply.decides
+    ]
+    return max(
+        deciding, key=lambda supply: supply.images_per_second.median, default=None
+    )

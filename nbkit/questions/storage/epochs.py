@@ -52,8 +52,8 @@ class EpochRow:
     @property
     def verdict(self) -> str | None:
         """Whether the emulated accelerator is kept busy in the first epoch."""
-        found = self.first_utilization
-        return None if found is None else judge_utilization(found)
+        utilization = self.first_utilization
+        return None if utilization is None else judge_utilization(utilization)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -75,11 +75,13 @@ def epoch_row(
         epoch_rates(found, run.config.emulated_step_seconds)
         for run, found in zip(runs, lines, strict=True)
     ]
-    every = [run.record.get("tags") or {} for run in runs]
-    needed = [_first_epoch(found, bytes_per_image) for found in lines]
+    recorded = [run.record.get("tags") or {} for run in runs]
+    needed = [_first_epoch(line, bytes_per_image) for line in lines]
     counted = [arrived_bytes(run, counter) for run in runs]
-    arrived = [_believed(*one) for one in zip(every, counted, needed, strict=True)]
-    tags = [_doubted(*one) for one in zip(every, arrived, needed, strict=True)]
+    arrived = [
+        _believed(*facts) for facts in zip(recorded, counted, needed, strict=True)
+    ]
+    tags = [_doubted(*facts) for facts in zip(recorded, arrived, needed, strict=True)]
     return EpochRow(
         arm=arm,
         stage=stage,
@@ -94,7 +96,7 @@ def epoch_row(
         first_runs=_each(rates, "first_images_per_second"),
         later_runs=_each(rates, "later_images_per_second"),
         cache=_least_known(tags),
-        is_cold=all(_is_cold(one) for one in tags),
+        is_cold=all(_is_cold(tag) for tag in tags),
     )
 
 
@@ -139,7 +141,7 @@ def _is_cold(tags: Mapping[str, str]) -> bool:
 
 def _each(rates: Sequence[EpochRates], name: str) -> tuple[float, ...]:
     """Return a number of every run; nothing if one of them has none."""
-    values = tuple(getattr(one, name) for one in rates)
+    values = tuple(getattr(rate, name) for rate in rates)
     return () if None in values else values
 
 
@@ -150,7 +152,7 @@ def _summary(rates: Sequence[EpochRates], name: str) -> Summary | None:
 
 def _least_known(tags: Sequence[Mapping[str, str]]) -> str:
     """Return the state of the run of which least is known."""
-    worst = min(tags, key=lambda one: (one.get("cache_proven", ""), "cache" in one))
+    worst = min(tags, key=lambda tag: (tag.get("cache_proven", ""), "cache" in tag))
     if "cache" not in worst:
         return "not known"
     proven = ", proven" if worst["cache_proven"] == "yes" else ""

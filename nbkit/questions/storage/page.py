@@ -26,6 +26,7 @@ from nbkit.questions.storage.tables import (
     noise_floors,
     places_table,
     supply_table,
+    utilization_text,
 )
 from nbkit.questions.storage.timeline import epoch_moments, over_time
 from nbkit.readspeed.places import counter_of
@@ -141,7 +142,7 @@ class StorageResult:
         if demand is not None:
             # With one place, the answer says it.
             places = self.places if len(self.places) > 1 else ()
-            notes = [f"{it.name}: {self._limit(demand, it)}" for it in places]
+            notes = [f"{place.name}: {self._limit(demand, place)}" for place in places]
             notes += [
                 f"MLPerf Storage emulates the {row.gpu_name} at "
                 f"{wording.rate(row.images_per_second)} images/s ({row.source})."
@@ -205,7 +206,7 @@ class StorageResult:
         place = next(place for place in self.places if source in place.sources)
         return (
             f"{source.name}{self._test_name(row)} reaches "
-            f"{wording.percent(share.median)} accelerator utilization (target "
+            f"{utilization_text(share)} accelerator utilization (target "
             f"{UTILIZATION_NEEDED:.0%}) with {demand.gpus} emulated {demand.gpu_name} "
             f"in the first epoch ({row.cache}; n={share.n}, {row.verdict}). "
             f"{self._limit(demand, place)}"
@@ -230,7 +231,7 @@ class StorageResult:
             self.evidence,
             self.answer,
             [*shown, *self.over_time],
-            method=_method(plan["cache"], self.evidence.repeats),
+            method=_method(plan["cache"]),
             sources=[
                 *_SOURCES,
                 *([Source(emulated["title"], emulated["url"])] if emulated else []),
@@ -238,8 +239,11 @@ class StorageResult:
             numbers={
                 "rows": [row.to_dict() for row in self.rows],
                 "supplies": [
-                    {**asdict(it), "bytes_per_second": asdict(it.bytes_per_second)}
-                    for it in self.supplies
+                    {
+                        **asdict(supply),
+                        "bytes_per_second": asdict(supply.bytes_per_second),
+                    }
+                    for supply in self.supplies
                 ],
                 "demand": self.demand and asdict(self.demand),
                 "emulated": emulated,
@@ -248,20 +252,16 @@ class StorageResult:
                 "memory_bytes": plan["memory_bytes"],
             },
             controls=self._controls,
+            answered_causes=("input",),
         )
 
 
-def _method(cache: str, repeats: int) -> list[str]:
-    order = (
-        "every arm once"
-        if repeats == 1
-        else f"{repeats} runs per arm, interleaved (ABBA) to cancel drift"
-    )
+def _method(cache: str) -> list[str]:
     return [
-        f"Order: {order}. Before each run, posix_fadvise drops its data from the page "
-        "cache and mincore verifies it; file metadata stays cached."
+        "Cold start: posix_fadvise drops the data from the page cache before each run "
+        "and mincore verifies it; file metadata stays cached."
         if cache == "cold"
-        else f"Order: {order}. The data are read once before each run.",
+        else "Warm start: the data are read once before each run.",
         "CI: Student's t on the logarithms of the runs.",
     ]
 

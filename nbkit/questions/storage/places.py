@@ -74,7 +74,7 @@ class Place:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Place:
         """Return what `dataclasses.asdict` has written."""
-        sources = tuple(DataSource(**one) for one in values["sources"])
+        sources = tuple(DataSource(**value) for value in values["sources"])
         return cls(**{**values, "sources": sources})
 
 
@@ -109,20 +109,20 @@ class Wanted:
 
 def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     """Return every place that is asked for; nothing is written."""
-    wanted = [_data_set(one) for one in p.data or []]
+    wanted = [_data_set(name) for name in p.data or []]
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
-    wanted += [_photographs(one, copies_of(p, values), values) for one in folders]
+    wanted += [_photographs(folder, copies_of(p, values), values) for folder in folders]
     lines = [
-        f"cache='cold': {one.name} is on {one.storage['file_system']}, which is "
+        f"cache='cold': {name.name} is on {name.storage['file_system']}, which is "
         "memory and never cold; use cache='warm', or another place."
-        for one in wanted
-        if p.cache == "cold" and one.storage["kind"] == "memory"
+        for name in wanted
+        if p.cache == "cold" and name.storage["kind"] == "memory"
     ]
     if lines:
         raise ParameterError("\n".join(lines))
-    for one in wanted:
-        if one.is_ours:
-            check_room(one.folder, one.copies, one.forms)
+    for name in wanted:
+        if name.is_ours:
+            check_room(name.folder, name.copies, name.forms)
     return wanted
 
 
@@ -160,8 +160,10 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
         )
         raise ParameterError(message)
     below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
-    searched = (_first_of_a_data_set(one, _LEVELS) for one in (folder, *below))
-    held = next((one for one in searched if one is not None), None)
+    searched = (
+        _first_of_a_data_set(candidate, _LEVELS) for candidate in (folder, *below)
+    )
+    held = next((candidate for candidate in searched if candidate is not None), None)
     if held is not None:
         message = (
             f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
@@ -197,8 +199,8 @@ def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
                     return Path(entry.path)
     except PermissionError:
         return None  # another user's, which this user cannot write to
-    found = (_first_of_a_data_set(one, levels - 1) for one in below if levels > 1)
-    return next((one for one in found if one is not None), None)
+    matches = (_first_of_a_data_set(path, levels - 1) for path in below if levels > 1)
+    return next((path for path in matches if path is not None), None)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

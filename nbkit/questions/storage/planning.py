@@ -11,6 +11,7 @@ from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.errors import NotEnoughDataError, ParameterError
+from nbkit.plural import plural
 from nbkit.questions.storage.places import (
     Place,
     Wanted,
@@ -87,7 +88,7 @@ class StoragePlan(Plan):
         """What the report has to know beside the arms, as JSON values."""
         return {
             "places": [asdict(place) for place in self.places],
-            "stage_of": {arm: list(one) for arm, one in self.stage_of.items()},
+            "stage_of": {arm: list(stage) for arm, stage in self.stage_of.items()},
             "is_cpu": self.devices.is_cpu,
             "cache": self.cache,
             "emulated": None if self.emulated is None else self.emulated.to_dict(),
@@ -121,19 +122,19 @@ def plan(parameters: Parameters) -> StoragePlan:
     }
     _check_words(values)
     # The control is the first arm, and what a loader gives is compared.
-    values["stages"] = [one for one in STAGES if one in values["stages"]]
+    values["stages"] = [stage for stage in STAGES if stage in values["stages"]]
     emulated, unknown = _emulated(p, values, devices)
     if emulated is None:
         values["stages"] = _without_emulation(values["stages"], unknown)
     wanted = find_wanted(p, values)
     _check_sizes(wanted, values)
-    sources = {name: data for one in wanted for name, data in one.data.items()}
+    sources = {name: data for place in wanted for name, data in place.data.items()}
     arms, stage_of = _arms(sources, values, devices, emulated)
     control = next(iter(arms)) if p.control else None
     config = next(iter(arms.values()))
     registry.resolve("engines", config.engine)().check(config)
     # Nothing is written before everything has been checked.
-    places = tuple(one.filled() for one in wanted)
+    places = tuple(place.filled() for place in wanted)
     memory_bytes = describe_machine(gpus=False)["usable_memory_bytes"]
     return StoragePlan(
         places=places,
@@ -205,12 +206,12 @@ def _check_words(values: Mapping[str, Any]) -> None:
 def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
     """Refuse data of which an epoch has nothing to measure after the warm-up."""
     batch = values["batch_size_per_gpu"] * values["gpus"]
-    for one in wanted:
-        steps = one.images // batch
+    for source in wanted:
+        steps = source.images // batch
         if steps <= values["warmup_steps"]:
             message = (
-                f"{one.name} has {one.images:,} images, {steps} steps of {batch}, but "
-                f"{values['warmup_steps']} steps are warm-up; use a smaller "
+                f"{source.name} has {source.images:,} images, {steps} steps of {batch},"
+                f" but {values['warmup_steps']} steps are warm-up. Use a smaller "
                 "batch_size_per_gpu, or a larger replicate."
             )
             raise ParameterError(message)
@@ -218,7 +219,7 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
 
 def _without_emulation(stages: Sequence[str], reasons: Sequence[str]) -> list[str]:
     """Return what is left to measure where no GPU can be emulated."""
-    left = [one for one in stages if one != "emulate"]
+    left = [stage for stage in stages if stage != "emulate"]
     if not left:
         message = (
             f"stages={','.join(stages)} leaves nothing to measure: "
@@ -234,7 +235,7 @@ def _emulated(
     """Return the GPU whose demand is asked about, or why there is none."""
     gpu_name = p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100")
     try:
-        found = emulated_step(
+        step = emulated_step(
             gpu_name,
             _EMULATED_MODEL,
             _EMULATED_PRECISION,
@@ -244,7 +245,7 @@ def _emulated(
         if p.gpu is not None:
             raise
         return None, [f"No GPU is emulated: {error}"]
-    return found, []
+    return step, []
 
 
 def _arms(
@@ -256,10 +257,10 @@ def _arms(
     arms: dict[str, ExperimentConfig] = {}
     stage_of: dict[str, tuple[str, str]] = {}
     gpu_name = "" if emulated is None else emulated.row.gpu_name
-    words = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
+    stage_names = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
     for stage in values["stages"]:
         for name, data in sources.items():
-            arm = f"{name}, {words[stage]}"
+            arm = f"{name}, {stage_names[stage]}"
             arms[arm] = _config(name, data, stage, values, devices, emulated)
             stage_of[arm] = stage, name
     return arms, stage_of
@@ -332,8 +333,8 @@ def _what(
     values: Mapping[str, Any], arms: Mapping[str, ExperimentConfig], p: Parameters
 ) -> str:
     count = len(arms) + bool(p.control)
-    counted = f"{wording.counted(count, 'arm')} of "
-    counted += wording.counted(values["epochs"], "epoch")
+    counted = f"{plural(count, 'arm')} of "
+    counted += plural(values["epochs"], "epoch")
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "

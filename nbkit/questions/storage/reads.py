@@ -70,10 +70,12 @@ class Reads:
             [_cells(place, speed) for place, speed in self.found],
             self._notes,
             {
-                "bytes_per_second": [one.bytes_per_second.median for one in speeds],
-                "mean_bytes_per_second": [one.mean_bytes_per_second for one in speeds],
-                "operation_bytes": [one.mean_operation_bytes for one in speeds],
-                "total_bytes": [one.total_bytes for one in speeds],
+                "bytes_per_second": [speed.bytes_per_second.median for speed in speeds],
+                "mean_bytes_per_second": [
+                    speed.mean_bytes_per_second for speed in speeds
+                ],
+                "operation_bytes": [speed.mean_operation_bytes for speed in speeds],
+                "total_bytes": [speed.total_bytes for speed in speeds],
             },
         )
 
@@ -85,13 +87,13 @@ class Reads:
             if speed.cache == "cold"
         )
         engines = dict.fromkeys(
-            f"{place}: read by {speed.engine_in_words} ({speed.engine_reason})"
+            f"{place}: engine {speed.engine_in_words} ({speed.engine_reason})"
             for place, speed in self.found
         )
         return [
             *filter(None, [self.waited]),
-            *(f"{one}." for one in reasons),
-            *(f"{one}." for one in engines),
+            *(f"{reason}." for reason in reasons),
+            *(f"{engine}." for engine in engines),
             *dict.fromkeys(map(_in_order, self.found)),
             "Repeats are consecutive, so a range is shown instead of a CI. NetApp's "
             "report prints the mean of five.",
@@ -103,9 +105,9 @@ class Reads:
         return self.table._repr_mimebundle_()
 
 
-def _in_order(found: tuple[str, ReadSpeed]) -> str:
+def _in_order(place_speed: tuple[str, ReadSpeed]) -> str:
     """Return what sequential reads are at a place."""
-    place, speed = found
+    place, speed = place_speed
     if speed.num_files == 1:
         how = "512 KiB per read, like dd"
     else:
@@ -115,7 +117,7 @@ def _in_order(found: tuple[str, ReadSpeed]) -> str:
 
 def _cells(place: str, speed: ReadSpeed) -> list[str]:
     rate = speed.bytes_per_second
-    operations = sum(one.operations_per_second for one in speed.readings)
+    operations = sum(reading.operations_per_second for reading in speed.readings)
     proven = ", proven" if speed.coldness.proven else ""
     return [
         place,

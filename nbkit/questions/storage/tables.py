@@ -19,7 +19,8 @@ from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
 
 
-def _utilization(share: Summary) -> str:
+def utilization_text(share: Summary) -> str:
+    """Return an accelerator utilization with its 95% CI."""
     middle = wording.percent(share.median)
     if share.ci_low is None or share.ci_high is None:
         return middle
@@ -37,8 +38,10 @@ _EPOCHS = (
         n="n",
     ),
     *rate("later epochs", "95% CI", "later", "later_images_per_second"),
-    Column("AU, first epoch", "first_utilization", _utilization, "first_utilization"),
-    Column("AU, later", "later_utilization", _utilization, "later_utilization"),
+    Column(
+        *("AU, first epoch", "first_utilization", utilization_text), "first_utilization"
+    ),
+    Column("AU, later", "later_utilization", utilization_text, "later_utilization"),
     Column("verdict", "verdict"),
     Column("data wait", "data_wait_share", wording.percent),
 )
@@ -77,8 +80,8 @@ def epochs_table(
             f"n={MINIMUM_RUNS}.",
             "An emulated accelerator computes nothing: each step is a pause at a "
             "published rate.",
-            "Bytes read are those of all processes from the host's disks or network "
-            "cards; unknown for RDMA, 9p and FUSE.",
+            "Bytes read: all processes of the host, from disks or network cards; "
+            "unknown for RDMA, 9p and FUSE.",
             *each_run(
                 {
                     f"{row.arm}, {epochs}": runs
@@ -105,13 +108,13 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     loads = [row for row in rows if row.stage == "load" and row.first_runs]
     if len(loads) < 2:
         return Note(["Only one data set was loaded."])
-    base, *others = loads
+    base, *compared = loads
     floors, epochs = noise_floors(rows, control), ("first_runs", "later_runs")
     compare = {
         (row.arm, name): partial(
             statistics.ratio, ours, theirs, noise_floor=floors.get(name)
         )
-        for row in others
+        for row in compared
         for name in epochs
         if (ours := getattr(row, name)) and (theirs := getattr(base, name))
     }
@@ -121,7 +124,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
     together = held_together([*ratios.values()])
     ratios |= {key: twin() for key, twin in twins.items()}
     floor_sentences = [floor.sentence for floor in floors.values()] or [
-        "No A/A control: the run-to-run noise is unknown."
+        "No A/A control: run-to-run noise is unknown."
     ]
     return table(
         f"Images/s against {base.arm}",
@@ -132,7 +135,7 @@ def comparison_table(rows: Sequence[EpochRow], control: str | None) -> Table | N
         ),
         [
             _Compared(row.arm, *(ratios.get((row.arm, name)) for name in epochs))
-            for row in others
+            for row in compared
         ],
         [*floor_sentences, *together],
     )
@@ -179,9 +182,9 @@ def supply_table(
     lines = [conversion]
     if demand is not None:
         sizes = (
-            f"{one.name} {one.bytes_per_image / 1e3:,.0f} kB per image, "
-            f"{demand.images_per_second * one.bytes_per_image / 1e9:.3g} GB/s"
-            for one in sources
+            f"{source.name} {source.bytes_per_image / 1e3:,.0f} kB per image, "
+            f"{demand.images_per_second * source.bytes_per_image / 1e9:.3g} GB/s"
+            for source in sources
         )
         lines.append(
             f"Demand (published): {demand.gpus} x {demand.gpu_name} at "

@@ -17,18 +17,18 @@ from nbkit.review.energy import system_samples
 _READS: tuple[tuple[str, str, Callable[[Interval], float | None]], ...] = (
     (
         "Reads: throughput over time",
-        "MB per second",
-        lambda one: one.bytes_per_second / 1e6,
+        "Throughput (MB/s)",
+        lambda interval: interval.bytes_per_second / 1e6,
     ),
     (
         "Reads: IOPS over time",
-        "Reads per second",
-        lambda one: one.operations_per_second,
+        "IOPS (reads/s)",
+        lambda interval: interval.operations_per_second,
     ),
     (
         "Reads: read size over time",
-        "KiB per read",
-        lambda one: one.operation_bytes and one.operation_bytes / 1024,
+        "Read size (KiB)",
+        lambda interval: interval.operation_bytes and interval.operation_bytes / 1024,
     ),
 )
 _EPOCHS = "Epochs: bytes read over time"
@@ -50,7 +50,7 @@ def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]
         chart = over_time_chart(
             epochs,
             title=_EPOCHS,
-            y_title="MB per second",
+            y_title="Throughput (MB/s)",
             subtitle="first run of each arm; all disks or network cards of the host",
         )
         figures.append(Figure(_EPOCHS, chart))
@@ -63,11 +63,11 @@ def _moments(
     for place, speed in reads.found:
         if speed.cache != "cold" or speed.coldness.state == "not proven":
             continue
-        for one in speed.readings[0].intervals:
-            number = value(one)
+        series = f"{place}, {speed.pattern}"
+        for interval in speed.readings[0].intervals:
+            number = value(interval)
             if number is not None:
-                series = f"{place}, {speed.pattern}"
-                yield {"series": series, "seconds": one.seconds, "value": number}
+                yield {"series": series, "seconds": interval.seconds, "value": number}
 
 
 def epoch_moments(

@@ -30,10 +30,10 @@ def accuracy_chart(
     title: str = "Accuracy against time, every seed",
 ) -> alt.LayerChart:
     """Draw top-1 accuracy against time since the first image, a line a seed."""
-    longest = max(run.curve[-1].seconds for one in recipes for run in one.runs)
+    longest = max(run.curve[-1].seconds for recipe in recipes for run in recipe.runs)
     seconds, unit = next((s, u) for least, s, u in _UNITS if longest >= least)
-    rows = [row for one in recipes for row in _rows(one, seconds)]
-    ends = [row for one in recipes for row in _ends(one, seconds)]
+    rows = [row for recipe in recipes for row in _rows(recipe, seconds)]
+    ends = [row for recipe in recipes for row in _ends(recipe, seconds)]
     target = recipes[0].runs[0].target
     x = alt.X(
         "time:Q",
@@ -50,7 +50,7 @@ def accuracy_chart(
     colour = alt.Color(
         "series:N",
         scale=alt.Scale(
-            domain=[one.recipe for one in recipes],
+            domain=[recipe.recipe for recipe in recipes],
             range=MEASURED_COLOURS[: len(recipes)],
         ),
         legend=measured_legend(),
@@ -90,7 +90,9 @@ def _rows(recipe: RecipeTimes, seconds: float) -> Iterator[dict[str, Any]]:
 def _ends(recipe: RecipeTimes, seconds: float) -> Iterator[dict[str, Any]]:
     """Yield where each seed reached the target, or where it was given up."""
     for run in recipe.runs:
-        reached = [one for one in run.curve if one.accuracy >= run.target]
+        reached = [
+            evaluation for evaluation in run.curve if evaluation.accuracy >= run.target
+        ]
         point = reached[0] if reached else run.curve[-1]
         values = _point(point.seconds / seconds, point)
         yield {**_of(recipe, run), **values, "reached": bool(reached)}
@@ -117,7 +119,8 @@ def _target_layers(target: float) -> list[alt.Chart]:
 
 def _subtitle(recipes: Sequence[RecipeTimes], device_type: str) -> str:
     counts = "; ".join(
-        f"{one.recipe} {one.times.reached} of {one.times.n}" for one in recipes
+        f"{recipe.recipe} {recipe.times.reached} of {recipe.times.n}"
+        for recipe in recipes
     )
     text = f"seeds that reached the target (circle; cross: missed): {counts}"
     return f"CPU smoke test; {text}" if device_type == "cpu" else text

@@ -11,6 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.estimates.forecast import WholeTraining, estimate
 from nbkit.launch.run import Run
+from nbkit.plural import plural
 from nbkit.questions.time_to_accuracy.chart import accuracy_chart
 from nbkit.questions.time_to_accuracy.tables import (
     printed_times,
@@ -79,11 +80,12 @@ class TimeToAccuracyResult:
     @cached_property
     def verdicts(self) -> dict[str, Ratio | str]:
         """On every recipe but the first: a ratio of times, or why there is none."""
-        first, *others = self.recipes
+        first, *compared = self.recipes
 
         def among(comparisons: int) -> dict[str, Ratio | str]:
             return {
-                one.recipe: compare_recipes(one, first, comparisons) for one in others
+                recipe.recipe: compare_recipes(recipe, first, comparisons)
+                for recipe in compared
             }
 
         shared = comparisons_at_once(
@@ -114,7 +116,7 @@ class TimeToAccuracyResult:
     def settings(self) -> Table:
         """In what the recipes differ."""
         return settings_table(
-            {one.recipe: self.configs[one.recipe] for one in self.recipes}
+            {recipe.recipe: self.configs[recipe.recipe] for recipe in self.recipes}
         )
 
     @property
@@ -138,22 +140,28 @@ class TimeToAccuracyResult:
     @property
     def answer(self) -> str:
         """Two sentences at most, computed from the data."""
-        lost = {one.recipe: one.nonfinite for one in self.recipes if one.nonfinite}
-        counted = [one for one in self.recipes if one.recipe not in lost]
+        lost = {
+            recipe.recipe: recipe.nonfinite
+            for recipe in self.recipes
+            if recipe.nonfinite
+        }
+        counted = [recipe for recipe in self.recipes if recipe.recipe not in lost]
         if not counted:
             return NOTHING_COMPARED
-        times = "; ".join(self._time_sentence(one) for one in counted)
+        times = "; ".join(self._time_sentence(recipe_times) for recipe_times in counted)
         ends = [
-            found.sentence if isinstance(found, Ratio) else f"{found}."
-            for recipe, found in self.verdicts.items()
+            verdict.sentence if isinstance(verdict, Ratio) else f"{verdict}."
+            for recipe, verdict in self.verdicts.items()
             # The lead of the report says what is not finite.
             if usable_arms([recipe], lost, (self.recipes[0].recipe,))
         ]
         text = f"To {self.target * 100:.3g}% top-1: {times}."
         if ends:
-            configs = {one.recipe: self.configs[one.recipe] for one in self.recipes}
+            configs = {
+                recipe.recipe: self.configs[recipe.recipe] for recipe in self.recipes
+            }
             ends += [differs] if (differs := unlike(configs)) else []
-            text += f" Times: {wording.one_sentence(ends)}"
+            text += f" Times: {'; '.join(end.removesuffix('.') for end in ends)}."
         return f"CPU smoke test: {text}" if self.is_cpu else text
 
     @property
@@ -164,7 +172,7 @@ class TimeToAccuracyResult:
             if not recipe.nonfinite:
                 times, median = recipe.times, recipe.epochs.median
                 epochs = wording.UNKNOWN if median is None else f"{median:g}"
-                reached = f"{times.reached} of {wording.counted(times.n, 'seed')}"
+                reached = f"{times.reached} of {plural(times.n, 'seed')}"
                 counts.append(f"{recipe.recipe} {epochs} ({reached})")
         text = f"epochs to {self.target * 100:.3g}% top-1: {'; '.join(counts)}."
         return text * bool(counts)
@@ -174,7 +182,7 @@ class TimeToAccuracyResult:
         printed = printed_times()
         sources = [
             *(WELCH, _MLPERF),
-            *(training_recipe(one.recipe).source for one in self.recipes),
+            *(training_recipe(recipe.recipe).source for recipe in self.recipes),
             *self.whole.sources,
             *(Source(row.source, row.url) for row, _ in printed),
         ]
@@ -182,7 +190,6 @@ class TimeToAccuracyResult:
             title=_QUESTION,
             answer=self.answer,
             untimed=self.untimed,
-            notes=self.plan.get("notes", []),
             tables=[
                 *(self.table, self.seeds, self.settings),
                 *(self.projected, self.published),
@@ -192,8 +199,6 @@ class TimeToAccuracyResult:
                 "Time: from the first image request to the end of the evaluation that "
                 "reached the target, evaluations included, process startup excluded "
                 "(MLPerf: run_start to run_stop).",
-                f"Seeds: n={self.repeats} per recipe, equal for all, one process start "
-                "each, recipes interleaved (ABBA) to cancel drift.",
                 "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
                 f"verdict needs {MINIMUM_RUNS} seeds per recipe, all at the target.",
                 *describe_images(self.conditions),
@@ -207,10 +212,10 @@ class TimeToAccuracyResult:
                 "functional_only": self.is_cpu,
                 "conditions": dict(self.conditions),
                 "target_accuracy": self.target,
-                "recipes": {one.recipe: _facts(one) for one in self.recipes},
+                "recipes": {recipe.recipe: _facts(recipe) for recipe in self.recipes},
                 "verdicts": {
-                    name: asdict(found) if isinstance(found, Ratio) else found
-                    for name, found in self.verdicts.items()
+                    name: asdict(verdict) if isinstance(verdict, Ratio) else verdict
+                    for name, verdict in self.verdicts.items()
                 },
                 "projected": self.whole.to_dict(),
                 "published": [
@@ -224,23 +229,24 @@ class TimeToAccuracyResult:
     def _currency(self) -> str:
         return self.plan.get("currency", "USD")
 
-    def _time_sentence(self, one: RecipeTimes) -> str:
-        times, most = one.times, self.configs[one.recipe].epochs
+    def _time_sentence(self, recipe: RecipeTimes) -> str:
+        times, most = recipe.times, self.configs[recipe.recipe].epochs
         if not times.reached:
-            seeds = wording.counted(times.n, "seed")
-            return f"{one.recipe} missed it with {seeds} in {most} epochs"
-        reached = f"{times.reached} of {wording.counted(times.n, 'seed')} reached it"
+            seeds = plural(times.n, "seed")
+            return f"{recipe.recipe} missed it with {seeds} in {most} epochs"
+        reached = f"{times.reached} of {plural(times.n, 'seed')} reached it"
         if times.median is None:
             fastest = wording.duration(times.fastest)
-            return f"{one.recipe} {fastest} (fastest seed, {reached})"
+            return f"{recipe.recipe} {fastest} (fastest seed, {reached})"
         spread = reached
         if times.q25 is not None and times.q75 is not None and times.n > 1:
             ends = wording.duration(times.q25), wording.duration(times.q75)
             spread += f", quartiles {ends[0]} to {ends[1]}"
-        epochs = "" if one.epochs.median is None else f", {one.epochs.median:g} epochs"
-        return (
-            f"{one.recipe} {wording.duration(times.median)} (median, {spread}{epochs})"
+        epochs = (
+            "" if recipe.epochs.median is None else f", {recipe.epochs.median:g} epochs"
         )
+        median = wording.duration(times.median)
+        return f"{recipe.recipe} {median} (median, {spread}{epochs})"
 
     @property
     def _next_step(self) -> str:
@@ -249,8 +255,10 @@ class TimeToAccuracyResult:
             chosen["repeats"] = MINIMUM_RUNS
         if self.is_cpu:
             # What a CPU trains in a moment is not what a GPU is for.
-            kept = {n: v for n, v in chosen.items() if n not in _SMALL}
-            command = papermill_command("time_to_accuracy", {**kept, **_ON_GPUS})
+            gpu_parameters = {n: v for n, v in chosen.items() if n not in _SMALL}
+            command = papermill_command(
+                "time_to_accuracy", {**gpu_parameters, **_ON_GPUS}
+            )
             return f"on a machine with GPUs: {command}"
         return papermill_command("time_to_accuracy", chosen)
 
@@ -265,8 +273,8 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     NotEnoughDataError
         If no training of the first recipe has finished, or one has evaluated nothing.
     """
-    if found := baseline_lost(study):
-        return found
+    if lost_baseline := baseline_lost(study):
+        return lost_baseline
     evidence = Evidence.of(study)
     baseline = next(name for name in study.arms if name not in study.once)
     if baseline not in evidence.runs:
@@ -357,12 +365,12 @@ def report(study: Study) -> Report:
     return result(study).report()
 
 
-def _facts(one: RecipeTimes) -> dict[str, Any]:
+def _facts(recipe: RecipeTimes) -> dict[str, Any]:
     """Return a recipe as JSON values."""
     return {
-        "times": asdict(one.times),
-        "epochs": asdict(one.epochs),
-        "joules": one.joules,
-        "evaluation_share": one.evaluation_share,
-        "runs": [asdict(run) for run in one.runs],
+        "times": asdict(recipe.times),
+        "epochs": asdict(recipe.epochs),
+        "joules": recipe.joules,
+        "evaluation_share": recipe.evaluation_share,
+        "runs": [asdict(run) for run in recipe.runs],
     }

@@ -103,27 +103,27 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
     for config in arms.values():
         registry.resolve("engines", config.engine)().check(config)
     check_enough_images(arms.values())
-    whole = training_recipe(p.estimate_recipe)
-    workload(whole)  # raises immediately if there is nothing to estimate
-    asked = tuple(GPUS if p.estimate_for is None else p.estimate_for)
-    unpublished = [name for name in asked if not elsewhere(whole, [name])]
+    estimated = training_recipe(p.estimate_recipe)
+    workload(estimated)  # raises immediately if there is nothing to estimate
+    gpu_names = tuple(GPUS if p.estimate_for is None else p.estimate_for)
+    unpublished = [name for name in gpu_names if not elsewhere(estimated, [name])]
     repeats = defaults["repeats"] if p.repeats is None else p.repeats
-    once = _short_runs(whole, p, devices, defaults)
+    once = _short_runs(estimated, p, devices, defaults)
     return TimeToAccuracyPlan(
         arms=arms,
         once=once,
         devices=devices,
         repeats=repeats,
         estimate_recipe=p.estimate_recipe,
-        estimate_for=asked,
+        estimate_for=gpu_names,
         price_per_hour=p.price_per_hour,
         currency=p.currency,
         notes=(
             *_stand_in(p, devices),
             _what(arms, repeats, p.seed),
             *_recipe_notes(arms, recipes),
-            _estimated(whole, once),
-            *_without_rates(whole, unpublished),
+            _estimated(estimated, once),
+            *_without_rates(estimated, unpublished),
         ),
         parameters=p,
     )

@@ -26,10 +26,9 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "Time runs from the first image request to the end of the evaluation that reached "
-    "the target, evaluations included. The spread is over seeds.",
-    "A seed that missed the target ranks last in quartiles. Energy is that of the "
-    "GPUs, median over seeds that reached; cost is that of the median time.",
+    "The spread is over seeds; those that missed the target rank last in quartiles. "
+    "Energy: GPUs, median over seeds that reached the target. Cost: of the median "
+    "time.",
     "Olympic mean (MLPerf): without the fastest and slowest seed.",
 )
 
@@ -46,9 +45,9 @@ def recipes_table(
 ) -> Table:
     """Return the headline: every recipe's times, epochs, energy and cost."""
     ratios = {name: v for name, v in verdicts.items() if isinstance(v, Ratio)}
-    words: dict[str, str] = dict.fromkeys(verdicts, "withheld")
-    words |= {name: ratio.verdict for name, ratio in ratios.items()}
-    words[recipes[0].recipe] = "baseline"
+    verdict_text: dict[str, str] = dict.fromkeys(verdicts, "withheld")
+    verdict_text |= {name: ratio.verdict for name, ratio in ratios.items()}
+    verdict_text[recipes[0].recipe] = "baseline"
 
     def ratio(row: RecipeTimes) -> Ratio | None:
         return ratios.get(row.recipe)
@@ -81,7 +80,7 @@ def recipes_table(
             Column("cost", price_cell),
             Column("time ratio", ratio, lambda ratio: f"{ratio.estimate:.3f}"),
             Column("95% CI", ratio, interval()),
-            Column("verdict", lambda row: words.get(row.recipe)),
+            Column("verdict", lambda row: verdict_text.get(row.recipe)),
         ],
         recipes,
         [*_RECIPE_NOTES, *held_together([*ratios.values()])],
@@ -150,13 +149,15 @@ def global_batch(config: ExperimentConfig) -> int:
 
 def unlike(configs: Mapping[str, ExperimentConfig]) -> str:
     """Return in what recipes differ that is not the recipe alone; empty if nowhere."""
-    found = {
-        "number format": {name: one.precision for name, one in configs.items()},
-        "global batch": {name: global_batch(one) for name, one in configs.items()},
+    settings = {
+        "number format": {name: config.precision for name, config in configs.items()},
+        "global batch": {
+            name: global_batch(config) for name, config in configs.items()
+        },
     }
     parts = [
         f"{what} ({', '.join(f'{name} {value}' for name, value in values.items())})"
-        for what, values in found.items()
+        for what, values in settings.items()
         if len(set(values.values())) > 1
     ]
     if not parts:
@@ -170,7 +171,7 @@ def settings_table(configs: Mapping[str, ExperimentConfig]) -> Table:
         name: [_shown(getattr(config, name)) for config in configs.values()]
         for name in _SETTINGS
     }
-    values["global batch"] = [f"{global_batch(one)}" for one in configs.values()]
+    values["global batch"] = [f"{global_batch(config)}" for config in configs.values()]
     shared = [f"{n}={v[0]}" for n, v in values.items() if len(set(v)) == 1]
     rows = [[n, *v] for n, v in values.items() if len(set(v)) > 1]
     if len(configs) == 1:
@@ -211,15 +212,15 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
             (row.conditions or "").split(",")[1].strip(),
         ]
         lines.append((cells, seconds))
-    for one in estimates:
-        minutes = one.published_minutes
+    for estimate in estimates:
+        minutes = estimate.published_minutes
         if minutes:
             cells = [
-                f"MLPerf, {one.where}",
+                f"MLPerf, {estimate.where}",
                 wording.duration(60 * median_low(minutes)),
                 _ends(60 * minutes[0], 60 * minutes[-1]) if len(minutes) > 1 else None,
                 f"{plural(len(minutes), 'submission')}, olympic mean of 5 runs each",
-                wording.rate(one.images_per_second),
+                wording.rate(estimate.images_per_second),
                 "ImageNet",
             ]
             lines.append((cells, 60 * median_low(minutes)))

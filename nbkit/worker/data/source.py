@@ -104,7 +104,7 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         first of them by ``name``, ``split`` and ``reason``, of each reason one before
         all others; ``passed_over`` with the ``count`` of files that are not part of the
         data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
-        ``count`` of greyscale images of more than 8 bits, of how many few levels are
+        ``count`` of grayscale images of more than 8 bits, of how many few levels are
         left (``coarse``), and the names of the ``first`` of these;
         how many are the ``classes_without_training_images``; and ``notes``, lines on
         columns, labels and classes that a person may not expect.
@@ -264,7 +264,7 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
 def _deep(manifest: Manifest) -> str:
     deep = manifest.deep
     images, are = ("image", "is") if deep.count == 1 else ("images", "are")
-    text = f"{deep.count:,} greyscale {images} of more than 8 bits {are} reduced to 8"
+    text = f"{deep.count:,} grayscale {images} of more than 8 bits {are} reduced to 8"
     if not deep.coarse:
         return text
     shown = ", ".join(deep.first[:_LISTED_IN_MESSAGE])
