@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 
 from nbkit.launch.run import Run
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.statistics import Ratio, RunsNeeded, Summary
+from nbkit.studies.budget import run_seconds
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ArmRow:
 
 def arm_run(run: Run) -> ArmRun:
     """Return a finished run in numbers."""
-    summary, times = run.summary, run.record.get("time", {})
+    summary = run.summary
     return ArmRun(
         run_id=run.run_id,
         images_per_second=summary.images_per_second,
@@ -64,14 +64,6 @@ def arm_run(run: Run) -> ArmRun:
         peak_memory_bytes=summary.peak_memory_bytes,
         joules_per_image=joules_per_image(run),
         cpu_ms_per_image=summary.cpu_ms_per_image,
-        seconds=_seconds(times.get("started"), times.get("ended")),
+        seconds=run_seconds(run),
         device_type=summary.device_type,
     )
-
-
-def _seconds(started: str | None, ended: str | None) -> float | None:
-    """Return the time between two moments in ISO 8601."""
-    if started is None or ended is None:
-        return None
-    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    return (end - begin).total_seconds()
