@@ -29,6 +29,9 @@ from nbkit.studies.stored_study import StoredStudy
 _GPU_MINUTES, _CPU_MINUTES = 10.0, 2.0
 """Limits of a notebook whose parameter ``minutes`` is None."""
 
+_PAIR = 0, 0
+"""Rank of the first starts of the question's own pair."""
+
 Start = Sequence[Slot]
 """What starts together: usually one slot."""
 
@@ -118,23 +121,31 @@ class Budget:
         self._study, self._times, self._clock = study, times, clock
         self._end = None if minutes is None else clock() + 60 * minutes
         self._once, self._first = set(study.once), set(first_arms(study))
+        self._twin = study.control[1] if study.control else None
         self._places = {arm: place for place, arm in enumerate(study.arms)}
         self._settled: set[str] = set()
 
     def fitting(self, starts: Sequence[Start]) -> list[Start]:
-        """Return the starts that fit, in their order; all if nothing is measured."""
+        """Return the starts that fit, in their order, but the first pair before others.
+
+        That pair begins as long as there is time: without it there is no answer.
+        """
         if self._end is None:
             return list(starts)
         if self._settled and not open_arms(self._study, self._settled):
             return []
         left = self._end - self._clock()
+        pair: list[Start] = []
         chosen: list[Start] = []
         for start in sorted(starts, key=self._rank):
+            is_pair = self._rank(start) == _PAIR
             seconds = self._times.total([start[0].arm])
-            if seconds is not None and (left := left - seconds) < 0:
-                break
-            chosen.append(start)
-        return [start for start in starts if start in chosen]
+            if seconds is not None:
+                if left <= 0 or (left < seconds and not is_pair):
+                    break
+                left -= seconds
+            (pair if is_pair else chosen).append(start)
+        return [*pair, *(start for start in starts if start in chosen)]
 
     def end_round(self, repeat: int) -> None:
         """Look at the verdicts before a repeat, if they have enough runs."""
@@ -145,10 +156,10 @@ class Budget:
         """Return which start is chosen first: that with the lowest rank."""
         arm, repeat = start[0].arm, start[0].repeat
         is_first = any(slot.arm in self._first for slot in start)
-        if arm in self._once:
+        if arm in self._once or (arm == self._twin and repeat == 0):
             return 1, 0
         if repeat == 0:
-            return (0 if is_first else 2), 0
+            return _PAIR if is_first else (2, 0)
         if repeat < MINIMUM_RUNS:
             return (3, 0) if is_first else (4, self._places[arm])
         return (6 if arm in self._settled else 5), repeat
@@ -202,8 +213,8 @@ def not_measured(study: StoredStudy) -> str:
     counts.update(
         tuple(slot.arm for slot in start) for start in grouped(missing, study.together)
     )
-    parts = []
-    for arms, count in counts.items():
+    parts, planned = [], list(study.arms)
+    for arms, count in sorted(counts.items(), key=lambda one: planned.index(one[0][0])):
         seconds = times.total([arms[0]] * count)
         more = f", about {duration_in_words(seconds)} more" if seconds else ""
         parts.append(f"{' + '.join(arms)} ({plural(count, 'start')}{more})")

@@ -218,7 +218,7 @@ def test_a_limited_study_says_what_is_left_and_resumes(small, capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert [slot.arm for slot in study.missing] == ["b", "b", "a"]
-    assert lines[-1].startswith("Not measured in 0.0001 min: b (2 starts, about ")
+    assert lines[-1].startswith("Not measured in 0.0001 min: a (1 start, about ")
 
     nbkit.Study.open(study.study_id).resume(minutes=0)
 
