@@ -115,6 +115,7 @@ class Question:
             environment=plan.environment,
             kind=self.name,
             plan=plan.facts,
+            minutes=plan.minutes,
         )
         return study.run(wait_for_quiet=plan.wait_for_quiet)
 

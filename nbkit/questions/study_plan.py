@@ -8,6 +8,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.reports.parts import Note
+from nbkit.studies.budget import checked_minutes, default_minutes, limit_note
 from nbkit.studies.parameters import Parameters
 
 
@@ -32,6 +33,20 @@ class Plan:
     """Environment variables that every run gets."""
     prepared: Mapping[str, Any] = field(default_factory=dict)
     """What was measured before the study, as JSON values."""
+    first_arms: Sequence[str] = ()
+    """The pair that is measured first; none: the first two arms."""
+
+    def __post_init__(self) -> None:
+        checked_minutes(self.parameters.get("minutes"))
+
+    @property
+    def minutes(self) -> float | None:
+        """Time limit of the study; None without one."""
+        if "minutes" not in self.parameters:
+            return None  # a notebook of another package
+        asked = checked_minutes(self.parameters["minutes"])
+        is_default = self.parameters["minutes"] is None
+        return default_minutes(self.arms.values()) if is_default else asked
 
     @property
     def wait_for_quiet(self) -> float:
@@ -42,8 +57,9 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """What the report must know of the plan beside the arms, as JSON values."""
         notes = {"notes": list(self.notes), "chosen": self.parameters.chosen}
-        return {**notes, **self.prepared}
+        first = {"first_arms": list(self.first_arms)} if self.first_arms else {}
+        return {**notes, **first, **self.prepared}
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note = Note(self.notes)
+        note = Note([*self.notes, *limit_note(self.minutes)])
         return {"text/html": note.to_html(), "text/plain": note.to_text()}

@@ -36,6 +36,7 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
 from nbkit.store.record import read_json
 from nbkit.store.stored_runs import StoredRun, find_run_folder
+from nbkit.studies.budget import not_measured
 from nbkit.studies.kinds import report_of_its_kind
 from nbkit.studies.snapshot import StudySnapshot
 from nbkit.studies.study import Study
@@ -177,10 +178,14 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         report = replace(report, method=[*report.method, sentence])
     if study.waits:
         report = replace(report, method=[*report.method, *map(str, study.waits)])
+    limited = not_measured(study)
     if study.missing:
-        resume = f"nbkit.Study.open({study.study_id!r}).resume() runs what is missing"
-        report = replace(report, next_step=resume)
-    return told_first(report, lost, doubtful, "" if lacking else so_far(study))
+        how = "minutes=0" if limited else ""
+        resume = f"nbkit.Study.open({study.study_id!r}).resume({how})"
+        notes = [*filter(None, [limited]), *report.notes]
+        report = replace(report, notes=notes, next_step=f"{resume} runs what is missing")
+    rest = "" if lacking or limited else so_far(study)
+    return told_first(report, lost, doubtful, rest)
 
 
 def _with_origin(report: Report, study: Study) -> Report:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nbkit.launch.run import Run
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.statistics import Ratio, RunsNeeded, Summary
-from nbkit.studies.metric import run_seconds
+from nbkit.studies.budget import run_seconds
 
 
 @dataclass(frozen=True)

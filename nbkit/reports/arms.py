@@ -9,7 +9,7 @@ says how large a difference these runs could have shown by chance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from nbkit.reports.doubts import lead_of
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.parts import Lead, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
-from nbkit.statistics import NoiseFloor, Ratio, median_of
+from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.stored_study import StoredStudy
 
@@ -59,6 +59,8 @@ class Arms:
         Of which they are, so that a table shown by itself says what takes it back.
     comparisons
         How many share the error rate, where a report has verdicts on more than these.
+    confidence
+        Confidence level of the intervals.
     """
 
     runs: Mapping[str, Sequence[ArmRun]]
@@ -67,6 +69,7 @@ class Arms:
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
+    confidence: float = 0.95
 
     @cached_property
     def usable(self) -> list[str]:
@@ -255,6 +258,7 @@ class Arms:
                 statistics.ratio,
                 rates,
                 base,
+                confidence=self.confidence,
                 a_name=arm,
                 b_name=self.baseline,
                 noise_floor=self.noise_floor,
@@ -275,6 +279,15 @@ class Arms:
     def verdicts(self) -> list[Ratio]:
         """On every arm but the baseline and its control."""
         return [ratio for arm, ratio in self._ratios.items() if arm != self.control]
+
+    def settled(self, looks: int) -> set[str]:
+        """Return the arms whose verdict is settled, if it is looked at so many times.
+
+        Each look has an equal share of the error rate (Bonferroni's correction).
+        """
+        strict = replace(self, confidence=1 - (1 - self.confidence) / looks)
+        ratios = strict._ratios.items()
+        return {arm for arm, one in ratios if one.is_settled} - {self.control}
 
     def _row(self, arm: str, runs: Sequence[ArmRun]) -> ArmRow:
         rates, base = self.rates(arm), self.rates(self.baseline)
@@ -373,6 +386,14 @@ def arms_of(study: StoredStudy) -> Arms:
         )
         raise NotEnoughDataError(message)
     return Arms(runs, first, twin, not_finite(study), study)
+
+
+def settled_arms(study: StoredStudy) -> set[str]:
+    """Return the arms of a study that is going on whose verdict is settled.
+
+    It may be looked at before each repeat once there are enough runs, and at the end.
+    """
+    return arms_of(study).settled(study.repeats - MINIMUM_RUNS + 1)
 
 
 def not_beyond(floor: NoiseFloor, baseline: str) -> str:

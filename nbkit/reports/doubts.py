@@ -25,6 +25,7 @@ from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import is_study
 from nbkit.store.record import damage_told
 from nbkit.store.stored_runs import StoredRun
+from nbkit.studies.budget import first_arms
 from nbkit.studies.stored_study import StoredStudy
 
 CONTROL_LIMIT = WORTH_A_WORD
@@ -95,6 +96,8 @@ def without_runs(study: StoredStudy) -> list[Doubt]:
         for slot in missing
         if slot.arm not in begun and slot.arm not in study.once
     )
+    if study.minutes is not None and without.keys().isdisjoint(first_arms(study)):
+        return []  # what did not fit into the time limit is listed, and not compared
     if not without:
         return []
     reason = f"{_finished(study)}, and none of {'; '.join(without)}"

@@ -48,6 +48,16 @@ def headline_so_far(study: StoredStudy) -> str:
     return importlib.import_module("nbkit.questions.study_report").headline(study)
 
 
+def answer_so_far(study: StoredStudy) -> str:
+    """Return the answer of what has finished."""
+    return importlib.import_module("nbkit.questions.study_report").make(study).answer
+
+
+def settled_arms(study: StoredStudy) -> set[str]:
+    """Return the arms whose verdict on images/s is settled."""
+    return importlib.import_module("nbkit.reports.arms").settled_arms(study)
+
+
 def repeats_needed(study: StoredStudy) -> str:
     """Return how many repeats the study is estimated to need, in words."""
     return importlib.import_module("nbkit.reports.arms").arms_of(study).needed_sentence

@@ -30,6 +30,7 @@ SIZES_OF_A_CPU = (
     "steps",
     "warmup_steps",
     "read_bytes",
+    "minutes",
 )
 """Parameters that were chosen for CPUs without a GPU: a next step on a GPU leaves them
 to its defaults, since they are not meaningful there."""

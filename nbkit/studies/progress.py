@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from statistics import fmean
+from collections.abc import Sequence
 
 from nbkit.launch.run import Run
 from nbkit.launch.run_progress import (
@@ -20,6 +20,7 @@ from nbkit.launch.run_progress import (
     result,
 )
 from nbkit.statistics import duration_in_words
+from nbkit.studies.budget import StartTimes
 from nbkit.visible import visible
 
 _LINE_SECONDS = 5.0
@@ -37,24 +38,37 @@ class Progress:
         How many runs there will be.
     quiet
         Show nothing.
+    times
+        What starts take: the time left follows from it, and what each took is added.
     """
 
-    def __init__(self, title: str, total: int, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        *,
+        quiet: bool = False,
+        times: StartTimes | None = None,
+    ) -> None:
         self._title = title
         self._total = total
         self._quiet = quiet
         self._number = 0
         self._label = ""
         self._position = RunPosition()
-        self._seconds: dict[int, float] = {}
+        self._times = times or StartTimes()
+        self._arms: Sequence[str] = ()
         self._began = self._run_began = time.monotonic()
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
 
-    def start(self, label: str) -> None:
-        """Say which run comes now."""
+    def start(self, label: str, arms: Sequence[str] = ()) -> None:
+        """Say which run comes now; ``arms`` of this start and those after it."""
         self._number += 1
+        if arms:
+            self._total = self._number + len(arms) - 1
         self._label = label
+        self._arms = arms or [label, *[""] * (self._total - self._number)]
         self._position = RunPosition()
         self._run_began = time.monotonic()
         self._shown_at = 0.0
@@ -70,12 +84,10 @@ class Progress:
     def end(self, run: Run, label: str | None = None) -> None:
         """Leave a line about a run that ended."""
         self._label = label or self._label
+        # By start: several that started together end here one by one.
+        self._times[self._arms[0]] = seconds = time.monotonic() - self._run_began
         if not self._quiet:
-            # By start: several that started together end here one by one.
-            self._seconds[self._number] = seconds = time.monotonic() - self._run_began
-            left = fmean(self._seconds.values()) * (self._total - self._number)
-            remaining = f"; about {duration_in_words(left)} left" if left >= 2 else ""
-            _print(f"{self._head()}: {result(run)} ({seconds:.0f} s{remaining})")
+            _print(f"{self._head()}: {result(run)} ({self._time(seconds)})")
 
     def say(self, sentence: str) -> None:
         """Leave a line between two runs; an empty one leaves none."""
@@ -95,10 +107,17 @@ class Progress:
     def _head(self) -> str:
         return f"[{self._number}/{self._total}] {self._label}"
 
+    def _time(self, seconds: float) -> str:
+        """Return how long this start has taken, and all of them will take."""
+        this = self._times.total(self._arms[:1]) or 0.0
+        left = (self._times.total(self._arms[1:]) or 0.0) + max(this - seconds, 0.0)
+        rest = f"; about {duration_in_words(left)} left" if left >= 2 else ""
+        return f"{seconds:.0f} s{rest}"
+
     def _show(self, text: str) -> None:
         self._shown_at = time.monotonic()
         seconds = self._shown_at - self._run_began
-        line = f"{self._head()}: {text} ({seconds:.0f} s)"
+        line = f"{self._head()}: {text} ({self._time(seconds)})"
         if self._line is not None:
             self._line.update(plain(f"{self._title} {line}"), raw=True)
         elif not self._quiet:

@@ -78,6 +78,12 @@ class StoredStudy:
         return self._content["repeats"]
 
     @property
+    def minutes(self) -> float | None:
+        """Time limit of its execution, in minutes; None without one."""
+        minutes = self._content.get("minutes")
+        return minutes if isinstance(minutes, int | float) else None
+
+    @property
     def arms(self) -> dict[str, ExperimentConfig]:
         """Configuration of every arm, in the plan's order; first what runs once."""
         arms = self._content["arms"].items()

@@ -26,9 +26,10 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
+from nbkit.studies.budget import Budget, StartTimes, checked_minutes, not_measured
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
-from nbkit.studies.kinds import before_start, repeats_needed
+from nbkit.studies.kinds import answer_so_far, before_start, repeats_needed
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
 from nbkit.studies.parameters import Parameters
@@ -76,6 +77,7 @@ class Study(StoredStudy):
         kind: str | None = None,
         plan: Mapping[str, Any] | None = None,
         trust: bool = False,
+        minutes: float | None = None,
     ) -> Self:
         """Write the plan of a new study, without starting it.
 
@@ -117,12 +119,16 @@ class Study(StoredStudy):
         trust
             Also accept what configurations of other users' runs request of Slurm: see
             `nbkit.launch`.
+        minutes
+            Time limit of each `run` and `resume`. Starts that do not fit are not begun
+            and listed in the report; None or 0 measures all arms and repeats.
 
         Raises
         ------
         ConfigError
             If there is nothing to run, a name is used twice, the control is not an arm,
-            arms cannot be started together, or one holds a secret.
+            arms cannot be started together, one holds a secret, or ``minutes`` is not a
+            time.
         RunError
             If a configuration needs ``trust``.
         StoreError
@@ -191,6 +197,7 @@ class Study(StoredStudy):
             "control": None if control is None else [control, twin(control)],
             "together": [list(group) for group in together],
             "repeats": repeats,
+            "minutes": limit,
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
@@ -206,10 +213,13 @@ class Study(StoredStudy):
         trust: bool = False,
         force: bool = False,
         wait_for_quiet: float = 0.0,
+        minutes: float | None = None,
     ) -> Self:
         """Run what has not finished yet, one after the other, or a group together.
 
         Every run is a separate process start, and is stopped if this process ends.
+        Under a time limit, starts that do not fit are not begun: the first pair of arms
+        is measured first, then every arm once, then arm by arm up to a verdict.
 
         Parameters
         ----------
@@ -226,11 +236,15 @@ class Study(StoredStudy):
             Seconds to wait at most, before the first run, until CPUs and all visible
             GPUs are less than a tenth busy. The time and what was still busy are
             recorded.
+        minutes
+            Time limit of this execution, after that wait; a start that has begun is
+            completed. None is the limit the study was created with, 0 is no limit.
 
         Raises
         ------
         ConfigError
-            If ``wait_for_quiet`` is not a time, or the runs are not for this machine.
+            If ``wait_for_quiet`` or ``minutes`` is not a time, or the runs are not for
+            this machine.
         RunError
             If the study needs ``trust``, or another process executes it or may do so
             (see ``force``).
@@ -239,30 +253,46 @@ class Study(StoredStudy):
         RunStoppedError
             If a user stops a run.
         """
-        programs = list(self.programs.values())
+        limit = self.minutes if minutes is None else checked_minutes(minutes)
         permit = permit_study(
             self.paths, self.arms, self.environment, programs, trust=trust
         )
         with headline_if_stopped(self, shown=progress), self._executing(force=force):
+            if limit != self.minutes:
+                self._write(minutes=limit)
             with variables_set(self.environment):
-                starts = checked(
+                starts = [*checked(
                     grouped(self.missing, self.together), self.arms, self.programs
-                )
-            shown = Progress(self.name, len(starts), quiet=not progress)
+                )]
+            times = StartTimes.of(self)
+            shown = Progress(self.name, len(starts), quiet=not progress, times=times)
             if wait_for_quiet and starts:
                 self._wait_for_quiet(starts, wait_for_quiet, shown.say)
-            for slots in starts:
-                self._run_at_once(slots, shown, permit)
+            budget = Budget(self, limit, times)
+            while fitting := budget.fitting(starts):
+                slots, *rest = fitting
+                starts.remove(slots)
+                self._run_at_once(slots, rest, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
+                if rest and rest[0][0].repeat != slots[0].repeat:
+                    budget.end_round(rest[0][0].repeat)
+                    if progress:
+                        shown.say(self._answer_so_far())
             shown.close()
+            shown.say(not_measured(self))
         return self
 
     def resume(
-        self, *, progress: bool = True, trust: bool = False, force: bool = False
+        self,
+        *,
+        progress: bool = True,
+        trust: bool = False,
+        force: bool = False,
+        minutes: float | None = None,
     ) -> Self:
         """Continue an interrupted study; the same as `run`."""
-        return self.run(progress=progress, trust=trust, force=force)
+        return self.run(progress=progress, trust=trust, force=force, minutes=minutes)
 
     def _wait_for_quiet(
         self,
@@ -278,10 +308,15 @@ class Study(StoredStudy):
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
     def _run_at_once(
-        self, slots: Sequence[Slot], progress: Progress, permit: Permit
+        self,
+        slots: Sequence[Slot],
+        rest: Sequence[Sequence[Slot]],
+        progress: Progress,
+        permit: Permit,
     ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
-        progress.start(" + ".join(labels))
+        arms = [start[0].arm for start in (slots, *rest)]
+        progress.start(" + ".join(labels), arms)
         start = len(self._content["runs"])
         runs: list[Run] = []
         try:
@@ -312,6 +347,13 @@ class Study(StoredStudy):
         # What to compare of concurrent runs, or of seeds, only their own report knows.
         its_own = self.together or self.plan.get("seed_per_repeat") or self.metric
         return None if self.repeats <= 2 or its_own else second[-1]
+
+    def _answer_so_far(self) -> str:
+        """Return the answer after a round; empty if there is none yet."""
+        with suppress(Exception):  # a report that cannot be made yet ends no study
+            answer = answer_so_far(self)
+            return answer if answer.startswith("So far") else f"So far: {answer}"
+        return ""
 
     def _needed(self) -> str:
         """Return how many repeats the study is estimated to need, in words."""

@@ -20,8 +20,8 @@ def study_html(study: Study) -> str:
         rows.append([arm, f"{len(runs)} of {planned[arm]}{mark}", *_rates(runs)])
     missing = len(study.missing)
     what_next = (
-        f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run() "
-        "completes the study."
+        f"{'1 run is' if missing == 1 else f'{missing} runs are'} missing: study.run("
+        f"{'' if study.minutes is None else 'minutes=0'}) completes the study."
         if missing
         else "All runs have ended: nbkit.report(study) shows the results."
     )

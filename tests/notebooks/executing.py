@@ -18,7 +18,10 @@ from nbkit import registry
 from nbkit.reports.renderer import REPORT_MIME
 from nbkit.studies.parameters import Parameters, check_parameters
 
-QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1")
+UNLIMITED = ("-p", "minutes", "0")
+"""Parameters of a notebook that measures all of its plan, however busy the CPUs are."""
+
+QUICK = ("-p", "device", "cpu", "-p", "steps", "4", "-p", "repeats", "1", *UNLIMITED)
 """Parameters of a notebook that two busy CPUs execute in a moment."""
 
 

@@ -13,7 +13,7 @@ from nbkit.datasets.patients import evaluation_patients
 from nbkit.launch.run import Run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from nbkit.store.record import RunState
-from tests.notebooks.executing import assert_answer, execute
+from tests.notebooks.executing import UNLIMITED, assert_answer, execute
 
 LINES = "file,patient_id,bright,upper,never,late"
 
@@ -47,7 +47,7 @@ def test_areas_stand_beside_the_baseline_and_are_those_of_the_predictions(tmp_pa
         *("-p", "data", str(write_images(tmp_path / "data"))),
         *("-p", "model", "tiny", "-p", "image_size", "32", "-p", "device", "cpu"),
         *("-p", "global_batch_size", "8", "-p", "epochs", "2", "-p", "repeats", "1"),
-        *("-p", "tensorboard", "false"),
+        *("-p", "tensorboard", "false", *UNLIMITED),
     )
 
     assert done.returncode == 0, done.terminal

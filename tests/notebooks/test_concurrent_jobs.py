@@ -8,12 +8,12 @@ from pathlib import Path
 
 import nbkit
 from nbkit.store.record import RunState
-from tests.notebooks.executing import assert_answer, execute
+from tests.notebooks.executing import UNLIMITED, assert_answer, execute
 
 QUICK = (
     *("-p", "device", "cpu", "-p", "layout", "1,1", "-p", "one_job", "false"),
     *("-p", "repeats", "1", "-p", "control", "false", "-p", "model", "meets"),
-    *("-p", "steps", "30", "-p", "image_size", "16"),
+    *("-p", "steps", "30", "-p", "image_size", "16", *UNLIMITED),
 )
 """Jobs of a round wait for each other: some steps overlap, however they started."""
 

@@ -9,7 +9,7 @@ import nbkit
 from nbkit.store.predictions import read_predictions
 from nbkit.store.record import RunState
 from tests.datasets.images import write_folder
-from tests.notebooks.executing import assert_answer, execute
+from tests.notebooks.executing import UNLIMITED, assert_answer, execute
 
 
 def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
@@ -22,6 +22,7 @@ def test_a_model_is_trained_and_answers_in_fp32_and_int8(tmp_path, whole_torch):
         *("-p", "data", str(data), "-p", "training_steps", "4"),
         *("-p", "precisions", "fp32,int8", "-p", "batch_sizes", "1,4"),
         *("-p", "batches", "20", "-p", "repeats", "1", "-p", "control", "false"),
+        *UNLIMITED,
     )
 
     assert done.returncode == 0, done.terminal

@@ -10,7 +10,7 @@ from nbkit.reports.headline import headline
 from nbkit.store.record import RunState
 from tests.datasets.images import write_folder
 from tests.disk import tmp_path
-from tests.notebooks.executing import assert_answer, execute
+from tests.notebooks.executing import UNLIMITED, assert_answer, execute
 
 __all__ = ["tmp_path"]
 
@@ -23,7 +23,7 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
         tmp_path / "out.ipynb",
         *("-p", "data", f"here={data}", "-p", "device", "cpu", "-p", "gpu", "V100"),
         *("-p", "batch_size_per_gpu", "8", "-p", "image_size", "32"),
-        *("-p", "stages", "emulate,train", "-p", "model", "tiny"),
+        *("-p", "stages", "emulate,train", "-p", "model", "tiny", *UNLIMITED),
     )
 
     done.assert_complete()

@@ -12,7 +12,7 @@ import nbkit
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from tests.launch.conftest import shared_store
-from tests.notebooks.executing import assert_answer, execute
+from tests.notebooks.executing import UNLIMITED, assert_answer, execute
 
 __all__ = ["shared_store"]
 
@@ -38,7 +38,7 @@ def done(shared_store, tmp_path_factory):
         *("-p", "image_size", "16", "-p", "batch_size_per_gpu", "8"),
         *("-p", "target_accuracy", "0.9", "-p", "epochs", "4", "-p", "repeats", "2"),
         *("-p", "device", "cpu", "-p", "estimate_steps", "0"),
-        *("-p", "price_per_hour", "3.6"),
+        *("-p", "price_per_hour", "3.6", *UNLIMITED),
     )
 
 

@@ -38,7 +38,9 @@ def test_on_gpus_every_combination_is_measured(drive):
     planned = plan(parameters(device="auto"))
 
     assert len(planned.arms) == 4 * 2 * 2
-    assert next(iter(planned.arms)) == "fp32, channels_last"
+    formats = ("fp32", "tf32", "fp16", "bf16")
+    assert [*planned.arms][:4] == [f"{one}, channels_last" for one in formats]
+    assert planned.first_arms == ["fp32, channels_last", "fp16, channels_last"]
     assert "bf16, channels_first, compiled" in planned.arms
     compiled = planned.arms["tf32, channels_last, compiled"]
     assert (compiled.precision, compiled.compile) == ("tf32", True)

@@ -8,7 +8,7 @@ import pytest
 
 import nbkit
 from nbkit.reports.renderer import REPORT_MIME
-from tests.notebooks.executing import execute
+from tests.notebooks.executing import UNLIMITED, execute
 
 CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10-subset"
 
@@ -22,7 +22,7 @@ def test_two_recipes_reach_half_of_a_tenth_of_cifar10(tmp_path, monkeypatch):
         "time_to_accuracy",
         tmp_path / "out.ipynb",
         *("-p", "data", str(CIFAR10), "-p", "target_accuracy", "0.5"),
-        *("-p", "repeats", "2", "-p", "device", "cpu"),
+        *("-p", "repeats", "2", "-p", "device", "cpu", *UNLIMITED),
     )
 
     assert done.returncode == 0, done.terminal

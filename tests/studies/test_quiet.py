@@ -150,6 +150,7 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     plan = SimpleNamespace(
         arms={"a": None}, repeats=1, parameters=None, once={}, wait_for_quiet=600.0
     )
+    plan.minutes = None
 
     measure(plan)
 

@@ -1,5 +1,6 @@
 """Parameters that the cell of the chexnet notebook leaves out."""
 
+image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
 learning_rate: float = 0.001  # peak, at this global batch size
 label_weighting: str = "balanced"  # rare labels weigh more; or none
 crop_area_min: float = 0.8  # smallest area fraction of a random crop

@@ -1,5 +1,6 @@
 """Parameters that the cell of the inference notebook leaves out."""
 
+image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
 warmup_batches: int = None  # untimed passes first (None: 50, CPU 5)
 training_steps: int = None  # to train the weights (None: 200, CPU 75)
 calibration_images: int = 256  # to calibrate INT8 ranges

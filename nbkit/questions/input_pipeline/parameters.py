@@ -1,5 +1,6 @@
 """Parameters that the cell of the input pipeline notebook leaves out."""
 
+workers: int = None  # threads per rank (None: cores / ranks)
 image_size: int = 224  # side of the square image in pixels
 loaders: list[str] = None  # loaders that the tuner tries (None: torch,tfrecord)
 warmup_steps: int = None  # leading steps not measured (None: 10, CPU 4)

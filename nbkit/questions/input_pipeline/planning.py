@@ -193,6 +193,7 @@ def plan(parameters: Parameters) -> PipelinePlan:
         gpus=gpus,
         cores=counted,
         repeats=values["repeats"],
+        first_arms=[arm_name(name, gpus) for name in _BOTH],
         emulated=emulated,
         # An emulated device is one CPU: a lone process must not use all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},

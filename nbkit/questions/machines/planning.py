@@ -129,6 +129,7 @@ def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
         parameters=plan.parameters,
         once=plan.once,
         trust=trust,
+        minutes=plan.minutes,
     )
     return study.run(wait_for_quiet=plan.wait_for_quiet)
 

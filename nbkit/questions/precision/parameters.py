@@ -1,5 +1,6 @@
 """Parameters that the cell of the precision notebook leaves out."""
 
+loss_tolerance: float = 0.05  # max loss deviation, relative to the first loss
 image_size: int = None  # image side in pixels (None: 224, CPU 64)
 loader: str = "torch"  # what reads image files: torch, dali or naive
 warmup_steps: int = None  # warm-up steps, not measured (None: 20, CPU 3)

@@ -125,6 +125,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
         once=perturbed,
         devices=devices,
         repeats=values["repeats"],
+        first_arms=[BASELINE.name, _in_16_bits(formats).name],
         loss_tolerance=p.loss_tolerance,
         notes=(
             *_smoke_test(p, devices),
@@ -214,8 +215,8 @@ def _formats(
     all_formats = (
         Format(precision, memory_format, compiled)
         for compiled in values["compile"]
-        for precision in values["precision"]
         for memory_format in values["memory_format"]
+        for precision in values["precision"]
     )
     if devices.is_cpu and p.memory_format is None and len(values["precision"]) > 1:
         # The layout is about 16 bits; a CPU measures no more than that.
@@ -226,6 +227,12 @@ def _formats(
             or format_.precision in SIXTEEN_BIT
         )
     return list(dict.fromkeys([BASELINE, *all_formats]))
+
+
+def _in_16_bits(formats: Sequence[Format]) -> Format:
+    """Return what is compared with the baseline first: 16 bits, if there are any."""
+    others = formats[1:]
+    return next((one for one in others if one.precision in SIXTEEN_BIT), others[0])
 
 
 def _config(

@@ -1,5 +1,6 @@
 """Parameters that the cell of the scaling notebook leaves out."""
 
+loader: str = "torch"  # what reads image files: torch, dali or naive
 image_size: int = None  # image side in pixels (None: 224, CPU 32)
 memory_format: str = "channels_last"  # or channels_first
 warmup_steps: int = None  # warm-up steps (None: 10, CPU 2, fewer in a short run)

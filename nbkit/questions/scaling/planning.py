@@ -126,6 +126,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
         measured=configs[-1].world_size,
         gpus_per_node=p.gpus,
         repeats=p.repeats,
+        first_arms=[next(iter(arms)), list(arms)[len(sizes) - 1]],
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         parameters=p,

@@ -1,5 +1,6 @@
 """Parameters that the cell of the storage notebook leaves out."""
 
+loader: str = "torch"  # what reads images: torch, dali or naive
 control: bool = False  # A/A control: run the first arm twice
 read_bytes: int = None  # bytes per read test (None: 1 GiB, CPU 128 MiB)
 read_repeats: int = None  # repeats of each read test (None: 5, CPU 3)

@@ -1,0 +1,231 @@
+"""Time limit of a study: which of its starts fit into it, and which do not.
+
+Starts are chosen by what they add to the answer, and executed in the study's balanced
+order. The question's own pair comes first, then a first start of every arm. After that
+the time goes to verdicts, arm by arm in the order of the plan: five runs of one arm say
+more than two of each.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Self
+
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.plural import plural
+from nbkit.statistics import MINIMUM_RUNS, duration_in_words
+from nbkit.store.stored_runs import StoredRun
+from nbkit.studies import kinds
+from nbkit.studies.devices import find_devices
+from nbkit.studies.order import Slot
+from nbkit.studies.starts import grouped
+from nbkit.studies.stored_study import StoredStudy
+
+_GPU_MINUTES, _CPU_MINUTES = 10.0, 2.0
+"""Limits of a notebook whose parameter ``minutes`` is None."""
+
+_PAIR = 0, 0
+"""Rank of the first starts of the question's own pair."""
+
+Start = Sequence[Slot]
+"""What starts together: usually one slot."""
+
+
+def checked_minutes(minutes: float | None) -> float | None:
+    """Return a time limit; None for 0, which is no limit."""
+    if minutes is None:
+        return None
+    if not isinstance(minutes, int | float) or not 0 <= minutes < float("inf"):
+        message = (
+            f"minutes={minutes!r} is not a time limit. Use 0 (no limit) or more, such "
+            "as 10."
+        )
+        raise ConfigError(message)
+    return float(minutes) or None
+
+
+def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
+    """Return a notebook's limit; None where an engine has its own queue of jobs."""
+    config = next(iter(configs), None)
+    if config is None or config.engine != "local":
+        return None
+    is_cpu = find_devices(config.device, config.engine, config.gpus).is_cpu
+    return _CPU_MINUTES if is_cpu else _GPU_MINUTES
+
+
+def run_seconds(run: StoredRun) -> float | None:
+    """Return the time from the start of a run's processes to their end."""
+    times = run.record.get("time", {})
+    started, ended = times.get("started"), times.get("ended")
+    if started is None or ended is None:
+        return None
+    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
+    return (end - begin).total_seconds()
+
+
+class StartTimes:
+    """How long a start of each arm takes: as its last one took, in seconds."""
+
+    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
+        self._seconds = dict(seconds or {})
+
+    @classmethod
+    def of(cls, study: StoredStudy) -> Self:
+        """Return those of the finished runs of a study."""
+        runs = study.runs_by_arm().items()
+        known = {arm: run_seconds(many[-1]) for arm, many in runs if many}
+        return cls({arm: one for arm, one in known.items() if one is not None})
+
+    def __setitem__(self, arm: str, seconds: float) -> None:
+        self._seconds[arm] = seconds
+
+    def total(self, arms: Iterable[str]) -> float | None:
+        """Return how long starts of these arms take; None if nothing is measured.
+
+        An arm without a start takes as long as the others on average.
+        """
+        if not self._seconds:
+            return None
+        usual = fmean(self._seconds.values())
+        return sum(self._seconds.get(arm, usual) for arm in arms)
+
+
+class Budget:
+    """Chooses the starts of a study that fit into the time that is left.
+
+    Parameters
+    ----------
+    study
+        Which arms there are, and in which order.
+    minutes
+        From now on; None is no limit.
+    times
+        What starts take; whoever executes them adds what they took.
+    clock
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        study: StoredStudy,
+        minutes: float | None,
+        times: StartTimes,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._study, self._times, self._clock = study, times, clock
+        self._end = None if minutes is None else clock() + 60 * minutes
+        self._once, self._first = set(study.once), set(first_arms(study))
+        self._twin = study.control[1] if study.control else None
+        self._places = {arm: place for place, arm in enumerate(study.arms)}
+        self._settled: set[str] = set()
+
+    def fitting(self, starts: Sequence[Start]) -> list[Start]:
+        """Return the starts that fit, in their order, but the first pair before others.
+
+        That pair begins as long as there is time: without it there is no answer.
+        """
+        if self._end is None:
+            return list(starts)
+        if self._settled and not open_arms(self._study, self._settled):
+            return []
+        left = self._end - self._clock()
+        pair: list[Start] = []
+        chosen: list[Start] = []
+        for start in sorted(starts, key=self._rank):
+            is_pair = self._rank(start) == _PAIR
+            seconds = self._times.total([start[0].arm])
+            if seconds is not None:
+                if left <= 0 or (left < seconds and not is_pair):
+                    break
+                left -= seconds
+            (pair if is_pair else chosen).append(start)
+        return [*pair, *(start for start in starts if start in chosen)]
+
+    def end_round(self, repeat: int) -> None:
+        """Look at the verdicts before a repeat, if they have enough runs."""
+        if self._end is not None and repeat >= MINIMUM_RUNS:
+            self._settled = settled_arms(self._study)
+
+    def _rank(self, start: Start) -> tuple[int, int]:
+        """Return which start is chosen first: that with the lowest rank."""
+        arm, repeat = start[0].arm, start[0].repeat
+        is_first = any(slot.arm in self._first for slot in start)
+        if arm in self._once or (arm == self._twin and repeat == 0):
+            return 1, 0
+        if repeat == 0:
+            return _PAIR if is_first else (2, 0)
+        if repeat < MINIMUM_RUNS:
+            return (3, 0) if is_first else (4, self._places[arm])
+        return (6 if arm in self._settled else 5), repeat
+
+
+def first_arms(study: StoredStudy) -> list[str]:
+    """Return the question's own pair, which is measured first, with its control.
+
+    The plan may name it. Else it is what the plan begins with: two arms, or all up to
+    the first that start together.
+    """
+    twins = study.control[1:] if study.control else ()
+    if named := study.plan.get("first_arms"):
+        return [*named, *twins]
+    left_out = {*study.once, *twins}
+    order = dict.fromkeys(slot.arm for slot in study.order if slot.arm not in left_out)
+    names = list(order)
+    last = study.together[0][-1] if study.together else None
+    count = names.index(last) + 1 if last in order else 2
+    return [*names[:count], *twins]
+
+
+def open_arms(study: StoredStudy, settled: set[str]) -> set[str]:
+    """Return the compared arms whose verdict is not settled."""
+    baseline = study.control or first_arms(study)[:1]
+    return {*study.arms} - {*study.once} - {*baseline} - settled
+
+
+def settled_arms(study: StoredStudy) -> set[str]:
+    """Return arms whose verdict is settled before the planned repeats are done.
+
+    Only in a study without a notebook: what the report of a question compares, it
+    alone knows.
+    """
+    its_own = study.kind or study.together or study.plan.get("seed_per_repeat")
+    return set() if its_own else kinds.settled_arms(study)
+
+
+def not_measured(study: StoredStudy) -> str:
+    """Return what did not fit into the time limit, in words; empty if all did."""
+    missing = study.missing
+    if study.minutes is None or not missing:
+        return ""
+    if (settled := settled_arms(study)) and not open_arms(study, settled):
+        done = min(len(study.runs_by_arm()[arm]) for arm in settled)
+        return (
+            f"Ended early: every verdict was settled after {done} of {study.repeats} "
+            "repeats."
+        )
+    times, counts = StartTimes.of(study), Counter[tuple[str, ...]]()
+    counts.update(
+        tuple(slot.arm for slot in start) for start in grouped(missing, study.together)
+    )
+    parts, planned = [], list(study.arms)
+    for arms, count in sorted(counts.items(), key=lambda one: planned.index(one[0][0])):
+        seconds = times.total([arms[0]] * count)
+        more = f", about {duration_in_words(seconds)} more" if seconds else ""
+        parts.append(f"{' + '.join(arms)} ({plural(count, 'start')}{more})")
+    return f"Not measured in {study.minutes:g} min: {'; '.join(parts)}."
+
+
+def limit_note(minutes: float | None) -> list[str]:
+    """Return how a plan says its time limit; nothing without one."""
+    if minutes is None:
+        return []
+    return [
+        f"Time limit: {minutes:g} min (minutes=0: none). Runs that do not fit are "
+        "listed as not measured."
+    ]

@@ -1,0 +1,230 @@
+"""A study under a time limit measures what adds most, and says what it left out."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.errors import ConfigError
+from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_report import make
+from nbkit.studies.budget import Budget, StartTimes, first_arms, not_measured
+from nbkit.studies.order import Slot
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.starts import grouped
+from nbkit.studies.study import Study
+from tests.studies.written_study import write_runs
+
+BASE = ExperimentConfig(
+    device="cpu", model="resnet18", batch_size_per_gpu=8, tensorboard=False
+)
+
+
+def execute(study, minutes, seconds, clock):
+    """Return the starts of a study whose starts take these seconds, as labels."""
+    times, done = StartTimes(), []
+    budget = Budget(study, minutes, times, clock=lambda: clock.now)
+    left = grouped(study.order, study.together)
+    while fitting := budget.fitting(left):
+        left.remove(fitting[0])
+        arm = fitting[0][0].arm
+        clock.now += seconds[arm]
+        times[arm] = seconds[arm]
+        done.append(f"{arm}{fitting[0][0].repeat}")
+    return done
+
+
+@pytest.fixture
+def clock():
+    return SimpleNamespace(now=1000.0)
+
+
+@pytest.fixture
+def study(store):
+    """Return a study of a baseline with its control and three other arms."""
+    return Study.create("s", dict.fromkeys("abcd", BASE), repeats=5, control="a")
+
+
+SECONDS = {**dict.fromkeys("abcd", 10.0), "a again": 10.0}
+ROUND = "a0 b0 c0 d0 a again0"
+
+
+@pytest.mark.parametrize(
+    ("starts", "expected"),
+    [
+        (25, None),
+        (2, "a0 b0"),
+        (4, "a0 b0 c0 a again0"),
+        (8, f"{ROUND} a again1 b1 a1"),
+        (17, f"{ROUND} a again1 b1 a1 a2 b2 a again2 a again3 b3 a3 a4 b4 a again4"),
+    ],
+)
+def test_fitting_narrows_from_all_arms_to_the_first_pair(
+    study, clock, starts, expected
+):
+    done = execute(study, (starts * 10 + 1) / 60, SECONDS, clock)
+
+    every = [f"{slot.arm}{slot.repeat}" for slot in study.order]
+    assert " ".join(done) == (expected or " ".join(every))
+    assert clock.now <= 1000 + 10 * starts
+
+
+def test_fitting_goes_on_arm_by_arm_once_the_first_pair_is_done(study, clock):
+    done = execute(study, 211 / 60, SECONDS, clock)
+
+    later = [one for one in done if one[0] in "cd"]
+    assert later == ["c0", "d0", "c1", "c2", "c3", "c4"]
+
+
+def test_fitting_begins_the_first_start_whatever_it_takes(study, clock):
+    assert execute(study, 0.01, SECONDS, clock) == ["a0"]
+    assert len(execute(study, None, SECONDS, clock)) == 25
+
+
+def test_fitting_starts_jobs_of_a_group_together(store, clock):
+    arms = dict.fromkeys(("alone", "job 1", "job 2", "large"), BASE)
+    study = Study.create("s", arms, repeats=2, together=[["job 1", "job 2"]])
+    seconds = {"alone": 10.0, "job 1": 20.0, "large": 5.0}
+
+    assert first_arms(study) == ["alone", "job 1", "job 2"]
+    done = execute(study, 1, seconds, clock)
+    assert done == ["alone0", "job 10", "large0", "job 11"]
+
+
+def test_first_arms_are_those_that_a_plan_names(store):
+    arms = dict.fromkeys(("1 GPU", "2 GPUs", "4 GPUs"), BASE)
+    parameters = Parameters({}, {})
+    ends = ("1 GPU", "4 GPUs")
+    plan = Plan(arms=arms, repeats=1, notes=(), parameters=parameters, first_arms=ends)
+
+    assert first_arms(Study.create("s", arms)) == ["1 GPU", "2 GPUs"]
+    assert first_arms(Study.create("s", arms, plan=plan.facts)) == [*ends]
+
+
+def test_start_times_of_an_unmeasured_arm_are_the_mean_of_the_others():
+    times = StartTimes()
+    assert times.total(["a", "b"]) is None
+
+    times["a"], times["b"] = 10.0, 20.0
+
+    assert times.total(["a", "c", "c"]) == 10 + 15 + 15
+
+
+def limited(study, kept, minutes=0.5):
+    """Keep the runs of these starts of a written study, as a time limit leaves them."""
+    content = json.loads(study.paths.study.read_text())
+    runs = [one for one in content["runs"] if kept(one["arm"], one["repeat"])]
+    content |= {"runs": runs, "minutes": minutes}
+    study.paths.study.write_text(json.dumps(content))
+
+
+def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
+    write_runs(study, {**dict.fromkeys("abcd", 100.0), "b": 150.0, "a again": 100.0})
+    pair = ("a", "b", "a again")
+    limited(study, lambda arm, repeat: arm in pair or (arm, repeat) == ("c", 0))
+
+    report = make(study)
+
+    said = "Not measured in 0.5 min: c (4 starts, about 40 minutes more); d (5"
+    assert report.notes[0].startswith(said)
+    assert report.answer.startswith("CPU smoke test: b / a = 1.500")
+    assert report.next_step == (
+        f"nbkit.Study.open('{study.study_id}').resume(minutes=0) runs what is missing"
+    )
+
+
+def test_a_report_whose_first_pair_did_not_fit_has_no_answer(study):
+    write_runs(study, {**dict.fromkeys("abcd", 100.0), "a again": 100.0})
+    limited(study, lambda arm, repeat: arm == "a")
+
+    assert make(study).answer.startswith("Inconclusive: 5 of 25 planned runs")
+
+
+def test_a_study_ends_early_once_every_verdict_is_settled(store, clock):
+    arms = dict.fromkeys("abc", BASE)
+    study = Study.create("s", arms, repeats=8, control="a", minutes=60)
+    write_runs(study, {"a": 100.0, "b": 150.0, "c": 50.0, "a again": 100.0})
+    budget = Budget(study, 60, StartTimes(), clock=lambda: clock.now)
+
+    limited(study, lambda _, repeat: repeat < 5, minutes=60)
+    starts = grouped(study.missing, [])
+    budget.end_round(4)  # too few runs for a verdict
+    assert len(budget.fitting(starts)) == 12
+
+    budget.end_round(5)
+    assert budget.fitting(starts) == []
+    assert not_measured(study) == (
+        "Ended early: every verdict was settled after 5 of 8 repeats."
+    )
+
+
+def test_settled_arms_come_last_while_a_verdict_is_open(store, clock):
+    study = Study.create("s", dict.fromkeys("abc", BASE), repeats=8, minutes=1)
+    # c scatters by more than it differs; write_runs makes equal repeats.
+    write_runs(study, {"a": 100.0, "b": 150.0, "c": 102.0})
+    limited(study, lambda _, repeat: repeat < 5)
+    times = StartTimes(dict.fromkeys("abc", 10.0))
+    budget = Budget(study, 1, times, clock=lambda: clock.now)
+    budget.end_round(5)
+
+    found = budget.fitting(grouped(study.missing, []))
+
+    assert [slot for [slot] in found] == [
+        *(Slot("c", 5), Slot("a", 5), Slot("a", 6), Slot("c", 6), Slot("c", 7)),
+        Slot("a", 7),
+    ]
+
+
+def test_verdicts_of_a_question_are_not_looked_at(store, clock):
+    study = Study.create("s", dict.fromkeys("ab", BASE), repeats=8, kind="scaling")
+    write_runs(study, {"a": 100.0, "b": 150.0})
+    limited(study, lambda _, repeat: repeat < 6)
+    budget = Budget(study, 1, StartTimes(), clock=lambda: clock.now)
+
+    budget.end_round(6)
+
+    assert len(budget.fitting(grouped(study.missing, []))) == 4
+
+
+@pytest.mark.parametrize("minutes", [-1, float("nan"), float("inf"), "ten"])
+def test_minutes_that_are_no_time_are_refused(store, minutes):
+    with pytest.raises(ConfigError, match=r"minutes=.* is not a time limit. Use 0"):
+        Study.create("s", {"a": BASE}, minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "engine", "expected"),
+    [(None, "local", 2), (3.0, "local", 3), (0, "local", None), (None, "slurm", None)],
+)
+def test_minutes_of_a_plan_depend_on_its_devices(minutes, engine, expected):
+    config = ExperimentConfig(device="cpu", engine=engine)
+    given = Parameters({"minutes": minutes}, {"minutes": "default"})
+    plan = Plan(arms={"a": config}, repeats=1, notes=("n",), parameters=given)
+
+    assert plan.minutes == expected
+    said = plan._repr_mimebundle_()["text/plain"]
+    assert ("Time limit" in said) == (expected is not None)
+
+
+def test_a_limited_study_says_what_is_left_and_resumes(small, capsys):
+    arms = {name: small(gpus=1, steps=2, warmup_steps=1) for name in "ab"}
+    study = nbkit.Study.create("demo", arms, repeats=2, minutes=0.0001)
+
+    study.run()
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [slot.arm for slot in study.missing] == ["b", "b", "a"]
+    assert lines[-1].startswith("Not measured in 0.0001 min: a (1 start, about ")
+
+    nbkit.Study.open(study.study_id).resume(minutes=0)
+
+    said = capsys.readouterr().out
+    assert study.missing == []
+    assert study.minutes is None
+    assert "[1/3] b, repeat 1: finished" in said
+    assert "\nSo far, " in said
+    assert "Not measured" not in said
