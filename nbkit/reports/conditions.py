@@ -82,6 +82,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     }
     values = {name: {getattr(config, name) for config in configs} for name in formats}
     common = {name: each.pop() for name, each in values.items() if len(each) == 1}
+    if all(config.has_time_window for config in configs):
+        common["length"] = formats["length"] = configs[0].length
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
     arms: dict[str, int] = {}
