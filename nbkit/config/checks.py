@@ -271,7 +271,7 @@ class ExperimentChecks(Model):
     @classmethod
     def _search_has_a_limit(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            message = "is neither a number nor a word; use 'off', or PyTorch's limit, 10"
+            message = "is neither a number nor a word; use 'off', or 10 as PyTorch does"
             raise ValueError(message)
         return value
 

@@ -142,8 +142,8 @@ class ExperimentConfig(ExperimentChecks):
     time: at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning
     rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """Leading steps that are not measured (allocation, autotuning, compilation). Without
-    ``steps`` and ``epochs``, the warm-up continues until the rate is stable."""
+    """Leading steps that are not measured (allocation, autotuning, compilation). A run
+    without a given length continues its warm-up until the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. Otherwise the run continues, and its record has the step."""
@@ -287,8 +287,8 @@ class ExperimentConfig(ExperimentChecks):
         if self.has_time_window:
             seconds, steps = WINDOW_SECONDS, WINDOW_STEPS
             return f"{seconds:g} s (at least {steps} steps) at a stable rate"
-        count = f"{self.steps} steps" if self.epochs is None else f"{self.epochs} epochs"
-        return f"{count} ({self.warmup_steps} warm-up)"
+        unit = "steps" if self.epochs is None else "epochs"
+        return f"{self.epochs or self.steps} {unit} ({self.warmup_steps} warm-up)"
 
     @property
     def title(self) -> str:

@@ -136,5 +136,6 @@ class Duration:
         opens = self._window_start is None
         if self._window_start is None:
             self._window_start = step
-        self.total_steps = self._window_start + agreed_steps
+        # Not before the steps that are issued already.
+        self.total_steps = max(step, self._window_start + agreed_steps)
         return opens

@@ -78,11 +78,12 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
             step += 1
             finished = clock.finished()
             length.take(finished)
-            log.steps(finished)
             stopped = agreement.reached(window_steps=length.window_steps)
-            if length.opens_window(step, agreement.window_steps):
-                log.open_window(step)
+            opens = length.opens_window(step, agreement.window_steps)
             log.total_steps = length.agreed_steps
+            log.steps(finished)
+            if opens:
+                log.open_window(step)
             if stopped or step >= length.total_steps:
                 break
         epoch += 1

@@ -44,7 +44,7 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed, seed_rank
-from nbkit.worker.step_clock import StepClock
+from nbkit.worker.step_clock import StepClock, StepTimes
 
 
 def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
@@ -137,17 +137,17 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     length = Duration(config, steps_per_epoch, step, profile.steps)
     first_step = step
 
-    def read(*, wait: bool = False) -> None:
+    def read(*, wait: bool = False) -> list[StepTimes]:
         finished = clock.finished(wait=wait)
         rank.finished_step = finished[-1].step if finished else rank.finished_step
         watch.read(finished)
         length.take(finished)
-        log.steps(finished)
+        return finished
 
     def tell_nonfinite() -> None:
         nonlocal told
         # Nothing is measured any more that a wait for the device could disturb.
-        read(wait=True)
+        log.steps(read(wait=True))
         found = watch.agree(host_group)
         if found is not None and not told:
             log.event("nonfinite", **found.to_dict())
@@ -155,7 +155,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
 
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
-        read(wait=True)
+        log.steps(read(wait=True))
         began = time.perf_counter()
         with log.window.without_this_thread():
             finite = watch.look_now(step)
@@ -237,7 +237,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             step += 1
             clock.end(step_loss, rate, scales, watch.look(step))
             first_batch += accumulation
-            read()
+            finished = read()
             profile.between_steps()
 
             # 6. Between steps
@@ -245,9 +245,11 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             stopped = agreement.reached(
                 alarm=watch.found is not None, window_steps=length.window_steps
             )
-            if length.opens_window(step, agreement.window_steps):
-                log.open_window(step - first_step)
+            opens = length.opens_window(step, agreement.window_steps)
             log.total_steps = length.agreed_steps
+            log.steps(finished)
+            if opens:
+                log.open_window(step - first_step)
             if agreement.alarm and not told:
                 tell_nonfinite()
             if told and config.stop_on_nonfinite:
@@ -262,7 +264,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         done = step >= length.total_steps
         epoch_is_over = first_batch >= batches_per_epoch
         if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
-            read(wait=True)
+            log.steps(read(wait=True))
             rank.beat(step, Phase.EVALUATION)
             with log.window.paused():
                 found = evaluate(
@@ -289,7 +291,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             epoch, first_batch = epoch + 1, 0
 
     # 7. The end
-    read(wait=True)
+    log.steps(read(wait=True))
     log.window.close()
     profile.close()
     agreement.close()
