@@ -255,9 +255,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             if told and config.stop_on_nonfinite:
                 stopped = True
                 break
-            if stopped or (
-                period and step % period == 0 and step < length.total_steps
-            ):
+            if stopped or (period and step % period == 0 and step < length.total_steps):
                 save()
             if stopped:
                 break

@@ -322,8 +322,7 @@ class PrecisionResult:
     @property
     def _search(self) -> list[str]:
         """What a search for convolutions would change where none was made."""
-        policies = {config.cudnn_benchmark for config in self.configs.values()}
-        if self.is_cpu or policies != {"off"}:
+        if self.conditions.get("cudnn_benchmark") is not False:
             return []
         (off_fp32, off_fp16), (fp32, fp16) = _IMAGES_PER_SECOND.values()
         return [
@@ -372,6 +371,11 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
         every = [*chain(*finished.values()), *perturbed.values()]
         each = [steps[-1]["step"] for run in every if (steps := run.metrics())]
         facts["compared_steps"] = min(each)
+    # Of the records: before there was this field, all runs on GPUs searched.
+    runs = chain(*finished.values())
+    searched = {run.worker.get("cudnn_benchmark") for run in runs}
+    if len(searched) == 1 and None not in searched:
+        facts["cudnn_benchmark"] = searched.pop()
     shared = facts["steps"] or facts["compared_steps"]
     measured = PrecisionResult(
         arms=arms,
