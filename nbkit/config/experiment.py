@@ -79,14 +79,14 @@ class ExperimentConfig(ExperimentChecks):
     ``channels_first`` is kept."""
     cuda_graphs: bool = False
     """Replay the model's kernels as CUDA graphs; needs a GPU."""
-    # First step and images/s of a ResNet-50 with batch 256, one start each on an H100:
-    #          off            limit 1         limit 4         limit 10
-    # fp16     0.95 s 4,947   4.1 s 4,949     4.7 s 4,941     13.5 s 4,963
-    # tf32     0.85 s 2,536   22.1 s 2,536    4.1 s 2,520     18.1 s 2,526
-    # fp32     0.89 s   885   1.3 s   885     8.8 s   917     68.8 s   956
-    # A search gains fp32 8 % and costs a minute per start; it gains the others, of
-    # tensor cores, 0.3 % at most.
     cudnn_benchmark: (
+        # First step and images/s of a ResNet-50, batch 256, one start each on an H100:
+        #          off            limit 1         limit 4         limit 10
+        # fp16     0.95 s 4,947   4.1 s 4,949     4.7 s 4,941     13.5 s 4,963
+        # tf32     0.85 s 2,536   22.1 s 2,536    4.1 s 2,520     18.1 s 2,526
+        # fp32     0.89 s   885   1.3 s   885     8.8 s   917     68.8 s   956
+        # A search gains fp32 8 % and costs a minute per start; it gains the others, of
+        # tensor cores, 0.3 % at most.
         Annotated[int, Field(ge=1, le=1_000)] | Literal["off", "exhaustive"]
     ) = "off"
     """Search of cuDNN for the fastest convolutions, in the first step on a GPU: ``off``
