@@ -21,7 +21,10 @@ from nbkit.errors import LaunchError
 from nbkit.packages import not_installed
 from nbkit.registry import Kind, names, suggest
 
-DEFAULT_STEPS = 100
+WINDOW_SECONDS, WINDOW_SECONDS_MAX, WINDOW_STEPS = 6.0, 30.0, 20
+"""Least and greatest duration, and fewest steps, of what a run without a given length
+measures. Medians of starts repeat to 0.1 % by then, and energy needs five readings of a
+counter that is read once a second."""
 PROFILED_STEPS = 5
 """Steps after the warm-up that ``profile`` takes out of what is measured."""
 _START_SECONDS = 120
@@ -36,8 +39,6 @@ class _Known(dict[str, Any]):
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
-        if self["steps"] is None and self["epochs"] is None:
-            self["steps"] = DEFAULT_STEPS
         steps = math.inf if self["steps"] is None else self["steps"]
         self["fewer_steps"] = steps - 1
         self["needed_steps"] = (self["warmup_steps"] or 0) + PROFILED_STEPS + 1
@@ -115,6 +116,12 @@ _RULES = (
         "warmup_steps",
         lambda v, of: of["task"] in ("train", "load") and v > of["fewer_steps"],
         "leaves none of steps={steps} to measure; use {fewer_steps} or less",
+    ),
+    _Rule(
+        "deterministic",
+        lambda v, of: v and of["cudnn_benchmark"] not in (None, "off"),
+        "cannot be combined with cudnn_benchmark={cudnn_benchmark!r}, whose choice "
+        "varies; use cudnn_benchmark='off'",
     ),
     _Rule(
         "crop_area_max",
@@ -257,6 +264,14 @@ class ExperimentChecks(Model):
     def _steps_is_no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):
             message = "true and false are not numbers of steps; use a number"
+            raise ValueError(message)
+        return value
+
+    @field_validator("cudnn_benchmark", mode="before", check_fields=False)
+    @classmethod
+    def _search_has_a_limit(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            message = "is neither a number nor a word; use 'off', or 10 as PyTorch does"
             raise ValueError(message)
         return value
 

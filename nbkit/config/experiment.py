@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
-from nbkit.config.checks import DEFAULT_STEPS, ExperimentChecks
+from nbkit.config.checks import WINDOW_SECONDS, WINDOW_STEPS, ExperimentChecks
 from nbkit.config.manual import ManualConfig
 from nbkit.config.nested import AllReduceConfig, InferenceConfig, LoaderConfig
 from nbkit.config.slurm import SlurmConfig
@@ -79,6 +79,20 @@ class ExperimentConfig(ExperimentChecks):
     ``channels_first`` is kept."""
     cuda_graphs: bool = False
     """Replay the model's kernels as CUDA graphs; needs a GPU."""
+    cudnn_benchmark: (
+        # First step and images/s of a ResNet-50, batch 256, one start each on an H100:
+        #          off            limit 1         limit 4         limit 10
+        # fp16     0.95 s 4,947   4.1 s 4,949     4.7 s 4,941     13.5 s 4,963
+        # tf32     0.85 s 2,536   22.1 s 2,536    4.1 s 2,520     18.1 s 2,526
+        # fp32     0.89 s   885   1.3 s   885     8.8 s   917     68.8 s   956
+        # A search gains fp32 8 % and costs a minute per start; it gains the others, of
+        # tensor cores, 0.3 % at most.
+        Annotated[int, Field(ge=1, le=1_000)] | Literal["off", "exhaustive"]
+    ) = "off"
+    """Search of cuDNN for the fastest convolutions, in the first step on a GPU: ``off``
+    takes cuDNN's own choice, a number tries so many algorithms per convolution, and
+    ``exhaustive`` tries all (``torch.backends.cudnn.benchmark`` and
+    ``benchmark_limit``; PyTorch's limit is 10)."""
 
     # Batch
     batch_size_per_gpu: Annotated[int, Field(ge=1, le=65_536)] | Literal["max"] = 64
@@ -124,9 +138,12 @@ class ExperimentConfig(ExperimentChecks):
     epochs: Annotated[int, Field(ge=1)] | None = None
     """Length in epochs; set either this or ``steps``."""
     steps: Annotated[int, Field(ge=1)] | None = None
-    """Length in optimizer steps; 100 if neither this nor ``epochs`` is set."""
+    """Length in optimizer steps. With neither this nor ``epochs``, a run measures for a
+    time: at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning
+    rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """Leading steps that are not measured (allocation, autotuning, compilation)."""
+    """Leading steps that are not measured (allocation, autotuning, compilation). A run
+    without a given length continues its warm-up until the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
     kept. Otherwise the run continues, and its record has the step."""
@@ -260,6 +277,20 @@ class ExperimentConfig(ExperimentChecks):
         return self.task in ("train", "load")
 
     @property
+    def has_time_window(self) -> bool:
+        """Whether it has no given length, but measures for a time."""
+        return self.has_steps and self.steps is None and self.epochs is None
+
+    @property
+    def length(self) -> str:
+        """How long it trains, in words."""
+        if self.has_time_window:
+            seconds, steps = WINDOW_SECONDS, WINDOW_STEPS
+            return f"{seconds:g} s (at least {steps} steps) at a stable rate"
+        unit = "steps" if self.epochs is None else "epochs"
+        return f"{self.epochs or self.steps} {unit} ({self.warmup_steps} warm-up)"
+
+    @property
     def title(self) -> str:
         """What the run is called: its name, else its model or task."""
         of_a_model = self.task in ("train", "inference")
@@ -285,12 +316,4 @@ class ExperimentConfig(ExperimentChecks):
         # The default asks for nothing, and is compared with by many.
         if self.slurm != SlurmConfig():
             self.slurm.coming_from(folder)
-        return self
-
-    @model_validator(mode="after")
-    def _default_length(self) -> Self:
-        if self.steps is None and self.epochs is None:
-            # Set without pydantic's setter: no user gave this value, and the record
-            # says which fields were given.
-            object.__setattr__(self, "steps", DEFAULT_STEPS)
         return self

@@ -175,7 +175,7 @@ def _position(line: dict[str, Any], run: StoredRun) -> str | None:
         return f"step {line['step']:,}"
     rate = line["images"] / line["step_time_seconds"]
     # Another version of nbkit may have launched it, with other fields.
-    steps = total_steps(read_json(run.paths.config) or {})
+    steps = line.get("total_steps") or total_steps(read_json(run.paths.config) or {})
     of = f" of {steps:,}" if steps else ""
     warmup = ", warm-up" if line["warmup"] else ""
     return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"

@@ -59,6 +59,8 @@ class LiveMetrics:
         """Lines that are no JSON or lack a value; the others are shown."""
         self.step: int | None = None
         """The newest step, or the last that a function has logged."""
+        self.total_steps: int | None = None
+        """Of the run, where its steps say so."""
         self.loss: float | None = None
         self.logged: dict[str, float | None] = {}
         """The last value of each name that a function has logged."""
@@ -231,6 +233,7 @@ class LiveMetrics:
         exposed = line["communication_exposed_seconds"]
         rate = line["images"] / seconds
         self.step, self.loss = number, loss
+        self.total_steps = line.get("total_steps")
         if "update_skipped" in line:
             skipped = (self.updates_skipped or 0) + bool(line["update_skipped"])
             self.updates_skipped = skipped

@@ -217,6 +217,7 @@ class LiveRun:
         return {
             "step": newest["step"],
             "total_steps": total,
+            "ended_by": self._worker.get("ended_by"),
             "seconds_left": metrics.seconds_left(total) if is_running else None,
             "loss": newest["loss"],
             "images_per_second": newest["images_per_second"],
@@ -291,7 +292,7 @@ class LiveRun:
         return int(gpus or 1) * int(nodes or 1)
 
     def _total_steps(self) -> int | None:
-        total = total_steps(self._config)
+        total = self.metrics.total_steps or total_steps(self._config)
         epochs = self._config.get("epochs")
         if total is None and epochs and self._config.get("task", "train") in WITH_STEPS:
             per_epoch = self._worker.get("steps_per_epoch")

@@ -86,6 +86,8 @@ def conditions_line(runs: Sequence[Run]) -> str:
     common = {
         name: options.pop() for name, options in values.items() if len(options) == 1
     }
+    if all(config.has_time_window for config in configs):
+        common["length"] = formats["length"] = configs[0].length
     if {config.task for config in configs} == {"load"}:
         common.pop("model", None)  # nothing computes
     if all(config.has_entry for config in configs):

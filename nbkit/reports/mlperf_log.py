@@ -228,7 +228,7 @@ def _settings(run: StoredRun) -> dict[str, Any]:
     config, worker = run.config, run.worker
     data = worker.get("data") or {}
     per_epoch = worker.get("steps_per_epoch")
-    steps = config.steps or (per_epoch and per_epoch * (config.epochs or 1))
+    steps = config.steps or (per_epoch and config.epochs and per_epoch * config.epochs)
     common = {
         "seed": config.seed,
         "global_batch_size": worker.get("global_batch_size"),

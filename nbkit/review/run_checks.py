@@ -48,6 +48,7 @@ _PARTS = 15
 
 _SETTINGS = (
     *("model", "precision", "memory_format", "compile", "cuda_graphs"),
+    "cudnn_benchmark",
     *("batch_size_per_gpu", "gradient_accumulation_steps", "image_size"),
     *("data", "loader", "cpu_binding"),
 )

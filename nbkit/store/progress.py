@@ -24,7 +24,10 @@ _LOGGED = {"loss", "images_per_second"}
 
 
 def total_steps(config: dict[str, Any]) -> int | None:
-    """Return how many steps a run has; unknown for a function."""
+    """Return how many steps a run has; unknown for a function.
+
+    Where time sets the end, the lines of the steps say so, once it is known.
+    """
     return config.get("steps") if config.get("task", "train") in WITH_STEPS else None
 
 
@@ -79,7 +82,10 @@ def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
         if line["kind"] == "step" and not line.get("warmup")
     )
     rate = newest_rate(list(itertools.islice(steps, RATE_STEPS)))
-    return {"loss": newest["loss"], "images_per_second": rate}
+    found = {"loss": newest["loss"], "images_per_second": rate}
+    if "total_steps" in newest:
+        found["total_steps"] = newest["total_steps"]
+    return found
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:

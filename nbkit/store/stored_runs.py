@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -228,6 +229,16 @@ class StoredRun:
         """The run in numbers, computed now from its raw counts."""
         with damage_told(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
+
+    def summary_until(self, step: int) -> RunSummary:
+        """Return the summary, its losses only of steps that other runs have, too."""
+        with damage_told(self.paths.root):
+            lines = self.metrics(None)
+            found = summarise_run(lines, self.worker, self.record)
+            first = [line for line in lines if line["step"] <= step]
+            until = summarise_run(first, self.worker, self.record)
+        losses = {"final_loss": until.final_loss, "mean_loss": until.mean_loss}
+        return replace(found, **losses)
 
     @property
     def nonfinite(self) -> NonFinite | None:

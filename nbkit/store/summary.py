@@ -33,6 +33,12 @@ class RunSummary:
     images_per_second_q75: float | None
     step_time_seconds: float | None
     """Time of the window / its steps."""
+    first_step_seconds: float | None
+    """Of the run's first step, which compiles (``compile``), searches for convolutions
+    (``cudnn_benchmark``) and allocates."""
+    ended_by: str | None
+    """What ended it: ``steps``, ``epochs``, ``time`` or ``target_accuracy``; None where
+    it was stopped, failed or does not say."""
     longest_step_seconds: float | None
     """From the end of one step of the window to the end of the next."""
     data_wait_share: float | None
@@ -123,6 +129,10 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         images_per_second_q25=q25,
         images_per_second_q75=q75,
         step_time_seconds=fmean(seconds) if seconds else None,
+        first_step_seconds=(
+            steps[0]["step_time_seconds"] if steps and steps[0]["step"] == 1 else None
+        ),
+        ended_by=worker.get("ended_by"),
         longest_step_seconds=max(seconds, default=None),
         data_wait_share=_share(ranks, "data_wait_seconds", window),
         compute_share=_share(ranks, "compute_seconds", window),

@@ -116,12 +116,9 @@ def entered_of(config: ExperimentConfig, controls: Mapping[str, Control]) -> Ent
     held: Entered = {}
     for path, control in controls.items():
         value: Any = config
-        given = True
         for name in path.split("."):
-            given = name in value.model_fields_set
             value = getattr(value, name)
-        # A default length is set after validation, without being given.
-        held[path] = control.entered(value) if given else control.default
+        held[path] = control.entered(value)
     return held
 
 
@@ -195,7 +192,7 @@ def _suggestions(path: str, kinds: list[Mapping[str, Any]]) -> tuple[str, ...]:
     }
     if path in known:
         return tuple(known[path]())
-    return tuple(it["const"] for it in kinds if "const" in it)
+    return tuple(_words(kinds))
 
 
 def _limits(kinds: list[Mapping[str, Any]]) -> str:
@@ -212,8 +209,13 @@ def _limits(kinds: list[Mapping[str, Any]]) -> str:
             parts += [f"above {above:,}"] if above is not None else []
             parts += [f"at most {high:,}"] if high is not None else []
             parts += [f"below {below:,}"] if below is not None else []
-        parts += [f"or {kind['const']}"] if "const" in kind else []
-    return " ".join(parts)
+    return " or ".join([" ".join(parts), *_words(kinds)]) if parts else ""
+
+
+def _words(kinds: list[Mapping[str, Any]]) -> list[str]:
+    """Return the texts that a field takes beside numbers."""
+    words = [it.get("enum") or [it.get("const")] for it in kinds if len(kinds) > 1]
+    return [word for each in words for word in each if word is not None]
 
 
 def _written(value: bool | int | str) -> str:

@@ -115,6 +115,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     head, numbers = shown["head"], shown["numbers"]
     measured = numbers["measured"]
     of = "" if numbers["total_steps"] is None else f" of {numbers['total_steps']:,}"
+    if numbers["ended_by"] in ("time", "target_accuracy"):
+        of += f" (ended by {numbers['ended_by'].replace('_', ' ')})"
     step = UNKNOWN if numbers["step"] is None else f"{numbers['step']:,}{of}"
     facts = [("Steps", step)]
     # A function logs what it likes.

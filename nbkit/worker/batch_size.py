@@ -31,6 +31,7 @@ from nbkit.worker.data import Placement, synthetic
 from nbkit.worker.distributed import gather
 from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
+from nbkit.worker.seeding import choose_search
 
 LIMIT = 8192
 """No search goes further: a larger global batch does not train well."""
@@ -210,7 +211,7 @@ def _largest_on_gpu(config: ExperimentConfig) -> int:
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     share = _usable_share(config) * free_bytes / total_bytes
     torch.cuda.set_per_process_memory_fraction(share, device)
-    torch.backends.cudnn.benchmark = not config.deterministic
+    choose_search(config)
     return largest(lambda size: fits(config, device, size))
 
 

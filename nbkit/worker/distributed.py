@@ -93,30 +93,35 @@ def leave(group: dist.ProcessGroup | None) -> None:
 class StopAgreement:
     """Ranks agree on a stop at the step boundary, one step late and without waiting.
 
-    Every step starts an all-reduce of two flags on the host and looks at the result of
+    Every step starts an all-reduce of three numbers on the host and looks at those of
     the step before, so that neither the device nor the other ranks are waited for.
     """
 
     def __init__(self, rank: Rank, group: dist.ProcessGroup | None) -> None:
         self.alarm = False
         """Whether any rank has said that something is wrong; the same on all ranks."""
+        self.window_steps = 0
+        """Rank 0's newest proposal of a length (`Duration`); the same on all ranks."""
         self._agreed = False
         self._rank = rank
         self._group = group
-        self._flags = torch.zeros(2, dtype=torch.int32)
+        self._flags = torch.zeros(3, dtype=torch.int32)
         self._work: Any = None
 
-    def reached(self, *, alarm: bool = False) -> bool:
+    def reached(self, *, alarm: bool = False, window_steps: int = 0) -> bool:
         """Return whether every rank stops here; called by all at each boundary.
 
         An agreed stop stays agreed: a loop around the one that heard it may ask, too.
         """
+        proposed = 0 if self._rank.rank else window_steps
         if self._group is None:
             self.alarm = alarm
+            self.window_steps = proposed or self.window_steps
             return self._rank.stop_requested
         self._agreed = self._agreed or self._wait()
         if not self._agreed:
             self._flags[0], self._flags[1] = self._rank.stop_requested, alarm
+            self._flags[2] = proposed
             self._work = dist.all_reduce(
                 self._flags, dist.ReduceOp.MAX, group=self._group, async_op=True
             )
@@ -131,8 +136,9 @@ class StopAgreement:
             return False
         self._work.wait()
         self._work = None
-        stop, alarm = self._flags.tolist()
+        stop, alarm, window_steps = self._flags.tolist()
         self.alarm = self.alarm or bool(alarm)
+        self.window_steps = window_steps or self.window_steps
         return bool(stop)
 
 

@@ -33,6 +33,7 @@ def write_facts(
     batch_size_per_gpu: int | None,
     *,
     completed: bool,
+    ended_by: str | None = None,
     source: dict[str, Any] | None = None,
     window: MeasuredCounts | None = None,
     weights_finite: bool | None = None,
@@ -79,6 +80,7 @@ def write_facts(
     facts = {
         "attempt": rank.attempt,
         "completed": completed,
+        "ended_by": ended_by,
         "task": config.task,
         "world_size": rank.world_size,
         "device_type": "cpu" if device is None else device.type,
@@ -136,6 +138,11 @@ def _software(device: torch.device | None) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if torch and cuda else None,
         "nccl": _nccl_version() if cuda else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark if torch and cuda else None,
+        "cudnn_benchmark_limit": (
+            torch.backends.cudnn.benchmark_limit
+            if torch and cuda and torch.backends.cudnn.benchmark
+            else None
+        ),
         "tf32": _tf32(torch.backends.cuda.matmul) if torch and cuda else None,
     }
 

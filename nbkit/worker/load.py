@@ -20,6 +20,7 @@ from nbkit.store.heartbeat import Phase
 from nbkit.worker import batch_size, data
 from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.duration import Duration
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
@@ -43,7 +44,6 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     log = MetricsLog(rank, config, per_rank * rank.world_size * accumulation)
     placement = data.Placement(device, rank.rank, rank.world_size, rank.cpus_shared_by)
     batches = data.load(config, manifest, placement, per_rank)
-    total_steps = config.steps or (config.epochs or 1) * batches.steps_per_epoch
 
     clock = StepClock(device)
     agreement = StopAgreement(rank, group)
@@ -51,14 +51,15 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     images_from = source.describe(config, manifest)
     write_facts(*facts, completed=False, source=images_from)
 
-    if not config.warmup_steps:
-        log.window.open()
     step = epoch = 0
     stopped = False
+    length = Duration(config, batches.steps_per_epoch)
+    if length.opens_window(step, 0):
+        log.open_window(0)
     clock.restart()
-    while step < total_steps and not stopped:
+    while step < length.total_steps and not stopped:
         stream = iter(batches.train_batches(epoch))
-        for _ in range(min(batches.steps_per_epoch, total_steps - step)):
+        for _ in range(batches.steps_per_epoch):
             clock.begin(step + 1, epoch)
             for _ in range(accumulation):
                 rank.beat(step + 1, Phase.DATA)
@@ -75,18 +76,28 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
             clock.backward_done()
             clock.end()
             step += 1
-            if step == config.warmup_steps:
-                log.window.open()
-            log.steps(clock.finished())
-            stopped = agreement.reached()
-            if stopped:
+            finished = clock.finished()
+            length.take(finished)
+            stopped = agreement.reached(window_steps=length.window_steps)
+            opens = length.opens_window(step, agreement.window_steps)
+            log.total_steps = length.agreed_steps
+            log.steps(finished)
+            if opens:
+                log.open_window(step)
+            if stopped or step >= length.total_steps:
                 break
         epoch += 1
 
     log.steps(clock.finished(wait=True))
     log.window.close()
     agreement.close()
-    write_facts(*facts, completed=not stopped, source=images_from, window=log.window)
+    write_facts(
+        *facts,
+        completed=not stopped,
+        ended_by=None if stopped else length.ended_by,
+        source=images_from,
+        window=log.window,
+    )
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections import deque
@@ -134,7 +135,11 @@ class MetricsLog:
         self._rank = rank
         self._config = config
         self._images = images_per_step
-        self._unmeasured = config.warmup_steps + profiled_steps
+        self.total_steps: int | None = None
+        """Of the attempt, where only its lines say so."""
+        last = config.warmup_steps + profiled_steps
+        self._profiled = range(config.warmup_steps + 1, last + 1)
+        self._unmeasured = math.inf if config.has_time_window else last
         self._steps = 0
         self._writer = JsonLinesWriter(rank.paths.metrics) if rank.rank == 0 else None
         # Imported in the first step or after it: the warm-up drops that second.
@@ -179,6 +184,11 @@ class MetricsLog:
         if self._tensorboard is not None:
             self._tensorboard.write(values, step)
 
+    def open_window(self, issued: int) -> None:
+        """Measure the steps after so many of this attempt."""
+        self._unmeasured = issued
+        self.window.open()
+
     def steps(self, finished: list[StepTimes]) -> None:
         """Count and write finished steps."""
         lines: list[dict[str, Any]] = []
@@ -188,7 +198,7 @@ class MetricsLog:
             if not warmup:
                 self.window.add(times, self._images // self._rank.world_size)
             line = self._line(times, warmup=warmup)
-            if warmup and self._steps > self._config.warmup_steps:
+            if self._steps in self._profiled:
                 line["profiled"] = True
             lines.append(line)
         self._write(lines)
@@ -232,6 +242,8 @@ class MetricsLog:
             "update_seconds": times.update_seconds,
             "warmup": warmup,
         }
+        if self.total_steps is not None:
+            line["total_steps"] = self.total_steps
         if times.loss_scale is not None:
             line |= {
                 "loss_scale": times.loss_scale,

@@ -8,9 +8,9 @@ from nbkit.config import ExperimentConfig
 
 
 def learning_rate(
-    config: ExperimentConfig, step: int, steps_per_epoch: int, total_steps: int
+    config: ExperimentConfig, step: int, steps_per_epoch: int, total_steps: float
 ) -> float:
-    """Return the learning rate of an optimizer step."""
+    """Return the learning rate of an optimizer step; of infinite steps, the peak."""
     peak = config.learning_rate
     warmup = round(config.learning_rate_warmup_epochs * steps_per_epoch)
     if step < warmup:

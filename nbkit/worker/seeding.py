@@ -19,7 +19,8 @@ def seed(config: ExperimentConfig, device: torch.device) -> None:
     if config.deterministic and device.type == "cuda":
         _check_deterministic(config)
     seed_generators(config.seed)
-    torch.backends.cudnn.benchmark = not config.deterministic
+    if device.type == "cuda":
+        choose_search(config)
     # torch imports its compiler for this: a second of CPU, also where nothing changes.
     if torch.are_deterministic_algorithms_enabled() != config.deterministic:
         torch.use_deterministic_algorithms(config.deterministic)
@@ -34,6 +35,15 @@ def seed_rank(config: ExperimentConfig, rank: Rank) -> None:
         # Not the sum: rank 1 would draw what rank 0 draws with the next seed.
         own = random.Random(f"rank/{config.seed}/{rank.rank}").getrandbits(63)
         seed_generators(own)
+
+
+def choose_search(config: ExperimentConfig) -> None:
+    """Let cuDNN search for convolutions as configured, in this process."""
+    search = config.cudnn_benchmark
+    torch.backends.cudnn.benchmark = search != "off"
+    if search != "off":
+        limit = 0 if search == "exhaustive" else search
+        torch.backends.cudnn.benchmark_limit = limit
 
 
 def seed_generators(number: int) -> None:

@@ -33,6 +33,7 @@ from nbkit.worker import (
 )
 from nbkit.worker.data import source
 from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.duration import Duration
 from nbkit.worker.evaluation import evaluate
 from nbkit.worker.exchange import ddp_of, settle, without_exchange, wrap
 from nbkit.worker.facts import write_facts
@@ -43,7 +44,7 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.profile import StepProfile
 from nbkit.worker.rank import Rank
 from nbkit.worker.seeding import seed, seed_rank
-from nbkit.worker.step_clock import StepClock
+from nbkit.worker.step_clock import StepClock, StepTimes
 
 
 def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
@@ -88,7 +89,6 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     batches = data.load(config, manifest, placement, per_rank)
     steps_per_epoch = batches.steps_per_epoch
     batches_per_epoch = steps_per_epoch * accumulation
-    total_steps = config.steps or (config.epochs or 1) * steps_per_epoch
     precision = Precision(config, device)
     raw_model = models.build(config, config.num_classes or batches.num_classes)
     origin = weights.load(
@@ -134,17 +134,20 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         restore_random_state(own)
         # A copy of the model is not kept for as long as the training takes.
         saved, own = {}, {}
+    length = Duration(config, steps_per_epoch, step, profile.steps)
+    first_step = step
 
-    def read(*, wait: bool = False) -> None:
+    def read(*, wait: bool = False) -> list[StepTimes]:
         finished = clock.finished(wait=wait)
         rank.finished_step = finished[-1].step if finished else rank.finished_step
         watch.read(finished)
-        log.steps(finished)
+        length.take(finished)
+        return finished
 
     def tell_nonfinite() -> None:
         nonlocal told
         # Nothing is measured any more that a wait for the device could disturb.
-        read(wait=True)
+        log.steps(read(wait=True))
         found = watch.agree(host_group)
         if found is not None and not told:
             log.event("nonfinite", **found.to_dict())
@@ -152,7 +155,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
 
     def save() -> None:
         rank.beat(step, Phase.CHECKPOINT)
-        read(wait=True)
+        log.steps(read(wait=True))
         began = time.perf_counter()
         with log.window.without_this_thread():
             finite = watch.look_now(step)
@@ -197,10 +200,10 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
 
     # 5. The loop
     done = stopped = False
+    ended_by = length.ended_by
     told = watch.found is not None
-    steps_until_window = config.warmup_steps + profile.steps
-    if not steps_until_window:
-        log.window.open()
+    if length.opens_window(step, 0):
+        log.open_window(0)
     log.is_muted = False
     profile.between_steps()
     clock.restart()
@@ -208,9 +211,11 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
         model.train()
         left = batches_per_epoch - first_batch
         stream = iter(batches.train_batches(epoch, first_batch)) if left else iter(())
-        while step < total_steps and first_batch < batches_per_epoch:
+        while step < length.total_steps and first_batch < batches_per_epoch:
             clock.begin(step + 1, epoch)
-            rate = schedule.learning_rate(config, step, steps_per_epoch, total_steps)
+            rate = schedule.learning_rate(
+                config, step, steps_per_epoch, length.scheduled_steps
+            )
             optimizers.set_learning_rate(optimizer, rate)
             optimizer.zero_grad(set_to_none=True)
             step_loss = torch.zeros((), device=device)
@@ -232,28 +237,32 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             step += 1
             clock.end(step_loss, rate, scales, watch.look(step))
             first_batch += accumulation
-            steps_until_window -= 1
-            if steps_until_window == 0:
-                log.window.open()
-            read()
+            finished = read()
             profile.between_steps()
 
             # 6. Between steps
             period = config.checkpoint_period_steps
-            stopped = agreement.reached(alarm=watch.found is not None)
+            stopped = agreement.reached(
+                alarm=watch.found is not None, window_steps=length.window_steps
+            )
+            opens = length.opens_window(step, agreement.window_steps)
+            log.total_steps = length.agreed_steps
+            log.steps(finished)
+            if opens:
+                log.open_window(step - first_step)
             if agreement.alarm and not told:
                 tell_nonfinite()
             if told and config.stop_on_nonfinite:
                 stopped = True
                 break
-            if stopped or (period and step % period == 0 and step < total_steps):
+            if stopped or (period and step % period == 0 and step < length.total_steps):
                 save()
             if stopped:
                 break
-        done = step >= total_steps
+        done = step >= length.total_steps
         epoch_is_over = first_batch >= batches_per_epoch
         if not stopped and _evaluation_is_due(config, epoch + epoch_is_over, done):
-            read(wait=True)
+            log.steps(read(wait=True))
             rank.beat(step, Phase.EVALUATION)
             with log.window.paused():
                 found = evaluate(
@@ -272,14 +281,15 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             else:
                 watch.note_evaluation(step, found["loss"])
                 log.event("evaluation", step, epoch=epoch + epoch_is_over, **found)
-                if config.target_accuracy is not None:
-                    done = done or found["top1_accuracy"] >= config.target_accuracy
+                target = config.target_accuracy
+                if target is not None and found["top1_accuracy"] >= target:
+                    done, ended_by = True, "target_accuracy"
             clock.restart()
         if epoch_is_over:
             epoch, first_batch = epoch + 1, 0
 
     # 7. The end
-    read(wait=True)
+    log.steps(read(wait=True))
     log.window.close()
     profile.close()
     agreement.close()
@@ -291,6 +301,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     write_facts(
         *facts,
         completed=not (stopped or failed),
+        ended_by=None if stopped or failed else ended_by,
         window=log.window,
         weights_finite=finite,
         nonfinite=watch.found,

@@ -62,10 +62,13 @@ def test_replace_length():
     assert by_epochs.replace(steps=30).epochs is None
 
 
-def test_default_length():
-    assert ExperimentConfig().steps == 100
-    assert ExperimentConfig().model_fields_set == set()
-    assert ExperimentConfig(epochs=3).steps is None
+def test_config_without_a_length_measures_for_a_time():
+    assert ExperimentConfig().has_time_window
+    assert "6 s (at least 20 steps)" in ExperimentConfig().length
+    assert not ExperimentConfig(task="allreduce").has_time_window
+    assert not ExperimentConfig(steps=30).has_time_window
+    assert ExperimentConfig(steps=30).length == "30 steps (10 warm-up)"
+    assert ExperimentConfig(epochs=3).length == "3 epochs (10 warm-up)"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,12 @@ def test_default_length():
         ({"momentum": 1.0}, r"momentum=1.0: must be below 1"),
         ({"crop_area_min": 0.5, "crop_area_max": 0.2}, r"below crop_area_min=0.5"),
         ({"target_accuracy": 0.7}, r"set evaluation_period_epochs"),
+        ({"cudnn_benchmark": True}, r"cudnn_benchmark=True: .* or 10 as PyTorch"),
+        ({"cudnn_benchmark": 0}, r"cudnn_benchmark=0: is below 1"),
+        (
+            {"cudnn_benchmark": 4, "deterministic": True},
+            r"cannot be combined with cudnn_benchmark=4, .* use cudnn_benchmark='off'",
+        ),
         ({"device": "cpu", "cuda_graphs": True}, r"CUDA graphs need a GPU"),
         ({"device": "cpu", "batch_size_per_gpu": "max"}, r"use a number"),
         ({"compile": True, "cuda_graphs": True}, r"choose one"),

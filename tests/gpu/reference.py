@@ -47,7 +47,7 @@ def train(config: ExperimentConfig, device: torch.device) -> dict[str, Any]:
     assert config.schedule == "cosine"
     assert config.steps
     assert isinstance(config.batch_size_per_gpu, int)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark != "off"
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(config.seed)
     place = data.Placement(device, 0, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -87,6 +89,36 @@ def test_batch_normalisation_by_other_kernels_has_a_footnote(trained):
 
     assert "cuDNN in fp32, channels_last" in noted.table.to_text().replace("\n", " ")
     assert "Batch-norm kernels" not in result.table.to_text()
+
+
+def test_losses_are_compared_over_the_steps_that_all_runs_have(golden):
+    study = golden("precision/gpu")
+    for run in chain(*study.runs_by_arm().values()):
+        config = json.loads(run.paths.config.read_bytes())
+        run.paths.config.write_text(json.dumps(config | {"steps": None}))
+    edit_metrics(
+        study.runs_by_arm()[LAST],
+        lambda line: line["step"] <= 30 or line.update(loss=0.0),
+    )
+    late = study.runs_by_arm()[FIRST][0].paths.metrics
+    lines = late.read_text().splitlines(keepends=True)
+    late.write_text("".join(line for line in lines if json.loads(line)["step"] <= 30))
+
+    result = precision.result(study)
+
+    assert cells(result.answer_table, LAST)["finding"] != "loss suspect"
+    assert result.answer_table.caption == "Loss parity after 30 steps"
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_precision_without_a_search_for_convolutions(trained, searched):
+    result = trained("gpu", 7.0)
+    conditions = {**result.conditions, "cudnn_benchmark": searched}
+
+    report = replace(result, conditions=conditions).report()
+
+    text = "from 5.6x to 5.2x"
+    assert any(text in line for line in report.method) is not searched
 
 
 def test_how_close_to_the_bound_others_came_is_what_they_published(trained):

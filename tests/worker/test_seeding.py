@@ -36,10 +36,26 @@ def rank_of(root, number):
 
 @pytest.fixture(autouse=True)
 def torch_is_left_as_it_was():
-    benchmark = torch.backends.cudnn.benchmark
+    cudnn = torch.backends.cudnn
+    benchmark, limit = cudnn.benchmark, cudnn.benchmark_limit
     yield
-    torch.backends.cudnn.benchmark = benchmark
+    cudnn.benchmark, cudnn.benchmark_limit = benchmark, limit
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [("off", (False, 3)), (4, (True, 4)), ("exhaustive", (True, 0))],
+)
+def test_seed_cudnn_search(search, expected):
+    cudnn = torch.backends.cudnn
+    cudnn.benchmark, cudnn.benchmark_limit = search == "off", 3
+    config = ExperimentConfig(cudnn_benchmark=search)
+
+    seed(config, CPU)
+    assert (cudnn.benchmark, cudnn.benchmark_limit) == (search == "off", 3)
+    seed(config, GPU)
+    assert (cudnn.benchmark, cudnn.benchmark_limit) == expected
 
 
 def test_a_model_without_a_deterministic_gradient_is_refused_where_a_gpu_was_found():

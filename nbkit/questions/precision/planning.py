@@ -38,10 +38,9 @@ _GPU_DEFAULTS: dict[str, Any] = {
     "compile": [False, True],
     "model": "resnet50",
     "image_size": 224,
-    # Six seconds of the fastest arm that anybody has published: energy is read from a
-    # counter once a second.
-    "steps": 200,
-    "warmup_steps": 20,
+    # Six seconds of every arm: 200 steps are 10 s in fp16, and a minute in fp32.
+    "steps": None,
+    "warmup_steps": 10,
     "repeats": 5,
 }
 _CPU_DEFAULTS: dict[str, Any] = {
@@ -69,7 +68,7 @@ training chaotic, and the least rounding then changes where it arrives."""
 
 _CONFIG_FIELDS = (
     *("model", "batch_size_per_gpu", "image_size", "data", "loader", "steps"),
-    *("warmup_steps", "seed", "gpus", "engine"),
+    *("warmup_steps", "seed", "gpus", "engine", "cudnn_benchmark"),
     *DATA_FAULT_FIELDS,
 )
 
@@ -162,7 +161,7 @@ def _with_defaults(
         name: defaults.get(name) if value is None else value
         for name, value in p.items()
     }
-    if p.warmup_steps is None:
+    if p.warmup_steps is None and values["steps"] is not None:
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     values["data"] = existing_data(values["data"])
@@ -300,5 +299,5 @@ def _conditions(config: ExperimentConfig) -> str:
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
         f"{size}x{size}, {plural(config.gpus, 'rank')}, {source}, "
         f"seed {config.seed}, learning rate {config.learning_rate:.3g}; "
-        f"{config.steps} steps ({config.warmup_steps} warm-up)."
+        f"{config.length}; cudnn_benchmark={config.cudnn_benchmark}."
     )

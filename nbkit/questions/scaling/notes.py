@@ -106,8 +106,8 @@ def _conditions(config: ExperimentConfig, repeats: int) -> str:
     size = config.image_size
     return (
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
-        f"{size}x{size}, {config.memory_format}, {_source(config)}; {config.steps} "
-        f"steps ({config.warmup_steps} warm-up); n={repeats} per size, interleaved."
+        f"{size}x{size}, {config.memory_format}, {_source(config)}; "
+        f"{config.length}; n={repeats} per size, interleaved."
     )
 
 

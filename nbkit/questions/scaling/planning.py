@@ -26,7 +26,7 @@ _GPU_DEFAULTS: dict[str, Any] = {
     # The batch of the published PyTorch and Paddle tables, so that they compare.
     "batch_size_per_gpu": 256,
     "image_size": 224,
-    "steps": 110,
+    "steps": None,
     "warmup_steps": 10,
 }
 _CPU_DEFAULTS: dict[str, Any] = {
@@ -182,7 +182,7 @@ def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]
         name: defaults.get(name) if value is None else value
         for name, value in p.items()
     }
-    if p.warmup_steps is None:
+    if p.warmup_steps is None and values["steps"] is not None:
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     values["data"] = existing_data(values["data"])
