@@ -22,6 +22,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
+from nbkit.studies.durations import estimate_in_words
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import before_start, repeats_needed
@@ -202,6 +203,7 @@ class Study(StoredStudy):
             with variables_set(self.environment):
                 starts = checked(grouped(self.missing, self.together), self.arms)
             shown = Progress(self.name, len(starts), quiet=not progress)
+            shown.say(estimate_in_words(self.estimated_seconds if progress else None))
             if wait_for_quiet and starts:
                 self._wait_for_quiet(starts, wait_for_quiet, shown.say)
             for slots in starts:
