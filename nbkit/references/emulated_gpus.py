@@ -25,10 +25,11 @@ class EmulatedStep:
         """Who published it, and under which conditions, in a line."""
         row = self.row
         batch = row.batch_size_per_gpu
+        verb = "measured" if row.origin == "measured" else "published"
         how = [row.precision, row.memory_format, f"batch {batch}" if batch else None]
         return (
             f"{row.images_per_second:,.0f} images/s of {row.model} on one "
-            f"{row.gpu_name} ({', '.join(part for part in how if part)}), published by "
+            f"{row.gpu_name} ({', '.join(part for part in how if part)}), {verb} by "
             f"{row.publisher}, {row.year}"
         )
 

@@ -1,9 +1,10 @@
 """Published results, in one vocabulary, every row with its source.
 
-The data file beside this module holds facts only: a number, under which conditions
-and by which statistic it was got, and where it was printed. A published number is
-never mixed with a measured one; it is context. `nbkit.audit` says which of these
-numbers mislead.
+The data files beside this module hold facts only: a number, under which conditions
+and by which statistic it was got, and where it was printed. `published.csv` is what
+others published, `measured.csv` what nbkit measured on a GPU (see
+`nbkit.references.measured`). Neither is ever mixed with what is measured here; it is
+context. `nbkit.audit` says which of these numbers mislead.
 
 Omitted is what is not a rate, speed-up or time of one configuration: the read rates of
 ``dd`` in NetApp's report and the 300 MB/s a node of Dell's guide (storage), the ranges
@@ -82,8 +83,8 @@ class PublishedRow:
     statistic_detail: str | None
     """The statistic in the words of the source, or as it was found out."""
     origin: str
-    """``published`` as it stands, ``recomputed`` from the published log, or
-    ``derived`` by arithmetic on published numbers."""
+    """``published`` as it stands, ``recomputed`` from the published log, ``derived`` by
+    arithmetic on published numbers, or ``measured`` by nbkit."""
     data_wait_share: float | None
     """Part of the step spent waiting for data, where the source lets one know."""
     conditions: str | None
@@ -93,7 +94,8 @@ class PublishedRow:
     source: str
     """Title of the publication."""
     url: str | None
-    """None for one report that is known from a copy, whose own address is not."""
+    """None for what nbkit measured, and for one report that is known from a copy, whose
+    own address is not."""
     year: int
 
     @property
@@ -114,6 +116,17 @@ class PublishedRows(list[PublishedRow]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return every row as plain values by name; unknown is None."""
         return [asdict(row) for row in self]
+
+    def to_csv(self) -> str:
+        """Return the rows as lines of the data files, below a line of column names."""
+        text = io.StringIO()
+        lines = csv.DictWriter(text, [one.name for one in fields(PublishedRow)])
+        lines.writeheader()
+        words = {True: "yes", False: "no"}
+        for values in self.to_dicts():
+            values["compile"] = words.get(values["compile"])
+            lines.writerow(values)
+        return text.getvalue().replace("\r\n", "\n")
 
     def __repr__(self) -> str:
         lines = [f"{len(self)} published results"]
@@ -299,9 +312,10 @@ def curves(
 
 @functools.cache
 def _rows() -> tuple[PublishedRow, ...]:
-    table = resources.files("nbkit.references") / "published.csv"
-    lines = io.StringIO(table.read_text(encoding="utf-8"))
-    return tuple(_row(cells) for cells in csv.DictReader(lines))
+    folder = resources.files("nbkit.references")
+    tables = (folder / name for name in ("published.csv", "measured.csv"))
+    texts = (io.StringIO(table.read_text(encoding="utf-8")) for table in tables)
+    return tuple(_row(cells) for text in texts for cells in csv.DictReader(text))
 
 
 def _row(cells: dict[str, str]) -> PublishedRow:

@@ -13,14 +13,18 @@ from typing import Any
 from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.launch.run import attach
 from nbkit.reading import open_regular, read_file
+from nbkit.references.measured import different_conditions, row_sentence
+from nbkit.references.rows import PublishedRow
 from nbkit.reports.doubts import lead_of_runs
 from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.reproduction.differences import (
     Comparison,
+    Difference,
     RunFacts,
     compare_arms,
     steps_of_rate,
 )
+from nbkit.review.usable_arms import earliest
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.paths import RunPaths
 from nbkit.store.private import PRIVATE_FIELDS, read_entry
@@ -43,7 +47,7 @@ https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
 """
 
 
-def compare(a: Arm, b: Arm) -> Comparison:
+def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     """Return how two arms differ in speed, configuration, environment and machine.
 
     Parameters
@@ -51,6 +55,8 @@ def compare(a: Arm, b: Arm) -> Comparison:
     a, b
         A run, its id, or the runs of an arm (``study.runs_by_arm()["fp16"]``); imported
         runs too. A verdict needs five runs each; with one run there is no interval.
+        ``b`` may be a row of `nbkit.published`: the sentence then has both rates, and
+        their ratio in percent where no known condition differs.
 
     Returns
     -------
@@ -61,6 +67,8 @@ def compare(a: Arm, b: Arm) -> Comparison:
     ------
     RunError
         If a run has not finished.
+    NotEnoughDataError
+        If ``b`` is a row and a run has no images/s, or the row has none.
     RunNotFoundError
         If there is no run with that id.
     ConfigError
@@ -69,7 +77,11 @@ def compare(a: Arm, b: Arm) -> Comparison:
     Examples
     --------
     >>> nbkit.compare(nbkit.runs()[0], nbkit.runs()[1])  # doctest: +SKIP
+    >>> [row, *_] = nbkit.published(publisher="nbkit")
+    >>> nbkit.compare(nbkit.runs()[0], row)  # doctest: +SKIP
     """
+    if isinstance(b, PublishedRow):
+        return _beside_row(_runs("a", a), b)
     arms = [_runs("a", a), _runs("b", b)]
     twice = {run.run_id for run in arms[0]} & {run.run_id for run in arms[1]}
     if twice:
@@ -82,6 +94,31 @@ def compare(a: Arm, b: Arm) -> Comparison:
     comparison = compare_arms(of_a, of_b, *names)
     doubt = lead_of_runs(dict(zip(names, arms, strict=True)), comparison.not_finite)
     return replace(comparison, doubt=doubt, ratio=None) if doubt else comparison
+
+
+def _beside_row(runs: Sequence[StoredRun], row: PublishedRow) -> Comparison:
+    """Return an arm beside a published row, and in which conditions they differ."""
+    name = _name(runs, "A")
+    pairs = {
+        key: pair
+        for run in runs
+        for key, pair in different_conditions(run, row).items()
+    }
+    different = tuple(
+        Difference("conditions", key, str(ours), "–" if other is None else str(other))
+        for key, (ours, other) in pairs.items()
+    )
+    nonfinite = earliest(run.summary.nonfinite for run in runs)
+    lost = {} if nonfinite is None else {name: nonfinite}
+    return Comparison(
+        name,
+        row.publisher,
+        None,
+        different,
+        not_finite=lost,
+        reference="" if lost else row_sentence(runs, row, alike=not different),
+        doubt=lead_of_runs({name: runs}, lost),
+    )
 
 
 def _runs(name: str, arm: Arm) -> list[StoredRun]:

@@ -87,12 +87,14 @@ class Comparison:
     """By arm, where a run stopped being finite."""
     doubt: str = ""
     """Why the runs cannot support an answer, as others disturbed them; empty if not."""
+    reference: str = ""
+    """A's rate beside that of a published row, if B is one."""
 
     @property
     def sentence(self) -> str:
         """The ratio in words and of what it is one, or why there is none."""
-        if self.doubt:
-            return self.doubt
+        if self.doubt or self.reference:
+            return self.doubt or self.reference
         first = no_verdict_sentence(self.not_finite)
         if self.ratio is not None:
             first = self.ratio.sentence

@@ -18,10 +18,11 @@ from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
 from nbkit.store.record import damage_told, read_json
+from nbkit.studies.durations import earlier_seconds, estimated_seconds
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
 from nbkit.studies.quiet import Wait
-from nbkit.studies.starts import finished_runs
+from nbkit.studies.starts import finished_runs, grouped
 
 
 class StoredStudy:
@@ -140,6 +141,20 @@ class StoredStudy:
         """What has no result yet, in the order of execution."""
         finished = self._finished(diverged=True)
         return [slot for slot in self.order if slot not in finished]
+
+    @property
+    def estimated_seconds(self) -> float | None:
+        """Seconds that what is missing takes, by earlier runs of the same arms here.
+
+        None where no arm has run on this machine.
+        """
+        arms = self.arms
+        starts = [
+            tuple(slot.arm for slot in slots)
+            for slots in grouped(self.missing, self.together)
+        ]
+        configs = {start: [arms[arm] for arm in start] for start in starts}
+        return estimated_seconds(starts, earlier_seconds(configs, self.environment))
 
     @property
     def waits(self) -> list[Wait]:

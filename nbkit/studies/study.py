@@ -27,6 +27,7 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.studies.budget import Budget, StartTimes, checked_minutes, not_measured
+from nbkit.studies.durations import estimate_in_words
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import answer_so_far, before_start, repeats_needed
@@ -266,6 +267,7 @@ class Study(StoredStudy):
                 )]
             times = StartTimes.of(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
+            shown.say(estimate_in_words(self.estimated_seconds if progress else None))
             if wait_for_quiet and starts:
                 self._wait_for_quiet(starts, wait_for_quiet, shown.say)
             budget = Budget(self, limit, times)

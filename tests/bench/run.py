@@ -26,6 +26,7 @@ from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.cpu_binding import binding_rows
 from tests.bench.endings import ending_row
+from tests.bench.estimates import estimate_row
 from tests.bench.finiteness import finiteness_row
 from tests.bench.live_view import live_view_row
 from tests.bench.loaders import loader_rows
@@ -76,6 +77,7 @@ def main() -> None:
     rows += server_rows()
     rows.append(live_view_row())
     rows += report_rows()
+    rows.append(estimate_row())
     rows += scale_rows()
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(rows, indent=1) + "\n")

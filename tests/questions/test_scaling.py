@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import replace
 
+from nbkit.questions.scaling import page
 from nbkit.questions.scaling.nodes import node_times
 from nbkit.questions.scaling.page import ScalingResult
 from nbkit.questions.scaling.planning import ScalingPlan
@@ -13,8 +15,13 @@ from nbkit.reports.bandwidth import Bandwidth
 from nbkit.reports.chart_style import PUBLISHED_COLOURS
 from nbkit.reports.renderer import Note, Table
 from nbkit.statistics import quantities as wording
+from nbkit.store.bundle_import import import_bundle
 from nbkit.studies.devices import Devices
 from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
+from tests.golden.cases_speed import SPEED
+from tests.golden.hosts import H100_NODE
+from tests.golden.studies import build
 
 A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
@@ -164,3 +171,29 @@ def test_no_more_curves_of_others_are_shown_than_the_chart_has_colours():
 
     assert len(one) == 4
     assert len(one) < len(several) <= len(PUBLISHED_COLOURS)
+
+
+def test_a_size_that_nbkit_measured_stands_beside_it(store, tmp_path):
+    # Runs that no machine made, of a host with the GPUs of a measured row.
+    case = replace(SPEED["scaling/one_repeat"], host=H100_NODE)
+    for folder in ("written", "data"):
+        (tmp_path / folder).mkdir()
+    packed = build("scaling/h100", case, tmp_path / "written", tmp_path / "data")
+    bundle = tmp_path / "bundle.zip"
+    bundle.write_bytes(lzma.decompress(packed))
+
+    result = page.result(Study.open(import_bundle(bundle).study_id))
+
+    one = {row.arm: row for row in result.rows if row.world_size == 1}
+    rates = {arm: row.images_per_second.median for arm, row in one.items()}
+    expected = [
+        f"{arm}, 1 GPU: {wording.rate(rates[arm])} images/s (n=1); nbkit measured "
+        f"{theirs} on the same GPU model: {100 * rates[arm] / rate:.1f}%."
+        for arm, theirs, rate in (
+            ("fp16", "4,903 (n=3)", 4_903),
+            ("fp32", "956.0 (n=1, cudnn.benchmark on)", 956),
+        )
+    ]
+    assert result.table.notes[:2] == expected
+    # There is no row of two GPUs.
+    assert not [note for note in result.table.notes[2:] if "nbkit measured" in note]

@@ -39,6 +39,7 @@ from nbkit.questions.precision.tables import (
     loss_cell,
     pairs_table,
 )
+from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, published_pairs
 from nbkit.reports.arm_tables import held_together
 from nbkit.reports.arms import Arms, arms_of, finished_arms
@@ -89,6 +90,8 @@ class PrecisionResult:
     """What fixes the meaning of the numbers."""
     batch_norms: Mapping[str, str | None] = field(default_factory=dict)
     """Whose kernels normalised batches, by arm."""
+    references: Sequence[str] = ()
+    """Arms beside what nbkit measured on the same GPU model."""
 
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
@@ -129,7 +132,7 @@ class PrecisionResult:
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
             },
-            notes=doubt_notes(self.answers)
+            notes=[*self.references, *doubt_notes(self.answers)]
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
@@ -398,6 +401,11 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
         batch_norms={
             arm: batch_norm_of(runs[0].worker) for arm, runs in finished.items()
         },
+        references=[
+            text
+            for arm, many in finished.items()
+            if arm != arms.control and (text := reference_sentence(many, arm))
+        ],
     )
     comparisons = comparisons_at_once(lambda count: measured.among(count).verdicts)
     return measured.among(comparisons)

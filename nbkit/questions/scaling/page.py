@@ -33,6 +33,7 @@ from nbkit.questions.scaling.throughput import (
     points,
     scaling_table,
 )
+from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.conditions import (
@@ -76,6 +77,8 @@ class ScalingResult:
     """By precision, where a run stopped being finite."""
     lead: Lead | None = None
     """What takes the answer back, above the headline."""
+    references: Sequence[str] = ()
+    """Arms beside what nbkit measured on the same GPU model."""
 
     @cached_property
     def rows(self) -> list[ScalingRow]:
@@ -138,7 +141,8 @@ class ScalingResult:
     @property
     def table(self) -> Table:
         """The headline: every measured size."""
-        return headline_table(self.rows, self.lead, is_cpu=self.plan.devices.is_cpu)
+        is_cpu = self.plan.devices.is_cpu
+        return headline_table(self.rows, self.references, self.lead, is_cpu=is_cpu)
 
     @property
     def certainty(self) -> Table:
@@ -270,6 +274,11 @@ def result(study: Study) -> ScalingResult:
         times=[times for run in runs if (times := times_of(run)) is not None],
         not_finite={arms[arm].precision: lost for arm, lost in evidence.lost.items()},
         lead=lead(evidence, ()),
+        references=[
+            text
+            for arm, many in evidence.runs.items()
+            if (text := reference_sentence(many, arm))
+        ],
     )
 
 

@@ -20,7 +20,11 @@ _CERTAINTY_NOTE = (
 
 
 def headline_table(
-    rows: Sequence[ScalingRow], lead: Lead | None, *, is_cpu: bool
+    rows: Sequence[ScalingRow],
+    references: Sequence[str],
+    lead: Lead | None,
+    *,
+    is_cpu: bool,
 ) -> Table:
     """Return every measured size."""
     device = "process" if is_cpu else "GPU"
@@ -59,6 +63,7 @@ def headline_table(
         ],
         rows,
         [
+            *references,
             *input_bound([(name, row.data_wait_share) for name, row in named.items()]),
             *each_run({name: row.runs for name, row in named.items()}),
         ],

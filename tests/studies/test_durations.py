@@ -1,0 +1,110 @@
+"""A study's duration is estimated from earlier runs of its arms on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.reports.arm_rows import arm_run
+from nbkit.store.processes import hostname
+from nbkit.studies.durations import earlier_seconds, estimated_seconds
+from tests.golden.hosts import CPU_HOST
+from tests.golden.outcome import Outcome, Start
+from tests.golden.records import write_run
+
+A, B, ONCE = ("a",), ("b",), ("once",)
+HERE = replace(CPU_HOST, name=hostname())
+
+
+@pytest.mark.parametrize(
+    ("starts", "taken", "seconds"),
+    [
+        ([A, B, B, A], {}, None),
+        ([A, B, B, A], {A: [], B: []}, None),
+        ([A, B, B, A], {A: [4.0], B: [10.0]}, 28.0),
+        ([A, B, B, A], {A: [3.0, 5.0]}, 16.0),
+        # What runs once says nothing of an arm that has not run.
+        ([ONCE, A, B, B, A], {ONCE: [90.0], A: [4.0]}, 106.0),
+        ([ONCE, A], {ONCE: [9.0]}, 18.0),
+        ([], {}, 0),
+    ],
+)
+def test_estimated_seconds_is_the_sum_over_the_starts_of_each_arm(
+    starts, taken, seconds
+):
+    assert estimated_seconds(starts, taken) == seconds
+
+
+@pytest.fixture
+def written(store):
+    """Return what writes a finished run of this host, so many seconds long."""
+    numbers = iter(range(1, 100))
+    fields = {"steps": 10, "warmup_steps": 2, "batch_size_per_gpu": 10}
+    config = ExperimentConfig(device="cpu", **fields)
+
+    def write(seconds, host=HERE, tags=None, **changes):
+        number = next(numbers)
+        start = Start(f"20260302-100000-{number:04}", "a", "a", number, 1.8e9)
+        # Ten steps; the first takes three times as long.
+        outcome = Outcome(10 * 12 / seconds, noise=0.0, tags=tags or {})
+        write_run(store, config.replace(**changes), host, start, outcome)
+        record = store / "runs" / start.run_id / "record.json"
+        return config, record
+
+    return write
+
+
+def test_earlier_seconds_are_of_the_same_configuration_on_this_host(written):
+    config, _ = written(20.0, name="one", seed=1)
+    written(30.0, name="another", seed=2)
+    written(500.0, host=CPU_HOST)
+    written(600.0, batch_size_per_gpu=20)
+    _, failed = written(700.0)
+    failed.write_text(failed.read_text().replace('"finished"', '"failed"'))
+    _, damaged = written(800.0)
+    damaged.write_text("{")
+
+    found = earlier_seconds({A: [config]}, {})
+
+    # Its start and its end belong to a run.
+    assert sorted(found[A]) == pytest.approx([25.0, 35.0], abs=0.1)
+    assert earlier_seconds({A: [config]}, {"OMP_NUM_THREADS": "1"}) == {A: []}
+    other = config.replace(model="resnet18")
+    assert earlier_seconds({A: [other], B: [config]}, {})[A] == []
+
+
+def test_earlier_seconds_of_arms_that_start_together_are_the_slowest(written):
+    config, _ = written(20.0)
+    both = {"together": "a; b"}
+    for seconds in (30.0, 40.0):
+        _, record = written(seconds, tags=both)
+        content = json.loads(record.read_text())
+        content["tags"] |= {"study": "a-study", "repeat": "0"}
+        record.write_text(json.dumps(content))
+
+    found = earlier_seconds({("a", "b"): [config, config], A: [config]}, {})
+
+    assert found[A] == pytest.approx([25.0], abs=0.1)
+    assert found["a", "b"] == pytest.approx([45.0], abs=0.1)
+
+
+def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
+    arms = {"short": small(steps=5), "long": small(steps=60)}
+    first = nbkit.Study.create("first", arms)
+    assert first.estimated_seconds is None
+    first.run()
+    assert "Estimated" not in capsys.readouterr().out
+
+    again = nbkit.Study.create("again", arms)
+    estimate = again.estimated_seconds
+    again.run()
+
+    runs = [run for many in again.runs_by_arm().values() for run in many]
+    taken = sum(arm_run(run).seconds for run in runs)
+    assert 1 / 3 < estimate / taken < 3
+    assert "by earlier runs of the same arms" in capsys.readouterr().out
+    assert again.estimated_seconds == 0  # nothing is missing
