@@ -1,10 +1,11 @@
-"""Curves in a TensorBoard of several runs: of a study, or of the store.
+"""Curves in a TensorBoard: of a run, of a study, or of the store.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 from collections.abc import Iterable
@@ -15,8 +16,8 @@ from typing import Any
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.server.run_table import find_exactly
 from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
-from nbkit.store.record import read_json
-from nbkit.store.stored_runs import list_run_folders
+from nbkit.store.record import DAMAGE_ERRORS, read_json
+from nbkit.store.stored_runs import StoredRun, list_run_folders
 
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""
@@ -27,12 +28,27 @@ _MOST_STUDIES = 100
 
 @dataclass(frozen=True)
 class EventFiles:
-    """Event files of several runs."""
+    """Event files of one run or several."""
 
     folders: dict[str, Path]
     """By the name with which TensorBoard shows a run."""
     total: int
     """How many runs there are, with curves or without."""
+
+
+def curves_of_run(run_id: str) -> EventFiles:
+    """Return the curves of a run by its name."""
+    run = StoredRun(find_exactly(run_id))
+    if not are_curves(run.paths.tensorboard):
+        message = (
+            f"run {run_id} has no TensorBoard files; launch with tensorboard=True to "
+            "write them."
+        )
+        raise RunNotFoundError(message)
+    name = ""
+    with contextlib.suppress(*DAMAGE_ERRORS):
+        name = _link_name(run.record.get("name") or "")[:_LONGEST_ARM]
+    return EventFiles({name or run_id: run.paths.tensorboard}, 1)
 
 
 def all_curves() -> EventFiles:
@@ -62,6 +78,10 @@ def _named(run: Any) -> tuple[str, str] | None:
         return (name, run["run_id"]) if isinstance(run["run_id"], str) else None
     except (KeyError, TypeError):
         return None
+
+
+def _link_name(name: str) -> str:
+    return re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")
 
 
 def list_studies() -> list[dict[str, Any]]:
@@ -104,8 +124,7 @@ def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
         except RunNotFoundError:
             continue  # it was removed, or a link leads out of the store
         if are_curves(folder):
-            # It becomes the name of a link.
-            found[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
+            found[_link_name(name)] = folder
         if len(found) == MOST_RUNS:
             break
     if not found:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
@@ -14,15 +13,13 @@ from tornado.iostream import StreamClosedError
 
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
-from nbkit.server.run_table import find_exactly
 from nbkit.server.tensorboard_groups import (
     EventFiles,
     all_curves,
-    are_curves,
+    curves_of_run,
     curves_of_study,
     list_studies,
 )
-from nbkit.store.paths import RunPaths
 
 _LONGEST_REQUEST_SECONDS = 600.0
 _ALL_RUNS = "all-runs"
@@ -58,19 +55,8 @@ _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
 directly must not run scripts as the user."""
 
 
-def may_be_framed(settings: Mapping[str, Any]) -> bool:
-    """Return whether a server's pages may be shown inside its other pages."""
-    policy = (settings.get("headers") or {}).get(_POLICY, "")
-    for directive in str(policy).split(";"):
-        words = directive.split()
-        if words and words[0].lower() == "frame-ancestors":
-            return not {"'self'", "*"}.isdisjoint(words)
-    # Jupyter's default policy names 'self'.
-    return True
-
-
 class _Opener(ApiHandler):
-    async def _open(self, key: str, find: Callable[[], Path | EventFiles]) -> None:
+    async def _open(self, key: str, find: Callable[[], EventFiles]) -> None:
         """Have a TensorBoard of what is found started, unless it is there.
 
         A page that shows one asks it to be kept: a store of many runs is not searched
@@ -81,8 +67,7 @@ class _Opener(ApiHandler):
         try:
             if self.body("keep").get("keep") is not True or not boards.keep(key):
                 found = await self.monitor.store.do(find)
-                files = found.folders if isinstance(found, EventFiles) else found
-                started = await boards.open(key, files)
+                started = await boards.open(key, found.folders)
         except ValueError as error:
             self.refuse(400, str(error))
         except RunNotFoundError as error:
@@ -97,7 +82,7 @@ class _Opener(ApiHandler):
                 "started": started,
                 "idle_seconds": boards.idle_seconds,
             }
-            if isinstance(found, EventFiles):
+            if found is not None:
                 answer |= {"shown": len(found.folders), "total": found.total}
             self.reply(answer)
 
@@ -110,7 +95,7 @@ class OpenHandler(_Opener):
     @authorized("read")
     async def post(self, run_id: str) -> None:
         """Have it started, unless it is there."""
-        await self._open(run_id, lambda: _event_files(run_id))
+        await self._open(run_id, lambda: curves_of_run(run_id))
 
 
 class OpenStudyHandler(_Opener):
@@ -148,12 +133,7 @@ class StudiesHandler(ApiHandler):
         self.reply({"studies": studies})
 
 
-class PageHandler(NbkitHandler, JupyterHandler):
-    """What TensorBoard answers."""
-
-    _has_begun = False
-    """Whether the browser has, or soon has, the beginning of an answer."""
-
+class _Framed(NbkitHandler, JupyterHandler):
     def get_login_url(self) -> str:
         """Refuse an unknown user: a login page would appear inside the frame."""
         raise web.HTTPError(403)
@@ -196,6 +176,23 @@ class PageHandler(NbkitHandler, JupyterHandler):
             and page.startswith(unquote(self.base_url))
             and self.check_origin()
         )
+
+
+class FrameHandler(_Framed):
+    """A page with which another one tries whether it may show TensorBoard's."""
+
+    @web.authenticated
+    @authorized("read")
+    async def get(self) -> None:
+        """Return a page by whose title it is known."""
+        self.finish("<!doctype html><title>nbkit</title>")
+
+
+class PageHandler(_Framed):
+    """What TensorBoard answers."""
+
+    _has_begun = False
+    """Whether the browser has, or soon has, the beginning of an answer."""
 
     @web.authenticated
     @authorized("read")
@@ -322,21 +319,11 @@ def _is_gone(key: str, idle_seconds: float) -> str:
     )
 
 
-def _event_files(run_id: str) -> Path:
-    folder = RunPaths(find_exactly(run_id)).tensorboard
-    if are_curves(folder):
-        return folder
-    message = (
-        f"run {run_id} has no TensorBoard files; launch with tensorboard=True to "
-        "write them."
-    )
-    raise RunNotFoundError(message)
-
-
 TENSORBOARD_ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/runs/([^/]+)/tensorboard", OpenHandler),
     (r"/nbkit/api/studies", StudiesHandler),
     (r"/nbkit/api/studies/([^/]+)/tensorboard", OpenStudyHandler),
     (r"/nbkit/api/tensorboard", OpenAllHandler),
+    (r"/nbkit/tensorboard/frame", FrameHandler),
     (r"/nbkit/tensorboard/([^/]+)/(.*)", PageHandler),
 )
