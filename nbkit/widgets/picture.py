@@ -19,7 +19,8 @@ from nbkit.store.summary import RunSummary
 from nbkit.visible import visible
 
 NO_LOST_WIDGET = (
-    "<style>.jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(:has(*)))"
+    "<style>.jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output)"
+    ":not(:has(> .jp-OutputArea-output > *))"
     ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"
     "{display:none}</style>"
 )
