@@ -128,17 +128,18 @@ const status: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:status',
   description: 'How many GPUs are busy, in the status bar.',
   autoStart: true,
-  requires: [IMonitor],
-  optional: [IStatusBar, ITranslator],
+  // Without the panel, which a user may disable, there is nothing to show.
+  optional: [IMonitor, IStatusBar, ITranslator],
   activate: (
     app: JupyterFrontEnd,
-    { model, settings }: IMonitor,
+    monitor: IMonitor | null,
     statusBar: IStatusBar | null,
     translator: ITranslator | null
   ) => {
-    if (!statusBar) {
-      return; // Notebook 7 has none.
+    if (!monitor || !statusBar) {
+      return; // Notebook 7 has no status bar.
     }
+    const { model, settings } = monitor;
     const trans = (translator ?? nullTranslator).load('nbkit');
     const item = new MonitorStatus(
       model,
@@ -160,14 +161,17 @@ const running: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:running',
   description: 'Runs in the Running Terminals and Kernels panel.',
   autoStart: true,
-  requires: [IMonitor],
-  optional: [IRunningSessionManagers, ITranslator],
+  optional: [IMonitor, IRunningSessionManagers, ITranslator],
   activate: (
     app: JupyterFrontEnd,
-    { model, actions }: IMonitor,
+    monitor: IMonitor | null,
     managers: IRunningSessionManagers | null,
     translator: ITranslator | null
   ) => {
+    if (!monitor) {
+      return;
+    }
+    const { model, actions } = monitor;
     const trans = (translator ?? nullTranslator).load('nbkit');
     managers?.add(
       new RunningRuns(

@@ -118,6 +118,11 @@ const ALLOWED: IFrame.SandboxExceptions[] = [
   'allow-scripts'
 ];
 
+/** A page of the server as TensorBoard's are, and its title. */
+const FRAME = 'nbkit/tensorboard/frame';
+const FRAME_TITLE = 'nbkit';
+const FRAME_WITHIN_MILLISECONDS = 10_000;
+
 /** TensorBoards: a tab of Lab each, or of the browser where Lab is not. */
 export class TensorBoards {
   constructor(
@@ -176,19 +181,13 @@ export class TensorBoards {
   }
 
   /**
-   * Whether Lab's page may show another one of its server: in a hub it may not.
+   * Whether Lab's page may show TensorBoard's in a frame.
    *
    * Asked once: an answer that comes late might come after the time in which a click
    * may open a tab of the browser.
    */
-  private async _mayBeFramed(): Promise<boolean> {
-    if (this._isFramed === null) {
-      const { may_be_framed } = await request<{ may_be_framed: boolean }>(
-        this._settings,
-        'status'
-      );
-      this._isFramed = may_be_framed;
-    }
+  private _mayBeFramed(): Promise<boolean> {
+    this._isFramed ??= isShown(URLExt.join(this._settings.baseUrl, FRAME));
     return this._isFramed;
   }
 
@@ -310,9 +309,32 @@ export class TensorBoards {
     return { url, started, idleSeconds: idle_seconds, note };
   }
 
-  private _isFramed: boolean | null = null;
+  private _isFramed: Promise<boolean> | null = null;
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
   private _keys = new WeakMap<MainAreaWidget<IFrame>, string>();
+}
+
+/**
+ * Whether a frame shows a page.
+ *
+ * Tried, since not only the server's own headers may forbid it: a hub's, those that a
+ * proxy adds, and the policy of Lab's page itself.
+ */
+function isShown(url: string): Promise<boolean> {
+  const frame = document.createElement('iframe');
+  frame.setAttribute('sandbox', 'allow-same-origin');
+  frame.hidden = true;
+  frame.src = url;
+  return new Promise(resolve => {
+    const settle = () => {
+      resolve(frame.contentDocument?.title === FRAME_TITLE);
+      frame.remove();
+    };
+    frame.onload = settle;
+    // Not every browser loads something in its place.
+    setTimeout(settle, FRAME_WITHIN_MILLISECONDS);
+    document.body.append(frame);
+  });
 }
 
 function isBlank(page: Window): boolean {

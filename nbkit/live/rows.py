@@ -47,7 +47,7 @@ def run_rows(runs: Iterable[StoredRun]) -> list[dict[str, Any]]:
     return [
         {
             "run_id": row.run_id,
-            "name": row.name,
+            "name": row.name and visible(row.name),
             "state": str(row.state),
             "started_at": unix(row.started),
             "damage": row.damage,
@@ -69,7 +69,7 @@ def run_numbers(
         "images_per_second": None,
         "loss": None,
         "nonfinite": None,
-        "imported_from": run.imported_from,
+        "imported_from": run.imported_from and visible(run.imported_from),
         "damage": None,
     }
     try:

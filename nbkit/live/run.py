@@ -26,6 +26,7 @@ from nbkit.store.progress import (
 )
 from nbkit.store.record import RunState, damage_told, read_json
 from nbkit.store.stored_runs import StoredRun
+from nbkit.visible import visible
 
 _MOST_TRACEBACK_CHARACTERS = 20_000
 _MOST_DEVICES = 64
@@ -168,10 +169,12 @@ class LiveRun:
         cause = self.run.cause if is_told else None
         is_resumable = state.is_final and state is not RunState.FINISHED
         # The button does not ask whether an imported run is trusted.
-        is_resumable = is_resumable and self.run.imported_from is None
+        host = self.run.imported_from
+        is_resumable = is_resumable and host is None
+        name = record.get("name") or self._config.get("name")
         return {
             "run_id": self.run.run_id,
-            "name": record.get("name") or self._config.get("name"),
+            "name": name and visible(name),
             "state": str(state),
             "is_final": state.is_final,
             "attempt": self.run.attempt,
@@ -179,7 +182,7 @@ class LiveRun:
             "num_attempts": len(record.get("attempts") or ()),
             "queue": self.run.queue if state is RunState.QUEUED else None,
             "nonfinite": self._nonfinite(),
-            "imported_from": self.run.imported_from,
+            "imported_from": host and visible(host),
             "cause": _cause(state, cause),
             "ran_seconds": ran.ended_seconds,
             # A page compares it with its own time.
@@ -322,7 +325,7 @@ def _cause(state: str, cause: Values | None) -> Values | None:
         "rank": cause.get("rank"),
         # What a page prints in bold before the message.
         "begin": end_words(state, cause).removesuffix(message),
-        "message": message,
+        "message": visible(message, lines=True),
         "traceback": trace,
         "log": cause.get("log"),
         "stacks": {

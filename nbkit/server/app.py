@@ -14,7 +14,7 @@ from nbkit.reading import expanded
 from nbkit.server.monitor import FEED_COMMAND, Monitor, Settings
 from nbkit.server.rest import ROUTES
 from nbkit.server.run_table import StoredRunTable
-from nbkit.server.sessions import list_kernels
+from nbkit.server.sessions import Kernels
 from nbkit.server.tensorboards import TENSORBOARD_COMMAND, TensorBoards
 from nbkit.telemetry.sampler import MIN_INTERVAL_SECONDS
 
@@ -70,6 +70,7 @@ class NbkitServer(ExtensionApp):
         nbkit.server.tensorboard_process for its options.""",
     ).tag(config=True)
 
+    kernels: Kernels
     monitor: Monitor
 
     @validate("interval_seconds")
@@ -112,6 +113,7 @@ class NbkitServer(ExtensionApp):
         if not isinstance(contents, FileManagerMixin):
             root = None  # its folders are not those of this machine
         runs = StoredRunTable(Path(root) if root else None, allow_hidden=allow_hidden)
+        self.kernels = Kernels(settings["kernel_manager"], settings["session_manager"])
         self.monitor = Monitor(
             Settings(
                 interval_seconds=self.interval_seconds,
@@ -120,9 +122,7 @@ class NbkitServer(ExtensionApp):
                 metrics=self.metrics,
             ),
             runs,
-            lambda: list_kernels(
-                settings["kernel_manager"], settings["session_manager"]
-            ),
+            self.kernels.running,
             TensorBoards(
                 self.tensorboard_idle_seconds, self.log, self.tensorboard_command
             ),
@@ -138,3 +138,4 @@ class NbkitServer(ExtensionApp):
     async def stop_extension(self) -> None:
         """End every process, and the store's thread."""
         await self.monitor.close()
+        self.kernels.close()

@@ -24,7 +24,7 @@ from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.run_row import devices_of, nodes_of
 from nbkit.server.run_table import NEWEST, find_exactly, is_own
 from nbkit.server.stream import SCHEMA
-from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES, may_be_framed
+from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
 from nbkit.server.websocket import StreamHandler
 from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.notebooks import notebook
@@ -50,7 +50,6 @@ class StatusHandler(ApiHandler):
                 "schema": SCHEMA,
                 "read_only": settings.read_only,
                 "interval_seconds": settings.interval_seconds,
-                "may_be_framed": may_be_framed(self.settings),
             }
         )
 
@@ -191,15 +190,31 @@ class NotebookHandler(ApiHandler):
                 message = f"folder={folder[:80]!r} does not exist. Create it first."
                 self.refuse(404, message)
                 return
+            found = await ensure_async(manager.get(folder, content=False))
+            if not found.get("writable", True):
+                self.refuse(403, _not_writable(folder))
+                return
             async with self._naming:
                 copy = await copy_notebook(manager, path, folder)
         except web.HTTPError as error:
+            if isinstance(error.__cause__, OSError):
+                # Jupyter's words have its errno and the path on the machine.
+                self.refuse(403, _not_writable(folder, error.__cause__.strerror))
+                return
             why = error.log_message or error.reason or "refused"
             self.refuse(error.status_code, f"folder={folder[:80]!r}: {why[:200]}")
         except (OSError, ValueError) as error:
             self.refuse(400, f"folder={folder[:80]!r} cannot be written: {error}")
         else:
             self.reply({"path": copy}, 201)
+
+
+def _not_writable(folder: str, why: str | None = None) -> str:
+    reason = f" ({why})" if why else ""
+    return (
+        f"The folder /{folder[:80]} cannot be written{reason}. Open another folder in "
+        "the file browser, then choose the tile again."
+    )
 
 
 def _grace_seconds(body: dict[str, Any]) -> float | None:

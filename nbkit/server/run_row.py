@@ -10,6 +10,7 @@ from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import RunState
 from nbkit.store.stored_runs import StoredRun
+from nbkit.visible import visible
 
 Row = dict[str, Any]
 
@@ -45,7 +46,20 @@ def cause_of(run: StoredRun, state: RunState) -> Row:
     with_cause = RunState.FAILED, RunState.LOST, RunState.STOPPED, RunState.UNKNOWN
     if state not in with_cause:
         return {}
-    return {"cause": (run.cause or {}).get("message")}
+    message = (run.cause or {}).get("message")
+    return {"cause": message and visible(message, lines=True)}
+
+
+def name_of(record: Row, submission: Row) -> Row:
+    """Return a run's name, of which every character can be seen."""
+    name = record.get("name") or submission.get("name")
+    return {"name": name and visible(name)}
+
+
+def origin_of(run: StoredRun) -> Row:
+    """Return the host from which a run was imported."""
+    host = run.imported_from
+    return {"imported_from": host and visible(host)}
 
 
 def times_of(record: Row) -> Row:
@@ -70,7 +84,8 @@ def queue_of(run: StoredRun) -> Row:
         return {}
     unix_seconds(queue["since"])  # a damaged time raises here
     names = ("position", "length", "reason", "since")
-    return {"queue": {name: queue[name] for name in names}}
+    reason = queue["reason"] and visible(queue["reason"])
+    return {"queue": {name: queue[name] for name in names} | {"reason": reason}}
 
 
 def nodes_of(paths: RunPaths) -> list[Path]:

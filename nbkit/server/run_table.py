@@ -23,7 +23,9 @@ from nbkit.server.run_row import (
     devices_of,
     empty_row,
     last_sign,
+    name_of,
     nodes_of,
+    origin_of,
     queue_of,
     times_of,
     unix_seconds,
@@ -213,7 +215,7 @@ class StoredRunTable:
         parts = (
             lambda: cause_of(run, seen.state),
             # Before a Slurm job has begun, only its launcher has written.
-            lambda: {"name": record.get("name") or submission.get("name")},
+            lambda: name_of(record, submission),
             lambda: times_of(newest),
             lambda: last_sign(paths, begun) if _lacks_end(newest, seen.state) else {},
             lambda: {
@@ -221,7 +223,7 @@ class StoredRunTable:
             },
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
-            lambda: {"imported_from": run.imported_from},
+            lambda: origin_of(run),
             lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
             lambda: progress(paths.metrics),
             lambda: self._nonfinite(run, seen),

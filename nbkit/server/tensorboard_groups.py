@@ -1,10 +1,11 @@
-"""Curves in a TensorBoard of several runs: of a study, or of the store.
+"""Curves in a TensorBoard: of a run, of a study, or of the store.
 
 Everything here is done by the store's thread (`nbkit.server.store_thread`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 from collections.abc import Iterable
@@ -15,8 +16,8 @@ from typing import Any
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.server.run_table import find_exactly
 from nbkit.store.paths import RunPaths, StudyPaths, is_id, studies_folder
-from nbkit.store.record import read_json
-from nbkit.store.stored_runs import list_run_folders
+from nbkit.store.record import DAMAGE_ERRORS, read_json
+from nbkit.store.stored_runs import StoredRun, list_run_folders
 
 MOST_RUNS = 100
 """TensorBoard reads every one into its memory, and draws a line for each."""
@@ -27,12 +28,27 @@ _MOST_STUDIES = 100
 
 @dataclass(frozen=True)
 class EventFiles:
-    """Event files of several runs."""
+    """Event files of one run or several."""
 
     folders: dict[str, Path]
     """By the name with which TensorBoard shows a run."""
     total: int
     """How many runs there are, with curves or without."""
+
+
+def curves_of_run(run_id: str) -> EventFiles:
+    """Return the curves of a run by its name."""
+    run = StoredRun(find_exactly(run_id))
+    if not are_curves(run.paths.tensorboard):
+        message = (
+            f"run {run_id} has no TensorBoard files. Launch with tensorboard=True to "
+            "write them."
+        )
+        raise RunNotFoundError(message)
+    name = ""
+    with contextlib.suppress(*DAMAGE_ERRORS):
+        name = _link_name(run.record.get("name") or "")[:_LONGEST_ARM]
+    return EventFiles({name or run_id: run.paths.tensorboard}, 1)
 
 
 def all_curves() -> EventFiles:
@@ -51,11 +67,11 @@ def curves_of_study(study_id: str) -> EventFiles:
         message = f"study_id={study_id[:80]!r}: no study in the store has this id."
         raise RunNotFoundError(message)
     runs = content.get("runs") or []
-    named = filter(None, map(_name_and_id, reversed(runs)))
+    named = filter(None, map(_named, reversed(runs)))
     return EventFiles(_existing(f"study {study_id}", named), len(runs))
 
 
-def _name_and_id(run: Any) -> tuple[str, str] | None:
+def _named(run: Any) -> tuple[str, str] | None:
     """Return the name and the id of a run of a study; None if either is damaged."""
     try:
         name = f"{run['arm'][:_LONGEST_ARM]} {run['repeat'] + 1} {run['run_id'][-4:]}"
@@ -64,17 +80,18 @@ def _name_and_id(run: Any) -> tuple[str, str] | None:
         return None
 
 
+def _link_name(name: str) -> str:
+    return re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")
+
+
 def list_studies() -> list[dict[str, Any]]:
     """Return id and name of the newest studies, newest first; None is unknown."""
     try:
         ids = [path.name for path in studies_folder().iterdir()]
     except FileNotFoundError:
         return []
-    study_ids = sorted(filter(is_id, ids), reverse=True)
-    return [
-        {"study_id": study_id, "name": _name(study_id)}
-        for study_id in study_ids[:_MOST_STUDIES]
-    ]
+    known = sorted(filter(is_id, ids), reverse=True)
+    return [{"study_id": one, "name": _name(one)} for one in known[:_MOST_STUDIES]]
 
 
 def _name(study_id: str) -> str | None:
@@ -100,21 +117,20 @@ def are_curves(folder: Path) -> bool:
 
 
 def _existing(owner: str, named: Iterable[tuple[str, str]]) -> dict[str, Path]:
-    folders: dict[str, Path] = {}
+    found: dict[str, Path] = {}
     for name, run_id in named:
         try:
             folder = RunPaths(find_exactly(run_id)).tensorboard
         except RunNotFoundError:
             continue  # it was removed, or a link leads out of the store
         if are_curves(folder):
-            # It becomes the name of a link.
-            folders[re.sub(r"[^\w .,=+-]+", "_", name).lstrip(". ")] = folder
-        if len(folders) == MOST_RUNS:
+            found[_link_name(name)] = folder
+        if len(found) == MOST_RUNS:
             break
-    if not folders:
+    if not found:
         message = (
             f"no run of {owner} has TensorBoard files. Launch with tensorboard=True "
             "to write them."
         )
         raise RunNotFoundError(message)
-    return folders
+    return found

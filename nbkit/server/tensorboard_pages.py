@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
@@ -14,15 +13,13 @@ from tornado.iostream import StreamClosedError
 
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
-from nbkit.server.run_table import find_exactly
 from nbkit.server.tensorboard_groups import (
     EventFiles,
     all_curves,
-    are_curves,
+    curves_of_run,
     curves_of_study,
     list_studies,
 )
-from nbkit.store.paths import RunPaths
 
 _LONGEST_REQUEST_SECONDS = 600.0
 _ALL_RUNS = "all-runs"
@@ -58,31 +55,19 @@ _OWN_PAGES = ("text/html", "application/javascript", "text/javascript")
 directly must not run scripts as the user."""
 
 
-def may_be_framed(settings: Mapping[str, Any]) -> bool:
-    """Return whether a server's pages may be shown inside its other pages."""
-    policy = (settings.get("headers") or {}).get(_POLICY, "")
-    for directive in str(policy).split(";"):
-        words = directive.split()
-        if words and words[0].lower() == "frame-ancestors":
-            return not {"'self'", "*"}.isdisjoint(words)
-    # Jupyter's default policy names 'self'.
-    return True
-
-
 class _Opener(ApiHandler):
-    async def _open(self, key: str, find: Callable[[], Path | EventFiles]) -> None:
+    async def _open(self, key: str, find: Callable[[], EventFiles]) -> None:
         """Have a TensorBoard of what is found started, unless it is there.
 
         A page that shows one asks it to be kept: a store of many runs is not searched
         for that each time.
         """
         boards = self.monitor.tensorboards
-        curves, started = None, False
+        found, started = None, False
         try:
             if self.body("keep").get("keep") is not True or not boards.keep(key):
-                curves = await self.monitor.store.do(find)
-                files = curves.folders if isinstance(curves, EventFiles) else curves
-                started = await boards.open(key, files)
+                found = await self.monitor.store.do(find)
+                started = await boards.open(key, found.folders)
         except ValueError as error:
             self.refuse(400, str(error))
         except RunNotFoundError as error:
@@ -97,8 +82,8 @@ class _Opener(ApiHandler):
                 "started": started,
                 "idle_seconds": boards.idle_seconds,
             }
-            if isinstance(curves, EventFiles):
-                answer |= {"shown": len(curves.folders), "total": curves.total}
+            if found is not None:
+                answer |= {"shown": len(found.folders), "total": found.total}
             self.reply(answer)
 
 
@@ -110,7 +95,7 @@ class OpenHandler(_Opener):
     @authorized("read")
     async def post(self, run_id: str) -> None:
         """Have it started, unless it is there."""
-        await self._open(run_id, lambda: _event_files(run_id))
+        await self._open(run_id, lambda: curves_of_run(run_id))
 
 
 class OpenStudyHandler(_Opener):
@@ -148,12 +133,7 @@ class StudiesHandler(ApiHandler):
         self.reply({"studies": studies})
 
 
-class PageHandler(NbkitHandler, JupyterHandler):
-    """What TensorBoard answers."""
-
-    _has_begun = False
-    """Whether the browser has, or soon has, the beginning of an answer."""
-
+class _Framed(NbkitHandler, JupyterHandler):
     def get_login_url(self) -> str:
         """Refuse an unknown user: a login page would appear inside the frame."""
         raise web.HTTPError(403)
@@ -197,6 +177,23 @@ class PageHandler(NbkitHandler, JupyterHandler):
             and self.check_origin()
         )
 
+
+class FrameHandler(_Framed):
+    """A page with which another one tries whether it may show TensorBoard's."""
+
+    @web.authenticated
+    @authorized("read")
+    async def get(self) -> None:
+        """Return a page by whose title it is known."""
+        self.finish("<!doctype html><title>nbkit</title>")
+
+
+class PageHandler(_Framed):
+    """What TensorBoard answers."""
+
+    _has_begun = False
+    """Whether the browser has, or soon has, the beginning of an answer."""
+
     @web.authenticated
     @authorized("read")
     async def get(self, run_id: str, path: str) -> None:
@@ -215,12 +212,8 @@ class PageHandler(NbkitHandler, JupyterHandler):
         if board is None or board.client is None:
             self._refuse(404, _is_gone(run_id, boards.idle_seconds))
             return
-        request_headers = self.request.headers
-        headers = {
-            name: request_headers[name]
-            for name in _REQUEST_HEADERS
-            if name in request_headers
-        }
+        asked = self.request.headers
+        headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
         client = board.client
         with board.use():
             try:
@@ -326,21 +319,11 @@ def _is_gone(key: str, idle_seconds: float) -> str:
     )
 
 
-def _event_files(run_id: str) -> Path:
-    folder = RunPaths(find_exactly(run_id)).tensorboard
-    if are_curves(folder):
-        return folder
-    message = (
-        f"run {run_id} has no TensorBoard files. Launch with tensorboard=True to "
-        "write them."
-    )
-    raise RunNotFoundError(message)
-
-
 TENSORBOARD_ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/runs/([^/]+)/tensorboard", OpenHandler),
     (r"/nbkit/api/studies", StudiesHandler),
     (r"/nbkit/api/studies/([^/]+)/tensorboard", OpenStudyHandler),
     (r"/nbkit/api/tensorboard", OpenAllHandler),
+    (r"/nbkit/tensorboard/frame", FrameHandler),
     (r"/nbkit/tensorboard/([^/]+)/(.*)", PageHandler),
 )

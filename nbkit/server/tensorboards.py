@@ -44,8 +44,8 @@ _LARGEST_ANSWER_BYTES = 1 << 40
 _ENDED = "TensorBoard was ended before it was ready. Open it again."
 
 
-EventFiles = Path | Mapping[str, Path]
-"""A folder of event files; or such folders by the names under which they are shown."""
+EventFiles = Mapping[str, Path]
+"""Folders of event files by the names under which they are shown."""
 
 
 class TensorBoards:
@@ -159,7 +159,7 @@ class Board:
         self._command = command
         self._files = files
         self._links: Path | None = None
-        """A folder of links to the runs of a group, as long as it runs."""
+        """A folder of links to what it shows, as long as it runs."""
         self._idle_seconds = idle_seconds
         self._requests = 0
         self._is_cleaning_up = False
@@ -225,11 +225,9 @@ class Board:
             self._fail(str(error))
 
     async def _keep(self, path: Path) -> None:
-        logdir = self._files
-        if not isinstance(logdir, Path):
-            logdir = self._links = path.with_name("runs")
-            logdir.mkdir()
-            self._link(logdir)
+        logdir = self._links = path.with_name("runs")
+        logdir.mkdir()
+        self._link(logdir)
         process = await asyncio.create_subprocess_exec(
             *self._command,
             "--logdir",
@@ -282,13 +280,11 @@ class Board:
                     await process.wait()
 
     def _link(self, folder: Path) -> None:
-        """Have a link for every run of the group, and for no other."""
-        files = self._files
-        assert isinstance(files, Mapping)
+        """Have a link for every run, and for no other."""
         for link in folder.iterdir():
-            if link.name not in files:
+            if link.name not in self._files:
                 link.unlink()
-        for name, target in files.items():
+        for name, target in self._files.items():
             with contextlib.suppress(FileExistsError):  # of an earlier time
                 (folder / name).symlink_to(target.absolute())
 

@@ -255,6 +255,7 @@ class Study(StoredStudy):
             If a user stops a run.
         """
         limit = self.minutes if minutes is None else checked_minutes(minutes)
+        programs = list(self.programs.values())
         permit = permit_study(
             self.paths, self.arms, self.environment, programs, trust=trust
         )

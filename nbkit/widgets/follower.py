@@ -25,7 +25,7 @@ _BEAT_SECONDS = 2.0
 """A viewer warns after a longer silence; so it also gets messages without changes."""
 _READ_SECONDS = 0.3
 _SAY_SECONDS = 10.0
-"""An open viewer sends ``here`` this often."""
+"""A viewer in sight sends ``here`` this often while the run goes on."""
 _MOST_VIEWERS = 16
 
 _ANNOUNCED_TURNS = 6
@@ -50,8 +50,8 @@ class Follower:
         Returns whether messages of viewers have come through lately: a kernel that is
         busy does not hear them, and has no reason to take them for gone.
     gone_after_seconds
-        A viewer that says nothing for longer has gone without a word, as a page does
-        that is closed; one that is there says so every ten seconds.
+        Nobody looks at a viewer that says nothing for longer: its page was closed
+        without a word, or is hidden. One that is seen says so every ten seconds.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ does not, and a button's action must not happen long after the click.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -146,7 +147,7 @@ class FormPanel(anywidget.AnyWidget):
                 self._show_check()
 
     def _show_gpus(self, found: dict[str, Any]) -> None:
-        self.gpus = found
+        self.gpus = {**found, "at": time.time()}
         with self._lock:
             if self.check.config is not None:
                 # A folder may be there by now, or a GPU.
@@ -158,7 +159,7 @@ class FormPanel(anywidget.AnyWidget):
             self._partition_look.start()
 
     def _show_partitions(self, found: dict[str, Any]) -> None:
-        self.partitions = found
+        self.partitions = {**found, "at": time.time()}
 
     def _list_presets(self) -> None:
         from nbkit.recipes.catalogue import recipe, recipe_names

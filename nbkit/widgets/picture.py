@@ -1,10 +1,12 @@
 """The static picture of a run, for saved notebooks.
 
-It needs no kernel, no JavaScript and no style sheet.
+It needs no kernel, no JavaScript and no style sheet, and no trust: JupyterLab removes
+``<svg>`` and ``<style>`` from the outputs of others, and leaves the text within.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 from dataclasses import fields
 from typing import Any
@@ -17,16 +19,19 @@ from nbkit.store.summary import RunSummary
 from nbkit.visible import visible
 
 NO_LOST_WIDGET = (
-    "<style>.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
+    "<style>.jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output)"
+    ":not(:has(> .jp-OutputArea-output > *))"
     ":has(+ .jp-OutputArea-child :is(.nbkit-picture, .nbkf-saved))"
     "{display:none}</style>"
 )
 """HTML before what a saved notebook shows in a widget's place.
 
-JupyterLab says "Error displaying widget" in the output before. That element is of this
-class only then: else the widget's own element, below it, is.
+JupyterLab says "Loading widget..." in the output before, while the kernel is busy, or
+"Error displaying widget". That panel has an element in it only with the widget.
 """
 _WIDTH, _HEIGHT, _LEFT = 300, 90, 56
+_CHARACTER_WIDTH = 5.5
+"""Of a digit, at most, in a label of a chart."""
 _TITLES = {
     "loss": "Loss",
     "images_per_second": "Images/s",
@@ -196,18 +201,20 @@ def _table(facts: list[tuple[str, str]]) -> str:
 
 
 def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
-    """Return a line over steps, or over time, as an inline picture."""
+    """Return a line over steps, or over time, with its title."""
     known = [point for point in points if point[3] is not None]
     if len(known) < 2:
         return ""
     low = min(point[1] for point in known)
     high = max(point[2] for point in known)
     first, last = known[0][0], known[-1][0]
-    across = (_WIDTH - _LEFT - 4) / ((last - first) or 1)
+    bounds = f"{high:,.3g}", f"{low:,.3g}"
+    left = max(_LEFT, 6 + _CHARACTER_WIDTH * max(map(len, bounds)))
+    across = (_WIDTH - left - 4) / ((last - first) or 1)
     up = (_HEIGHT - 30) / ((high - low) or 1)
 
     def place(x: float, y: float) -> str:
-        return f"{_LEFT + (x - first) * across:.1f},{8 + (high - y) * up:.1f}"
+        return f"{left + (x - first) * across:.1f},{8 + (high - y) * up:.1f}"
 
     line = " ".join(place(point[0], point[3]) for point in known)
     band = ""
@@ -224,21 +231,26 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
         measured = numbers["measured"] or {}
         newest = measured.get("images_per_second") or numbers["images_per_second"]
     begin, end = _ends_of_axis(name, first, last)
-    style = 'fill="currentColor" font-size="9" text-anchor='
+    style = 'fill="#333" font-family="sans-serif" font-size="9" text-anchor='
+    # Black on white, like other figures: an image does not know the page's theme.
+    image = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}">'
+        f'<rect width="100%" height="100%" fill="#fff"/>{band}'
+        f'<polyline points="{line}" fill="none" stroke="#0072b2" '
+        'stroke-width="1.5"/>'
+        f'<line x1="{left}" x2="{_WIDTH - 4}" y1="{_HEIGHT - 18}" '
+        f'y2="{_HEIGHT - 18}" stroke="#999"/>'
+        f'<text x="{left - 4}" y="12" {style}"end">{bounds[0]}</text>'
+        f'<text x="{left - 4}" y="{_HEIGHT - 19}" {style}"end">{bounds[1]}</text>'
+        f'<text x="{left}" y="{_HEIGHT - 6}" {style}"start">{begin}</text>'
+        f'<text x="{_WIDTH - 4}" y="{_HEIGHT - 6}" {style}"end">{end}</text></svg>'
+    )
+    data = base64.b64encode(image.encode()).decode()
     return (
         f'<figure style="display:inline-block;margin:4px 12px 4px 0">'
         f"<figcaption>{html.escape(title)}: {_figures(newest)}</figcaption>"
-        f'<svg role="img" aria-label="{html.escape(label)}" width="{_WIDTH}" '
-        f'height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{band}'
-        f'<polyline points="{line}" fill="none" stroke="#0072b2" '
-        'stroke-width="1.5"/>'
-        f'<line x1="{_LEFT}" x2="{_WIDTH - 4}" y1="{_HEIGHT - 18}" '
-        f'y2="{_HEIGHT - 18}" stroke="currentColor" stroke-opacity="0.4"/>'
-        f'<text x="{_LEFT - 4}" y="12" {style}"end">{high:,.3g}</text>'
-        f'<text x="{_LEFT - 4}" y="{_HEIGHT - 19}" {style}"end">{low:,.3g}</text>'
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}" {style}"start">{begin}</text>'
-        f'<text x="{_WIDTH - 4}" y="{_HEIGHT - 6}" {style}"end">{end}</text>'
-        "</svg></figure>"
+        f'<img alt="{html.escape(label)}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'src="data:image/svg+xml;base64,{data}"></figure>'
     )
 
 

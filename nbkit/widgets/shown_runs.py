@@ -1,7 +1,7 @@
 """Runs that a notebook shows: their live views, and the pictures below them.
 
 One thread checks all runs that were shown, and replaces the picture of a run that has
-ended or runs again.
+ended or runs again; while it goes on, the picture is at most a minute old.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from IPython.display import DisplayHandle, display
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
 from nbkit.live.run import LiveRun
-from nbkit.widgets.frontend import has_widgets
+from nbkit.widgets.frontend import has_widgets, sending_without_activity
 from nbkit.widgets.picture import Bundle, picture
 from nbkit.widgets.view import RunView
 
 _POLL_SECONDS = 0.5
 _FIRST_SECONDS = 0.5
 """A page that shows a run of a million steps does not wait until all are read."""
+_RENEW_SECONDS = 45.0
+"""With what it takes to read and to send, less than a minute."""
 
 _views: dict[Path, RunView] = {}
 """One for each run: it is read once, however often it is shown."""
@@ -83,7 +85,7 @@ class _ShownRuns:
             time.sleep(_POLL_SECONDS)
             for shown in self._everything():
                 # A fault in one picture must not end the thread of all others.
-                with suppress(Exception):
+                with suppress(Exception), sending_without_activity():
                     shown.look()
 
     def _after_cell(self, _result: object) -> None:
@@ -97,9 +99,28 @@ class _ShownRuns:
 
 
 class ShownRun:
-    """A run that has pictures."""
+    """A run that has pictures.
 
-    def __init__(self, live: LiveRun, handle: DisplayHandle, *, is_over: bool) -> None:
+    Parameters
+    ----------
+    live
+        The run, as far as it was read.
+    handle
+        Replaces the pictures.
+    is_over
+        What `LiveRun.read` has returned.
+    renew_seconds
+        While the run goes on, the pictures are replaced this often if it has changed.
+    """
+
+    def __init__(
+        self,
+        live: LiveRun,
+        handle: DisplayHandle,
+        *,
+        is_over: bool,
+        renew_seconds: float = _RENEW_SECONDS,
+    ) -> None:
         self.run = live.run
         self.handle = handle
         self.live: LiveRun | None = None if is_over else live
@@ -109,6 +130,9 @@ class ShownRun:
         """What was sent since the last cell ended."""
         self._attempt = live.attempt
         self._stamp: tuple[int, ...] = ()
+        self._renew_seconds = renew_seconds
+        self._renewed_at = time.monotonic()
+        live.take_changes()
 
     def look(self) -> None:
         """Replace the pictures if they are old.
@@ -118,9 +142,15 @@ class ShownRun:
         with self._lock, suppress(OSError, NbkitError):
             if self.live is None:
                 self._look_whether_it_goes_on()
-            elif self.run.state.is_final and self.live.read(_FIRST_SECONDS):
-                self._replace(picture(self.live))
-                self._attempt, self.live = self.live.attempt, None
+            elif self.run.state.is_final:
+                if self.live.read(_FIRST_SECONDS):
+                    self._replace(picture(self.live))
+                    self._attempt, self.live = self.live.attempt, None
+            elif time.monotonic() - self._renewed_at >= self._renew_seconds:
+                self.live.read(_FIRST_SECONDS)
+                if self.live.take_changes():
+                    self._replace(picture(self.live))
+                self._renewed_at = time.monotonic()
 
     def send_again(self) -> None:
         """Send what has replaced the pictures as output of the cell that runs now.
@@ -141,8 +171,9 @@ class ShownRun:
         if self.run.attempt > self._attempt or not self.run.state.is_final:
             live = LiveRun(self.run)
             live.read(_FIRST_SECONDS)
+            live.take_changes()
             self._replace(picture(live))
-            self.live = live
+            self.live, self._renewed_at = live, time.monotonic()
             # The view has looked away from a run that had ended.
             view = _views.get(self.run.paths.root)
             if view is not None and view.is_open:

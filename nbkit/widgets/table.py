@@ -126,7 +126,10 @@ def show_table(runs: RunList, *, with_widgets: bool) -> None:
     """Show runs: where there are widgets a table, and below it what is saved."""
     if with_widgets:
         below = ipywidgets.VBox()
-        display(ipywidgets.VBox([RunTable(runs, below), below]))
+        table = RunTable(runs, below)
+        bundle = ipywidgets.VBox([table, below])._repr_mimebundle_()
+        # The text is all that is left of it in a notebook of others.
+        display({**bundle, "text/plain": repr(table)}, raw=True)
     display(_saved(runs), raw=True)
 
 

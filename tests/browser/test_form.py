@@ -362,8 +362,8 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     expect(view).to_contain_text(second.run_id)
     wait_until(lambda: second.record.get("queue"), "the second run to wait")
     assert "slow of " in second.record["queue"]["reason"]
-    # Nobody has pressed Refresh: what is in sight is looked at again.
-    form.get_by_role("button", name="GPU 7").scroll_into_view_if_needed()
+    # Nobody has pressed Refresh: a form that is used looks again.
+    form.get_by_role("button", name="GPU 7").hover()
     held = form.get_by_role("button", name=re.compile(f"GPU 7.*{first.run_id}"))
     expect(held).to_be_visible()
     assert (first.config.devices, second.config.devices) == ((7,), (7,))

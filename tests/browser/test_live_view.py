@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import re
 import shutil
@@ -13,9 +14,11 @@ from playwright.sync_api import Locator, Page, expect
 
 import nbkit
 from nbkit.store.record import RunState, write_json
+from tests.browser.rest import ask
 from tests.browser.sidebar import until
 
 AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
+MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
 EXPOSED = "--LabApp.expose_app_in_browser=True"
 LAUNCH = """
 import nbkit
@@ -153,6 +156,14 @@ def is_asked_again(visitor: Page, run: nbkit.Run) -> None:
     expect(shown.locator(".nbkv-log-status")).to_have_text("nothing written")
 
 
+def idle_seconds(server: Any, path: str) -> float:
+    """Return how long Jupyter has known the kernel of a notebook to be idle."""
+    sessions = ask(server, "api/sessions")
+    (kernel,) = [each["kernel"] for each in sessions if each["path"] == path]
+    moment = datetime.datetime.fromisoformat(kernel["last_activity"])
+    return (datetime.datetime.now(datetime.UTC) - moment).total_seconds()
+
+
 def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
     """Stop a run, after thinking better of it once."""
     stop = view.get_by_role("button", name="Stop", exact=True)
@@ -219,7 +230,8 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     write(server, "a.ipynb", LAUNCH, WAIT.format("never"))
     write(server, "b.ipynb", ATTACH, RUNS, WAIT.format("b"))
-    write(server, "c.ipynb", ATTACH)
+    write(server, "c.ipynb", ATTACH, "nbkit.ExperimentForm()", RUNS)
+    server.set(MANAGER, saveState=True)
     visitor = page(server.address("lab/tree/a.ipynb"))
     expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
     view = visitor.locator(".nbkv:visible").first
@@ -257,12 +269,15 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         expect(row).to_have_count(1)
         expect(row).to_contain_text("running")
 
-        # The server ends and comes back: without a kernel a picture is left.
+        # The server ends and comes back: without a kernel a picture is left, also
+        # below a view that was saved.
         server.stop()
         assert run.state is RunState.RUNNING
         server.start()
         visitor.goto(server.address("lab/tree/a.ipynb"))
         expect(visitor.locator(".nbkit-picture")).to_be_visible()
+        expect(view.locator(".nbkv-state")).to_contain_text("run the cell again")
+        expect(view.locator(".nbkv-facts").first).to_be_hidden()
         read_by_everybody(visitor, ".nbkit-picture")
         open_notebook(visitor, "b.ipynb")
         run_all(visitor)
@@ -295,6 +310,11 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         run_all(visitor)
         stops_by_its_button(visitor, view, run)
         read_by_everybody(visitor, ".nbkv")
+
+        # Whatever is shown of an ended run, its kernel is idle to Jupyter.
+        expect(visitor.locator(".nbkf:visible")).to_have_count(1)
+        expect(visitor.locator(".nbkv-runs:visible")).to_contain_text("as of")
+        until(visitor, lambda: idle_seconds(server, "c.ipynb") > 15, "an idle kernel")
     finally:
         for each in nbkit.runs():
             each.stop(grace_seconds=0)

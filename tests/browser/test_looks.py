@@ -86,6 +86,17 @@ def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
     expect(panel.locator(".nbk-cores")).to_be_visible()
     look(visitor)
 
+    # The system's chosen colours leave bars, dot and swatches in sight.
+    visitor.emulate_media(forced_colors="active")
+    page_colour, *colours = panel.evaluate(
+        """panel => [
+          [panel], ...['.nbk-meter-fill', '.nbk-connection', '.nbk-key']
+            .map(name => [panel.querySelector(name), name !== '.nbk-meter-fill'])
+        ].map(([part, isBefore]) =>
+          getComputedStyle(part, isBefore ? '::before' : null).backgroundColor)"""
+    )
+    assert page_colour not in colours
+
 
 def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page, run):
     server, _ = holding(EXPOSED)

@@ -53,12 +53,15 @@ def run(tmp_path, monkeypatch) -> nbkit.Run:
     return written.run
 
 
-def test_the_running_time_is_by_the_kernels_clock(show, run):
+def test_the_running_time_is_by_the_kernels_clock_and_labels_are_whole(show, run):
     live = LiveRun(run)
     live.read()
     values = live.snapshot()
     values["head"]["runs_since"] = 1_600_000_000.0
+    large = [[1, -1.5e7, 1.792e12, 1e12], [2, -1.5e7, 1.792e12, 1e12]]
+    values["series"]["flops"] = large
     visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
 
     at = 1_600_000_030.0
     told = {"kind": "all", "number": 0, "at": at, "values": values}
@@ -68,6 +71,12 @@ def test_the_running_time_is_by_the_kernels_clock(show, run):
     assert "running for 30 s" in words.text_content()
     visitor.clock.run_for(5_000)
     assert "running for 35 s" in words.text_content()
+    # Whole labels: a digit or a sign that is cut off makes another number.
+    labels = visitor.locator(".nbkv-chart", has_text="flops").locator("text")
+    assert labels.all_text_contents()[:2] == ["-1.50e+7", "1.79e+12"]
+    assert labels.evaluate_all("all => all.map(one => one.getBBox().x >= 0)") == (
+        [True] * 4
+    )
 
 
 def tell_rows(visitor, at: float) -> None:

@@ -269,6 +269,20 @@ def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
     assert [cell.source for cell in copy.cells] == [c.source for c in original.cells]
 
 
+def test_a_folder_that_takes_no_copy_is_named_with_what_to_do(start):
+    server = start()
+    # It is there, and takes no file from anybody.
+    (server.root / "kernel's").symlink_to("/proc")
+
+    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
+
+    assert answer.status == 403
+    message = answer.body["message"]
+    assert message.startswith("The folder /kernel's cannot be written")
+    assert message.endswith("choose the tile again.")
+    assert "Errno" not in message
+
+
 @pytest.mark.parametrize(
     ("name", "body", "status"),
     [
@@ -332,6 +346,22 @@ def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
         )
         while not ((rows := view.next("runs")["runs"]) and rows[0]["notebook"]):
             pass
+
+        # A widget's message is activity to Jupyter; its kernel stays idle.
+        def idle_since() -> float:
+            return said("kernels")[0]["idle_since"] or 0.0
+
+        wait_until(lambda: idle_since() > kernel["idle_since"], "the cell's end")
+        before = idle_since()
+        path = f"api/kernels/{kernel_id}"
+        active = server.request(path).body["last_activity"]
+        channels.send(json.dumps(_message("comm_msg", comm_id="none", data={})))
+        wait_until(
+            lambda: server.request(path).body["last_activity"] > active, "activity"
+        )
+        for _ in range(12):  # longer than from one look at the kernels to the next
+            view.next("sample")
+        assert idle_since() == before
     nbkit.attach(run["run_id"]).stop(grace_seconds=0)
     assert server.request(f"api/kernels/{kernel_id}", method="DELETE").status == 204
 
@@ -347,9 +377,13 @@ def test_a_kernel_is_known_by_pid_and_notebook_and_its_run_by_the_notebook(
 
 def _execute(code: str) -> dict:
     """Return the message that asks a kernel to execute something."""
+    return _message("execute_request", code=code, silent=False)
+
+
+def _message(kind: str, **content: object) -> dict:
     header = {
-        "msg_id": "1",
-        "msg_type": "execute_request",
+        "msg_id": kind,
+        "msg_type": kind,
         "session": "test",
         "username": "",
         "version": "5.3",
@@ -359,6 +393,6 @@ def _execute(code: str) -> dict:
         "header": header,
         "parent_header": {},
         "metadata": {},
-        "content": {"code": code, "silent": False},
+        "content": content,
         "buffers": [],
     }

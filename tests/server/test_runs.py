@@ -78,13 +78,14 @@ def test_a_run_that_is_new_or_changed_is_seen(some):
     new.mkdir()
     changed = some / "20200101-009998-run-aaaa" / "record.json"
     record = json.loads(changed.read_text())
-    changed.write_text(json.dumps({**record, "name": "another name"}))
+    changed.write_text(json.dumps({**record, "name": "another \u202eevil\u202c"}))
 
     rows = {row["run_id"]: row for row in table.poll([]).rows}
 
     assert len(rows) == 50
     assert rows[new.name]["state"] == "starting"
-    assert rows["20200101-009998-run-aaaa"]["name"] == "another name"
+    # A browser would show it as "another live".
+    assert rows["20200101-009998-run-aaaa"]["name"] == r"another \u202eevil\u202c"
 
 
 def test_a_run_whose_supervisor_is_gone_is_lost_without_a_word(store, plugins, small):

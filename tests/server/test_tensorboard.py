@@ -45,12 +45,13 @@ def test_run_opens_below_base_url_in_one_private_process(start):
     font = urljoin(f"{server.url}{first.body['path']}", found[0])
 
     answer = {"path": f"nbkit/tensorboard/{RUN_ID}/", "idle_seconds": 600}
+    answer |= {"shown": 1, "total": 1}
     assert first.body == {**answer, "started": True}
     assert second.body == {**answer, "started": False}
     assert "<tb-webapp>" in page.body
     # Its own page seeks them at the root of the site, which is the hub's.
     assert server.request(font.removeprefix(server.url)).status == 200
-    assert list(tags["."]) == ["train/loss"]
+    assert list(tags["a run"]) == ["train/loss"]
     (board,) = boards(server)
     assert board.children() == []
     assert board.net_connections("inet") == []
@@ -192,7 +193,7 @@ def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
     async def attempt() -> tuple[str, bool]:
         own = TensorBoards(60, logging.getLogger("test"), [str(hangs)])
         with pytest.raises(RunError) as refused:
-            await own.open(RUN_ID, tmp_path)
+            await own.open(RUN_ID, {})
         is_there = psutil.pid_exists(int((tmp_path / "pid").read_text()))
         await own.close()
         return str(refused.value), is_there
@@ -249,14 +250,14 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
         names = [str(number) for number in range(MOST_TENSORBOARDS)]
         with contextlib.ExitStack() as requests:
             for name in names:
-                await own.open(name, tmp_path)
+                await own.open(name, {})
                 board = own.find(name)
                 assert board is not None
                 requests.enter_context(board.use())
             with pytest.raises(RunError) as refused:
-                await own.open("another", tmp_path)
+                await own.open("another", {})
             assert all(map(own.find, names))
-        assert await own.open("another", tmp_path)
+        assert await own.open("another", {})
         await own.close()
         return str(refused.value)
 
@@ -277,8 +278,8 @@ def test_who_goes_away_during_a_start_ends_it_for_nobody_else(tmp_path):
 
     async def attempt() -> bool:
         own = TensorBoards(60, logging.getLogger("test"), [str(slow)])
-        first = asyncio.create_task(own.open(RUN_ID, tmp_path))
-        second = asyncio.create_task(own.open(RUN_ID, tmp_path))
+        first = asyncio.create_task(own.open(RUN_ID, {}))
+        second = asyncio.create_task(own.open(RUN_ID, {}))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         first.cancel()

@@ -14,11 +14,11 @@ from tests.widgets.stored_run import WrittenRun, step
 class Pictures:
     """Pictures of one run, as a page gets them."""
 
-    def __init__(self, written: WrittenRun) -> None:
+    def __init__(self, written: WrittenRun, **options: float) -> None:
         live = LiveRun(written.run)
         is_over = live.read()
         self.texts: list[str] = []
-        self.shown = ShownRun(live, self, is_over=is_over)
+        self.shown = ShownRun(live, self, is_over=is_over, **options)
 
     def update(self, bundle: dict[str, Any], *, raw: bool) -> None:
         """Replace them."""
@@ -70,3 +70,17 @@ def test_shown_run_restarted_in_same_attempt(written):
     running, finished = pictures.texts
     assert ": running" in running
     assert ": finished" in finished
+
+
+def test_shown_run_that_goes_on_is_replaced_now_and_then_if_it_has_changed(written):
+    pictures, rare = Pictures(written, renew_seconds=0.0), Pictures(written)
+    pictures.shown.look()
+    assert pictures.texts == []
+
+    written.append(step(2))
+    for shown in (pictures.shown, pictures.shown, rare.shown):
+        shown.look()
+
+    (text,) = pictures.texts
+    assert "Steps: 2 of 1,000" in text
+    assert rare.texts == []

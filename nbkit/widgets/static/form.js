@@ -5,6 +5,7 @@ const HEARD_WITHIN_MILLISECONDS = 2000;
 
 const LOOK_AGAIN_MILLISECONDS = 5000;
 const LOST_AFTER_MILLISECONDS = 60000;
+const USES = ['pointermove', 'pointerdown', 'keydown'];
 
 const RESTARTED =
   'Action cancelled: the kernel of this form was restarted. Run its cell again.';
@@ -46,6 +47,9 @@ class Form {
       // Keys belong to the form, not to the notebook's commands.
       'data-lm-suppress-shortcuts': 'true'
     });
+    for (const use of USES) {
+      this.node.addEventListener(use, () => (this._isUsed = true));
+    }
     this.node.append(this._head(), this._said.get('preset'), this._trouble);
     this.node.append(this._gpus.node, this._partitions.node);
     this.node.append(...this._sections.map(it => it.node), this._meaning.node);
@@ -61,6 +65,7 @@ class Form {
     this._partitions.show(model.get('partitions'));
     this._showSaid();
     this._lookAgain();
+    this._send('ask', {});
   }
 
   dispose() {
@@ -95,13 +100,18 @@ class Form {
     return true;
   }
 
-  /** Refresh what the form offers, while it is in sight. */
+  /**
+   * Refresh what the form offers, while it is used.
+   *
+   * Each message keeps an idle kernel from being ended by its server.
+   */
   async _lookAgain() {
     while (!this._isGone) {
       await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MILLISECONDS));
-      if (this._isGone || document.hidden) {
+      if (this._isGone || !this._isUsed) {
         continue;
       }
+      this._isUsed = false;
       // Not before the kernel answered: a busy one gets one request, not many.
       if (this._gpus.isInSight) {
         await this._send('refresh', {}, LOST_AFTER_MILLISECONDS);
@@ -151,6 +161,11 @@ class Form {
       ['change:gpus', () => this._gpus.show(this._model.get('gpus'))],
       ['change:partitions', () => this._partitions.show(this._model.get('partitions'))],
       ['change:said', () => this._showSaid()],
+      // What only the kernel sends shows that there is one: of a saved form there is none.
+      ...['change:gpus', 'change:presets', 'msg:custom'].map(event => [
+        event,
+        () => this.node.classList.add('nbkf-mod-live')
+      ]),
       ['msg:custom', message => this._waiting.get(message.request)?.()]
     ];
     for (const [event, listener] of this._listeners) {

@@ -9,6 +9,7 @@ class Offers {
     this._form = form;
     this._items = [];
     this._text = make('span', { class: 'nbkf-gpus-text', role: 'status' });
+    this._at = make('span', { class: 'nbkf-quiet' });
     this._list = make('div', { class: 'nbkf-gpus-list' });
     const refresh = make(
       'button',
@@ -16,7 +17,7 @@ class Offers {
       'Refresh'
     );
     const head = make('div', { class: 'nbkf-line' }, make('h3', {}, title));
-    head.append(this._text, said, refresh);
+    head.append(this._text, said, this._at, refresh);
     this.node = make('section', { class: 'nbkf-gpus', 'aria-label': title });
     this.node.append(head, this._list);
   }
@@ -33,9 +34,10 @@ class Offers {
     });
   }
 
-  /** Show items by their keys; a button that has the focus keeps it. */
-  _showAll(text, items, key) {
+  /** Show items of a moment by their keys; a button that has the focus keeps it. */
+  _showAll(text, at, items, key) {
     write(this._text, text);
+    write(this._at, at ? `As of ${new Date(1000 * at).toLocaleString()}` : '');
     const keys = items.map(key).join();
     if (keys !== this._keys) {
       this._list.replaceChildren(...items.map((_, place) => this._button(place)));
@@ -79,9 +81,9 @@ class Gpus extends Offers {
     super(form, 'GPUs', 'refresh', said);
   }
 
-  show({ text, replayed, gpus }) {
+  show({ text, at, replayed, gpus }) {
     this._replayed = replayed;
-    this._showAll(text, gpus, gpu => gpu.uuid);
+    this._showAll(text, at, gpus, gpu => gpu.uuid);
   }
 
   _describe(gpu, button) {
@@ -119,8 +121,8 @@ class Partitions extends Offers {
     super(form, 'Partitions', 'partitions', said);
   }
 
-  show({ text, partitions }) {
-    this._showAll(text, partitions, it => it.name);
+  show({ text, at, partitions }) {
+    this._showAll(text, at, partitions, it => it.name);
   }
 
   _describe({ title, load, gpus, is_free }, button) {

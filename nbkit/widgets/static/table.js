@@ -6,6 +6,7 @@ const REPLY_MILLISECONDS = 2_000;
 const NUMBERS_AGAIN_MILLISECONDS = 30_000;
 // The first question may be put before Lab has a way around a busy kernel.
 const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
+const UNANSWERED_MILLISECONDS = 6_000;
 
 /** Of each column: key, name, text, and what it means. */
 const COLUMNS = [
@@ -65,7 +66,10 @@ class Table {
     this._onMessage = message => this._take(message);
     model.on('msg:custom', this._onMessage);
     const open = () => this._rows || this._send({ kind: 'open', runs: [] });
-    this._timers = OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time));
+    this._timers = [
+      ...OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time)),
+      setTimeout(() => this._sayUnanswered(), UNANSWERED_MILLISECONDS)
+    ];
     open();
   }
 
@@ -74,13 +78,13 @@ class Table {
     clearTimeout(this._unanswered);
     clearTimeout(this._waiting);
     this._model.off('msg:custom', this._onMessage);
-    this._area?.classList.remove('nbkv-live');
   }
 
-  /** Hide the table below, which is there for when this one is not. */
-  replacePicture() {
-    this._area = this.node.closest('.jp-OutputArea');
-    this._area?.classList.add('nbkv-live');
+  _sayUnanswered() {
+    if (!this._rows) {
+      this._status.textContent =
+        'not live: its kernel is busy or has ended; run the cell again';
+    }
   }
 
   _build() {
@@ -123,16 +127,10 @@ class Table {
     this.node = make(
       'section',
       {
-        class: 'nbkv nbkv-runs',
+        class: 'nbkv nbkv-runs nbkv-waits',
         'aria-label': 'Runs'
       },
-      make(
-        'div',
-        { class: 'nbkv-log-choice' },
-        this._filter,
-        this._refresh,
-        this._status
-      ),
+      make('header', {}, this._filter, this._refresh, this._status),
       this._message,
       make(
         'div',
@@ -221,6 +219,7 @@ class Table {
     if (!this._rows) {
       return;
     }
+    this.node.classList.remove('nbkv-waits');
     const text = this._filter.value.trim().toLowerCase();
     const rows = this._rows.filter(row =>
       `${row.name} ${stateWords(row)} ${row.run_id}`.toLowerCase().includes(text)
@@ -339,8 +338,6 @@ export default {
   render({ model, el }) {
     const table = new Table(model);
     el.append(table.node);
-    // Only later is it in the page.
-    requestAnimationFrame(() => table.replacePicture());
     return () => table.dispose();
   }
 };

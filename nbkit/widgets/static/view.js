@@ -5,8 +5,10 @@
 const ASK_AGAIN_MILLISECONDS = [500, 1500, 4000];
 const STILL_HERE_MILLISECONDS = 10_000;
 const SILENCE_MILLISECONDS = 10_000;
+const UNANSWERED_MILLISECONDS = 6_000;
 const ANSWER_MILLISECONDS = 2_000;
-const LIVE = 'nbkv-live';
+// Of a view until the kernel has answered: its first line above the picture.
+const WAITS = 'nbkv-waits';
 const NEVER = { kind: 'never' };
 const RESTARTED =
   'Action cancelled: the kernel of this view was restarted. Run the cell again, ' +
@@ -19,19 +21,18 @@ class View {
     this._feed = feedOf(model);
     this._charts = new Map();
     this._isHeard = false;
+    this._isSeen = true;
     this._waiting = new Map();
     this._build();
     this._onMessage = message => this._take(message);
-    this._onVisible = () => document.hidden || this._send('here');
     model.on('msg:custom', this._onMessage);
-    document.addEventListener('visibilitychange', this._onVisible);
     this._feed.views.add(this);
     this._timers = [
       ...ASK_AGAIN_MILLISECONDS.map(time =>
         setTimeout(() => this._isHeard || this.open(), time)
       ),
-      setInterval(() => this._send('here'), STILL_HERE_MILLISECONDS),
-      setInterval(() => this._showTime(), 1000)
+      setTimeout(() => this._sayUnanswered(), UNANSWERED_MILLISECONDS),
+      setInterval(() => this._tick(), 1000)
     ];
     this.open();
     if (this._feed.values) {
@@ -49,14 +50,6 @@ class View {
     this._feed.views.delete(this);
     this._timers.forEach(clearInterval);
     this._model.off('msg:custom', this._onMessage);
-    document.removeEventListener('visibilitychange', this._onVisible);
-    this._area?.classList.remove(LIVE);
-  }
-
-  /** Hide the picture below, which is there for when this view is not. */
-  replacePicture() {
-    this._area = this.node.closest('.jp-OutputArea');
-    this._area?.classList.add(LIVE);
   }
 
   _build() {
@@ -104,7 +97,11 @@ class View {
     );
     this.node = make(
       'section',
-      { class: 'nbkv', 'aria-label': `Run ${this._model.get('run_id')}` },
+      {
+        class: `nbkv ${WAITS}`,
+        'aria-label': `Run ${this._model.get('run_id')}`,
+        onpointerenter: () => this._send('here')
+      },
       make(
         'header',
         {},
@@ -154,6 +151,7 @@ class View {
   // Messages
 
   _send(kind, values = {}) {
+    this._saidAt = Date.now();
     const choice = ['open', 'log', 'here'].includes(kind) ? this._log.choice : {};
     try {
       this._model.send({ kind, view: this._id, ...choice, ...values });
@@ -188,6 +186,7 @@ class View {
   // Showing
 
   showAll() {
+    this.node.classList.remove(WAITS);
     this._dropCharts();
     this.show(Object.keys(this._feed.values.series));
   }
@@ -245,6 +244,34 @@ class View {
     this._curves.hidden = !head.has_curves;
   }
 
+  /**
+   * Show what changes by the clock; say that the view is looked at.
+   *
+   * Each message keeps an idle kernel from being ended by its server: a view of a run
+   * that has ended, or that nobody can see, sends none.
+   */
+  _tick() {
+    const wasSeen = this._isSeen;
+    this._isSeen = !document.hidden && this.node.checkVisibility();
+    if (this._isSeen && !wasSeen) {
+      this._feed.heardAt = Date.now();
+    }
+    const { head } = this._feed.values ?? {};
+    const goesOn = head && !head.is_final && !this._hasFailed;
+    const isDue = goesOn && Date.now() - this._saidAt >= STILL_HERE_MILLISECONDS;
+    if (this._isSeen && (isDue || !wasSeen)) {
+      this._send('here');
+    }
+    this._showTime();
+  }
+
+  _sayUnanswered() {
+    if (!this._feed.values) {
+      this._state.textContent =
+        'not live: its kernel is busy or has ended; run the cell again';
+    }
+  }
+
   /** What changes by the clock alone. */
   _showTime() {
     if (!this._feed.values) {
@@ -256,7 +283,7 @@ class View {
     this._bar.hidden = total === null || head.state === 'queued';
     this._bar.value = total ? Math.min(1, (numbers.step ?? 0) / total) : 0;
     const silent = Date.now() - this._feed.heardAt > SILENCE_MILLISECONDS;
-    if (silent && !head.is_final) {
+    if (silent && this._isSeen && !head.is_final) {
       const since = new Date(this._feed.heardAt).toLocaleTimeString();
       this._silence.textContent =
         `No message from the kernel since ${since}. The run continues without it; ` +
@@ -392,8 +419,6 @@ export default {
   render({ model, el }) {
     const view = new View(model);
     el.append(view.node);
-    // Only later is it in the page.
-    requestAnimationFrame(() => view.replacePicture());
     return () => view.dispose();
   }
 };

@@ -4,6 +4,8 @@ const SVG = 'http://www.w3.org/2000/svg';
 const CHART_WIDTH = 300;
 const CHART_HEIGHT = 96;
 const CHART_LEFT = 44;
+/** Of a digit, at most, in a label. */
+const CHARACTER_WIDTH = 5.5;
 const CHART_BOTTOM = 16;
 const CHART_TOP = 6;
 
@@ -110,7 +112,14 @@ class Chart {
       low = Math.min(low, point[1]);
       high = Math.max(high, point[2]);
     }
-    this._x = scale(xs[0], xs[1], CHART_LEFT, CHART_WIDTH - 6);
+    const values = low === high ? [low] : [low, high];
+    const sizes = [Math.abs(low), Math.abs(high)];
+    const alike = Math.min(...sizes) * 100 > Math.max(...sizes);
+    const size = alike ? Math.max(...sizes) : null;
+    const labels = values.map(value => figures(value, size));
+    const longest = Math.max(...labels.map(label => label.length));
+    this._left = Math.max(CHART_LEFT, 6 + CHARACTER_WIDTH * longest);
+    this._x = scale(xs[0], xs[1], this._left, CHART_WIDTH - 6);
     const margin = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
     const bottom = low >= 0 ? Math.max(0, low - margin) : low - margin;
     this._y = scale(
@@ -119,7 +128,7 @@ class Chart {
       CHART_HEIGHT - CHART_BOTTOM,
       CHART_TOP
     );
-    this._drawAxes(xs, low, high);
+    this._drawAxes(xs, values, labels);
     this._drawLine(points);
     this._mark = makeSvg('line', {
       class: 'nbkv-chart-mark',
@@ -139,28 +148,25 @@ class Chart {
     this._svg.setAttribute('aria-label', `${this._title}: ${value}, ${words}`);
   }
 
-  _drawAxes(xs, low, high) {
-    for (const value of low === high ? [low] : [low, high]) {
+  _drawAxes(xs, values, labels) {
+    values.forEach((value, place) => {
       const y = this._y(value);
       this._svg.append(
         makeSvg('line', {
           class: 'nbkv-chart-grid',
-          x1: CHART_LEFT,
+          x1: this._left,
           x2: CHART_WIDTH - 6,
           y1: y,
           y2: y
         })
       );
-      const sizes = [Math.abs(low), Math.abs(high)];
-      const alike = Math.min(...sizes) * 100 > Math.max(...sizes);
-      const size = alike ? Math.max(...sizes) : null;
-      this._text(figures(value, size), CHART_LEFT - 4, y + 3, 'end');
-    }
+      this._text(labels[place], this._left - 4, y + 3, 'end');
+    });
     const y = CHART_HEIGHT - 4;
     const [first, last] = this._isOverTime
       ? ['0 s', duration(xs[1] - xs[0])]
       : [`${this._unit} ${figures(xs[0])}`, figures(xs[1])];
-    this._text(first, CHART_LEFT, y, 'start');
+    this._text(first, this._left, y, 'start');
     if (xs[0] !== xs[1]) {
       this._text(last, CHART_WIDTH - 6, y, 'end');
     }
