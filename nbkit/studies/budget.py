@@ -9,6 +9,7 @@ more than two of each.
 from __future__ import annotations
 
 import datetime
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,7 +135,7 @@ class Budget:
             return list(starts)
         if self._settled and not open_arms(self._study, self._settled):
             return []
-        left = self._end - self._clock()
+        left = self.left_seconds
         pair: list[Start] = []
         chosen: list[Start] = []
         for start in sorted(starts, key=self._rank):
@@ -146,6 +147,11 @@ class Budget:
                 left -= seconds
             (pair if is_pair else chosen).append(start)
         return [*pair, *(start for start in starts if start in chosen)]
+
+    @property
+    def left_seconds(self) -> float:
+        """Time that is left; infinite without a limit."""
+        return math.inf if self._end is None else self._end - self._clock()
 
     def end_round(self, repeat: int) -> None:
         """Look at the verdicts before a repeat, if they have enough runs."""

@@ -7,6 +7,7 @@ saves the notebook only when it hears something.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -58,17 +59,22 @@ class Progress:
         self._position = RunPosition()
         self._times = times or StartTimes()
         self._arms: Sequence[str] = ()
+        self._expected: Sequence[str] = ()
+        self._most_seconds = math.inf
         self._began = self._run_began = time.monotonic()
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
 
-    def start(self, label: str, arms: Sequence[str] = ()) -> None:
-        """Say which run comes now; ``arms`` of this start and those after it."""
+    def expect(self, arms: Sequence[str], most_seconds: float = math.inf) -> None:
+        """Take the arms of all starts that come now, and how long they have at most."""
+        self._total = self._number + len(arms)
+        self._expected, self._most_seconds = arms, most_seconds
+
+    def start(self, label: str) -> None:
+        """Say which run comes now."""
         self._number += 1
-        if arms:
-            self._total = self._number + len(arms) - 1
         self._label = label
-        self._arms = arms or [label, *[""] * (self._total - self._number)]
+        self._arms = self._expected or [label, *[""] * (self._total - self._number)]
         self._position = RunPosition()
         self._run_began = time.monotonic()
         self._shown_at = 0.0
@@ -111,6 +117,7 @@ class Progress:
         """Return how long this start has taken, and all of them will take."""
         this = self._times.total(self._arms[:1]) or 0.0
         left = (self._times.total(self._arms[1:]) or 0.0) + max(this - seconds, 0.0)
+        left = min(left, self._most_seconds - seconds)
         rest = f"; about {duration_in_words(left)} left" if left >= 2 else ""
         return f"{seconds:.0f} s{rest}"
 

@@ -275,7 +275,9 @@ class Study(StoredStudy):
             while fitting := budget.fitting(starts):
                 slots, *rest = fitting
                 starts.remove(slots)
-                self._run_at_once(slots, rest, shown, permit)
+                arms = [start[0].arm for start in fitting]
+                shown.expect(arms, budget.left_seconds)
+                self._run_at_once(slots, shown, permit)
                 if self._second_look() in slots:
                     shown.say(self._needed())
                 if rest and rest[0][0].repeat != slots[0].repeat:
@@ -311,15 +313,10 @@ class Study(StoredStudy):
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
     def _run_at_once(
-        self,
-        slots: Sequence[Slot],
-        rest: Sequence[Sequence[Slot]],
-        progress: Progress,
-        permit: Permit,
+        self, slots: Sequence[Slot], progress: Progress, permit: Permit
     ) -> None:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
-        arms = [start[0].arm for start in (slots, *rest)]
-        progress.start(" + ".join(labels), arms)
+        progress.start(" + ".join(labels))
         start = len(self._content["runs"])
         runs: list[Run] = []
         try:

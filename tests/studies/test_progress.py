@@ -24,9 +24,15 @@ def test_the_time_left_counts_runs_and_not_what_comes_between_them(monkeypatch, 
     progress.end(None, "two")
     progress.end(None, "three")
 
+    progress.expect(["two + three", "two + three"], 25)  # the limit comes before
+    progress.start("two + three")
+    clock.now += 5
+    progress.end(None)
+
     lines = [one for one in capsys.readouterr().out.splitlines() if "finished" in one]
     assert lines == [
         "[1/4] one: finished (10 s; about 30 seconds left)",
         "[2/4] two: finished (20 s; about 30 seconds left)",
         "[2/4] three: finished (20 s; about 30 seconds left)",
+        "[3/4] two + three: finished (5 s; about 5 seconds left)",
     ]
