@@ -39,16 +39,7 @@ def test_run_whose_rank_fails(fault, signal, steps, small):
         assert "_raise" in outcome.cause["traceback"]
 
 
-def test_run_whose_ranks_hang(small):
-    config = small(
-        data="photos",
-        loader="stuck_storage_torch",
-        loader_config={"num_workers": 2},
-        steps=1000,
-        # Its clock runs while the rank imports torch.
-        hang_timeout_seconds=hang_limit(),
-    )
-    stuck = nbkit.launch(config)  # both wait for their time limits at once
+def test_run_whose_rank_hangs(small):
     outcome = faults.rank_hangs(small)
 
     assert outcome.state is RunState.FAILED
@@ -58,10 +49,23 @@ def test_run_whose_ranks_hang(small):
     assert set(outcome.cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in outcome.cause["stacks"]["1"]
     assert "Current thread" in outcome.cause["stacks"]["0"]
-    cause = stuck.wait(patient(120), raise_on_failure=False).cause
-    assert cause is not None
-    assert "waiting for data" in cause["message"]
-    rank, _, loading = cause["stacks"]["0"].partition("\n2 loading processes")
+
+
+def test_run_whose_loading_processes_hang(small):
+    config = small(
+        data="photos",
+        loader="stuck_storage_torch",
+        loader_config={"num_workers": 2},
+        steps=1000,
+        # Its clock runs while the rank imports torch.
+        hang_timeout_seconds=hang_limit(),
+    )
+
+    run = nbkit.launch(config).wait(patient(120), raise_on_failure=False)
+
+    assert run.cause is not None
+    assert "waiting for data" in run.cause["message"]
+    rank, _, loading = run.cause["stacks"]["0"].partition("\n2 loading processes")
     assert "in _next_data" in rank
     assert "nbkit_test_loaders.py" in loading
     assert "in stuck" in loading
