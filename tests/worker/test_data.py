@@ -201,9 +201,9 @@ def test_an_epoch_goes_on_in_the_middle_as_if_never_interrupted(flat, opened, wo
 def test_loader_keeps_random_numbers_and_the_epoch_after_one_left_early(
     flat, opened, loader, workers
 ):
+    state, python_state = torch.get_rng_state(), random.getstate()
     expected = labels_of(opened(flat, loader=loader).train_batches(1))
     one = opened(flat, loader=loader, num_workers=workers)
-    state, python_state = torch.get_rng_state(), random.getstate()
 
     next(iter(one.train_batches(0)))
 
