@@ -130,7 +130,7 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             [
                 "On a CPU: bf16 reaches 200.8 images/s at batch size 1, 2.00x [",
                 ": faster; accuracy kept (-0.1 points, 95% CI [",
-                "excluded: int8 at batch size 1, 5.00x fp32 (95% CI",
+                "excluded: int8 at batch size 1, 5.00x [",
                 "n=5): faster; accuracy lost (-7.5 points",
             ],
         ),
