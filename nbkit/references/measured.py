@@ -135,7 +135,7 @@ def different_conditions(
     """Return what is known to differ between a run and a row: theirs, by name."""
     # One that does not say whether it was compiled counts as not compiled.
     theirs = {**asdict(row), "compile": bool(row.compile)}
-    columns = {
+    columns: dict[str, tuple[object, object]] = {
         name: (value, theirs[name])
         for name, value in _columns(run).items()
         if theirs[name] is not None and value != theirs[name]

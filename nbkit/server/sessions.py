@@ -112,8 +112,8 @@ class _Cells:
         self._stream.close()
 
     def _take(self, parts: list[bytes]) -> None:
-        _, parts = self._session.feed_identities(parts)
-        message = self._session.deserialize(parts, content=False)
+        _, frames = self._session.feed_identities(parts)
+        message = self._session.deserialize(frames, content=False)
         # Both ends of a cell: what its output sends later has the same parent.
         of_cell = message["parent_header"].get("msg_type") == "execute_request"
         if message["header"]["msg_type"] == "status" and of_cell:

@@ -149,6 +149,7 @@ class Study(StoredStudy):
                     "nbkit.script(path) or nbkit.function(train)."
                 )
                 raise ConfigError(message)
+        limit = checked_minutes(minutes)
         compared_by = Metric.chosen(metric, better, margin)
         check_together(together, list(arms), control)
         programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
@@ -263,9 +264,11 @@ class Study(StoredStudy):
             if limit != self.minutes:
                 self._write(minutes=limit)
             with variables_set(self.environment):
-                starts = [*checked(
-                    grouped(self.missing, self.together), self.arms, self.programs
-                )]
+                starts = [
+                    *checked(
+                        grouped(self.missing, self.together), self.arms, self.programs
+                    )
+                ]
             times = StartTimes.of(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
             shown.say(estimate_in_words(self.estimated_seconds if progress else None))

@@ -43,7 +43,7 @@ def sending_without_activity() -> Iterator[None]:
     Jupyter takes all that a cell's output becomes for activity, also hours after the
     cell has ended; a status is none.
     """
-    publisher = getattr(_shell(), "display_pub", None)
+    publisher: Any = getattr(_shell(), "display_pub", None)
     # The oldest releases of ipykernel 7 have none.
     if not kernel_is_idle.is_set() or not hasattr(publisher, "set_thread_parent"):
         yield

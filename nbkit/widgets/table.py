@@ -127,7 +127,7 @@ def show_table(runs: RunList, *, with_widgets: bool) -> None:
     if with_widgets:
         below = ipywidgets.VBox()
         table = RunTable(runs, below)
-        bundle = ipywidgets.VBox([table, below])._repr_mimebundle_()
+        bundle: Any = ipywidgets.VBox([table, below])._repr_mimebundle_()
         # The text is all that is left of it in a notebook of others.
         display({**bundle, "text/plain": repr(table)}, raw=True)
     display(_saved(runs), raw=True)

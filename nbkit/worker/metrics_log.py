@@ -169,8 +169,8 @@ class MetricsLog:
         context.refuse_in_child(self._pid, self._rank.rank)
         if self.is_muted:
             return
-        values = context.numbers(values)
-        if taken := sorted(_OWN & values.keys()):
+        numbers = context.numbers(values)
+        if taken := sorted(_OWN & numbers.keys()):
             message = (
                 f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} records "
                 "this name itself. Use another name."
@@ -179,10 +179,10 @@ class MetricsLog:
         step = self._rank.step if step is None else context.whole_step(step)
         line = {"kind": "log", "attempt": self._rank.attempt, "step": step}
         # Readers take step, loss and rate from the lines of the steps then.
-        line |= {"t": clock.now(), "values": values, "beside_steps": True}
+        line |= {"t": clock.now(), "values": numbers, "beside_steps": True}
         self._write([line])
         if self._tensorboard is not None:
-            self._tensorboard.write(values, step)
+            self._tensorboard.write(numbers, step)
 
     def open_window(self, issued: int) -> None:
         """Measure the steps after so many of this attempt."""

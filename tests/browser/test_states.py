@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import Frames, card, no_dialogs, open_panel, until
-from tests.second_look import says_that_time_ran_out
 from tests.server.stored_runs import store_run
 
 FACES = {
@@ -268,17 +267,3 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     (newer / "hangs").unlink()
     expect(fault).to_have_count(0)
     expect(region.locator(".nbk-run")).to_have_count(2)
-
-
-def test_missing_element_is_late_and_a_wrong_value_is_not(
-    page,
-):
-    visitor = page("data:text/html,<h1>ended</h1>")
-
-    def says(name):
-        with pytest.raises(AssertionError) as caught:
-            expect(visitor.locator(name)).to_have_text("live", timeout=1)
-        return says_that_time_ran_out(caught.exconly())
-
-    assert says("h2")
-    assert not says("h1")

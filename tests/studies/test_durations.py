@@ -104,7 +104,7 @@ def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
     again.run()
 
     runs = [run for many in again.runs_by_arm().values() for run in many]
-    taken = sum(arm_run(run).seconds for run in runs)
+    taken = sum(arm_run(run).seconds or 0.0 for run in runs)
     assert 1 / 3 < estimate / taken < 3
     assert "by earlier runs of the same arms" in capsys.readouterr().out
     assert again.estimated_seconds == 0  # nothing is missing
