@@ -13,7 +13,7 @@
     │   ├── NonFiniteError                  a training that has to be finite is not
     │   └── RunStoppedError                 it ended before its end was reached
     ├── StoreError (OSError)                the run folder cannot be read or written
-    ├── NotColdError                        a file is in memory where it may not be
+    ├── PageCacheError                        a file is in memory where it may not be
     ├── TelemetryError
     │   └── NvmlUnavailableError            carries the reason
     └── NotEnoughDataError (ValueError)     a statistic needs more observations
@@ -98,7 +98,7 @@ class StoreError(NbkitError, OSError):
     """The run folder cannot be read or written."""
 
 
-class NotColdError(NbkitError):
+class PageCacheError(NbkitError):
     """A measurement was declared cold, and what it would read is in memory."""
 
 

@@ -69,18 +69,18 @@ def expanded(path: str | os.PathLike[str], name: str) -> Path:
         raise ConfigError(message) from error
 
 
-def is_passing(error: OSError) -> bool:
+def is_transient(error: OSError) -> bool:
     """Return whether it is the error of a file server that does not answer now."""
     return error.errno in _PASSING
 
 
-def patiently(do: Callable[[], T], tries: int = 5) -> T:
+def retry_io(do: Callable[[], T], tries: int = 5) -> T:
     """Read or write, again while a file server does not answer for a moment."""
     for _ in range(tries - 1):
         try:
             return do()
         except OSError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
         time.sleep(_PAUSE_SECONDS)
     return do()

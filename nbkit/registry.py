@@ -30,7 +30,7 @@ _CALLS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each kind is called with: arguments by position, and those by name."""
 
 _METHODS: dict[Kind, tuple[str, ...]] = {
-    "engines": ("check", "submit", "nudge", "reap"),
+    "engines": ("check", "submit", "notify", "reap"),
     "questions": ("plan", "run", "report", "before_start"),
 }
 """Of `nbkit.launch.engine.Engine` and `nbkit.questions.question.Question`, which are in

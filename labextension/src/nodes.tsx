@@ -10,7 +10,7 @@ import { translated } from './words';
 
 const LOOK_MILLISECONDS = 3000;
 /** A node without a sample for longer shows the age of its values. */
-const SILENT_SECONDS = 15;
+const STALE_SECONDS = 15;
 
 /** Load of a run's other hosts; polled while expanded and visible. */
 export function Nodes({ run }: { run: IRun }): JSX.Element {
@@ -68,7 +68,7 @@ function Node({ node }: { node: INode }): JSX.Element {
     node.cpu_percent === null
       ? null
       : trans.__('CPU %1', inPercent(node.cpu_percent, trans)),
-    age > SILENT_SECONDS
+    age > STALE_SECONDS
       ? trans.__('last values %1 ago', duration(age, trans))
       : null
   ];

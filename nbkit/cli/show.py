@@ -49,14 +49,14 @@ def add_to(commands: Commands) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     from nbkit.launch.run import attach
-    from nbkit.store.record import damage_told
+    from nbkit.store.record import report_corruption
 
     run = attach(arguments.run)
     if arguments.json:
         # Last: the record of a run whose supervisor has died says what was.
         write_json({**run.record, "run_id": run.run_id, "state": str(run.state)})
         return 0
-    with damage_told(run.paths.root):
+    with report_corruption(run.paths.root):
         write_lines(_lines(run, arguments.lines))
     return 0
 
@@ -94,7 +94,7 @@ def _block(title: str, values: Collection[tuple[str, Any]]) -> list[str]:
 
 def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what a run reads, and how much it does not."""
-    from nbkit.datasets.passed_over import in_words
+    from nbkit.datasets.skipped_files import in_words
 
     rows: list[tuple[str, str]] = []
     if source := data.get("fingerprint"):
@@ -113,20 +113,25 @@ def _data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows += [("note", note) for note in data.get("notes") or ()]
     if count := _count(data, "unreadable"):
         rows.append(("unreadable images", f"{count:,}"))
-    if count := _count(data, "deep"):
-        rows.append(("grayscale images", f"{count:,} of {_deep(data['deep'])}"))
-    if count := _count(data, "passed_over"):
-        kinds = in_words(data["passed_over"].get("kinds") or {}) or "unknown"
+    if count := _count(data, "high_bit_depth"):
+        rows.append(
+            (
+                "grayscale images",
+                f"{count:,} of {_high_bit_depth(data['high_bit_depth'])}",
+            )
+        )
+    if count := _count(data, "skipped_files"):
+        kinds = in_words(data["skipped_files"].get("kinds") or {}) or "unknown"
         rows.append(("skipped files", f"{count:,} ({kinds})"))
     return rows
 
 
-def _deep(deep: Mapping[str, Any]) -> str:
+def _high_bit_depth(high_bit_depth: Mapping[str, Any]) -> str:
     """Return how images of more than 8 bits are read, and how many lose most by it."""
     depth = "more than 8 bits, converted to 8"
-    if not (coarse := deep.get("coarse")):
+    if not (coarse := high_bit_depth.get("coarse")):
         return depth
-    first = (deep.get("first") or ["unknown"])[0]
+    first = (high_bit_depth.get("first") or ["unknown"])[0]
     more = f" and {coarse - 1:,} more" if coarse > 1 else ""
     return f"{depth}; {coarse:,} have 16 levels or fewer ({first}{more})"
 

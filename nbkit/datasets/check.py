@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from PIL import Image
 
-from nbkit.datasets.rgb import is_deep, is_deep_and_coarse, open_image, to_rgb
+from nbkit.datasets.integrity import is_whole_jpeg, is_whole_png
+from nbkit.datasets.rgb import (
+    is_coarse_high_bit_depth,
+    is_high_bit_depth,
+    open_image,
+    to_rgb,
+)
 from nbkit.datasets.samples import Decoding
-from nbkit.datasets.whole import is_whole_jpeg, is_whole_png
 
 ORIENTATION_TAG = 0x0112
 _TURNED = {5, 6, 7, 8}
@@ -31,10 +36,10 @@ def inspect_image(data: bytes) -> Decoding:
             plain = _is_plain(image, data)
             width, height = image.size
             image.load()
-            deep, coarse = is_deep(image), False
+            high_bit_depth, coarse = is_high_bit_depth(image), False
             if not plain:
                 shown = to_rgb(image)  # as it will be shown
-                coarse = deep and is_deep_and_coarse(image, shown)
+                coarse = high_bit_depth and is_coarse_high_bit_depth(image, shown)
             orientation = _orientation(image)
     except (MemoryError, ImportError):
         raise
@@ -44,7 +49,7 @@ def inspect_image(data: bytes) -> Decoding:
         raise UnreadableImageError(text.splitlines()[0]) from error
     if orientation in _TURNED:
         width, height = height, width
-    return Decoding(width, height, orientation, plain, deep, coarse)
+    return Decoding(width, height, orientation, plain, high_bit_depth, coarse)
 
 
 def _raise_what_the_machine_lacks(error: Exception) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from nbkit.datasets.folders import check_links, is_hidden, names_in, subfolders
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
-from nbkit.datasets.passed_over import is_archive, remedy, suffix_kind
 from nbkit.datasets.samples import ImageSample
+from nbkit.datasets.skipped_files import is_archive, remedy, suffix_kind
 from nbkit.datasets.splits import (
     TRAINING,
     has_split_word,
@@ -49,7 +49,7 @@ def list_image_folder(root: Path) -> Listing:
         )
         raise ConfigError(message)
     try:
-        contents, passed_over, notes = _list(root)
+        contents, skipped_files, notes = _list(root)
     except OSError as error:
         message = (
             f"data={str(root)!r}: {error.filename} cannot be read "
@@ -57,7 +57,7 @@ def list_image_folder(root: Path) -> Listing:
         )
         raise ConfigError(message) from error
     return Listing(
-        "image folder", root, lambda: contents, passed_over=passed_over, notes=notes
+        "image folder", root, lambda: contents, skipped_files=skipped_files, notes=notes
     )
 
 
@@ -86,7 +86,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     for folder in dict.fromkeys((root, *read)):
         names = names_in(folder)[1]
         beside = (name for name in names if _is_image(name) or is_archive(name))
-        files.passed_over.update(map(suffix_kind, beside))
+        files.skipped_files.update(map(suffix_kind, beside))
     unread = [
         name
         for name in (subfolders(root) if train else ())
@@ -96,7 +96,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     ]
     if unread:
         notes.append(f"images beside {train}/ are not read: in {_few(unread)}")
-    return Contents(classes, training, tested), files.passed_over, notes
+    return Contents(classes, training, tested), files.skipped_files, notes
 
 
 def _splits(root: Path) -> tuple[str, str]:
@@ -300,7 +300,7 @@ class _Files:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.passed_over: Counter[str] = Counter()
+        self.skipped_files: Counter[str] = Counter()
         self._seen: dict[str, str] = {}
         self._see(str(root))
 
@@ -321,7 +321,7 @@ class _Files:
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
                 f"({_few(empty)}), but each needs 1 or more "
-                f"({' '.join(IMAGE_SUFFIXES)}){remedy(self.passed_over)}. Add images "
+                f"({' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
                 "or remove them."
             )
             raise ConfigError(message)
@@ -347,7 +347,7 @@ class _Files:
                 if _is_image(name):
                     names.append(f"{relative}/{name}")
                 else:
-                    self.passed_over[suffix_kind(name)] += 1
+                    self.skipped_files[suffix_kind(name)] += 1
         return names
 
     def _see(self, folder: str) -> None:

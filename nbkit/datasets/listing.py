@@ -72,7 +72,7 @@ class Listing:
     rule: str | None = None
     """Name of the rules by which nbkit made the split; part of the stamp, so that
     a manifest that followed other rules is not used."""
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     """How many files are not part of the data, by their suffix."""
     notes: Sequence[str] = ()
     """What else to say of how the data are read: nothing is left out in silence."""

@@ -51,7 +51,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Deep:
+class HighBitDepth:
     """Grayscale images of more than 8 bits, which are shown in 8."""
 
     count: int = 0
@@ -75,8 +75,8 @@ class Manifest:
     """Empty if the data set has no evaluation images."""
     unreadable: Sequence[Unreadable]
     """Images that are left out; their run says whether that ends it."""
-    deep: Deep = field(default_factory=Deep)
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    high_bit_depth: HighBitDepth = field(default_factory=HighBitDepth)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     """How many files are not part of the data, by their suffix; nothing of a manifest
     in the store, since files beside images come and go."""
     notes: Sequence[str] = ()
@@ -110,7 +110,7 @@ def write_manifest(
     lines: list[str] = []
     unreadable: list[dict[str, str]] = []
     counts = {"train": 0, "evaluation": 0}
-    deep, coarse = 0, list[str]()
+    high_bit_depth, coarse = 0, list[str]()
     reader = _Reader(listing)
     total = len(reader.images)
     parts = [
@@ -133,7 +133,7 @@ def write_manifest(
                     else:
                         counts[split] += 1
                         assert looked.decoding is not None
-                        deep += looked.decoding.is_deep
+                        high_bit_depth += looked.decoding.is_high_bit_depth
                         if looked.decoding.is_coarse:
                             coarse.append(sample.name)
                         lines.append(json.dumps(_to_row(looked)))
@@ -154,7 +154,9 @@ def write_manifest(
         "fingerprint": fingerprint.to_dict(),
         **counts,
         "unreadable": unreadable,
-        "deep": asdict(Deep(deep, len(coarse), coarse[:_NAMED_COARSE])),
+        "high_bit_depth": asdict(
+            HighBitDepth(high_bit_depth, len(coarse), coarse[:_NAMED_COARSE])
+        ),
     }
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{threading.get_ident()}"
@@ -190,7 +192,7 @@ def read_manifest(path: Path) -> Manifest:
             if counts != (header["train"], header["evaluation"]):
                 message = f"{sum(counts)} images, unlike the count in its header"
                 raise ValueError(message)
-            deep = Deep(**header["deep"])
+            high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
             f"{path} is not a manifest ({error or type(error).__name__}). Remove it, "
@@ -206,7 +208,7 @@ def read_manifest(path: Path) -> Manifest:
         train,
         evaluation,
         [Unreadable(**entry) for entry in header["unreadable"]],
-        deep,
+        high_bit_depth,
     )
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from nbkit.datasets.folders import check_links, names_in
 from nbkit.datasets.listing import Contents, Listing
-from nbkit.datasets.passed_over import is_archive, suffix_kind
 from nbkit.datasets.samples import RECORDIO_MAGIC, ImageSample
 from nbkit.datasets.shards import Packed, missing_shards, shards_below, use_of
+from nbkit.datasets.skipped_files import is_archive, suffix_kind
 from nbkit.datasets.splits import EVALUATION, split_of
 from nbkit.errors import ConfigError, StoreError
 from nbkit.plural import plural
@@ -127,7 +127,7 @@ def list_packed(
         read,
         shards,
         described_by,
-        passed_over=Counter(map(suffix_kind, filter(is_archive, unpacked))),
+        skipped_files=Counter(map(suffix_kind, filter(is_archive, unpacked))),
         notes=notes,
     )
 

@@ -15,9 +15,9 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.datasets.packed import PackDescription
-from nbkit.datasets.passed_over import in_words
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import ImageSample, Samples
+from nbkit.datasets.skipped_files import in_words
 from nbkit.datasets.tfrecord import TFRecordWriter
 from nbkit.datasets.webdataset import WebDatasetWriter, is_image, split_name
 from nbkit.errors import ConfigError, StoreError
@@ -293,7 +293,7 @@ class _Shards:
 def _print_notes(listing: Listing) -> None:
     """Print what a person may not expect, and what is not part of the pack."""
     notes = [*listing.notes, *alike_classes(listing.classes)]
-    if skipped := listing.passed_over:
+    if skipped := listing.skipped_files:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
         notes.append(f"not packed (not part of the data): {what}")
     lines = (f"{visible(note)}\n" for note in notes)

@@ -76,7 +76,7 @@ def decoder_version() -> str:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image in 8-bit RGB, whatever it was."""
-    if is_deep(image):
+    if is_high_bit_depth(image):
         image = _in_eight_bits(image)
     elif image.mode == "P":
         # On the straight way Pillow warns of a palette with transparency.
@@ -86,12 +86,12 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def is_deep(image: Image.Image) -> bool:
+def is_high_bit_depth(image: Image.Image) -> bool:
     """Return whether an image is grayscale of more than 8 bits."""
     return image.mode[0] in "IF"
 
 
-def is_deep_and_coarse(image: Image.Image, shown: Image.Image) -> bool:
+def is_coarse_high_bit_depth(image: Image.Image, shown: Image.Image) -> bool:
     """Return whether few of a deep image's many values are left to be seen."""
     levels = sum(1 for pixels in shown.histogram()[:256] if pixels)
     return levels <= _FEW_LEVELS and levels < len(np.unique(np.asarray(image)))

@@ -39,7 +39,7 @@ class Decoding:
     """A grey or RGB JPEG of 8 bits, or an RGB PNG, without any oddity: every decoder
     reads it alike. Whatever else Pillow can read is handed to other decoders
     re-encoded."""
-    is_deep: bool = field(default=False, compare=False)
+    is_high_bit_depth: bool = field(default=False, compare=False)
     """Grayscale of more than 8 bits; known only right after the image was read."""
     is_coarse: bool = field(default=False, compare=False)
     """Of its many values few are left in 8 bits; as above."""

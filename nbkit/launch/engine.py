@@ -40,7 +40,7 @@ class Engine(Protocol):
         """
         ...
 
-    def nudge(self, paths: RunPaths) -> None:
+    def notify(self, paths: RunPaths) -> None:
         """Let a run see a request to stop immediately after it was written."""
         ...
 

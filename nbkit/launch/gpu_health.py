@@ -26,9 +26,9 @@ from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.plural import plural
 from nbkit.statistics import allreduce_timing
+from nbkit.telemetry.gpu_users import gpu_users
 from nbkit.telemetry.health import shared_memory
 from nbkit.telemetry.nvml import open_nvml
-from nbkit.telemetry.occupants import occupants
 
 _WHAT = "All-reduce"
 _NO_P2P = "NCCL_P2P_DISABLE"
@@ -54,7 +54,7 @@ def checks(deadline: float) -> Iterator[CheckResult]:
         yield shared_memory(len(gpus))
         used = {name: " and ".join(ids) for name, ids in leases("cuda").items()}
         with open_nvml() as nvml:
-            used |= occupants(nvml.read(), [gpu.name for gpu in gpus], ())
+            used |= gpu_users(nvml.read(), [gpu.name for gpu in gpus], ())
         for gpu in gpus:
             if gpu.name in used:
                 found = f"not checked: in use by {used[gpu.name]}"

@@ -10,7 +10,7 @@ from nbkit.errors import DeviceError
 from nbkit.health import CheckResult, check, tell
 from nbkit.launch.devices.pool_folder import POOL_VARIABLE, allocating, pool_folder
 from nbkit.launch.local import refuse_network_pool
-from nbkit.launch.meeting import loopback_problem
+from nbkit.launch.rendezvous import loopback_problem
 from nbkit.launch.slurm.partitions import Partition, partitions
 from nbkit.plural import plural
 from nbkit.store.processes import pidfd_problem

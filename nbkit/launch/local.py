@@ -20,7 +20,7 @@ from nbkit.launch.code.variables import CONTRACT
 from nbkit.launch.devices.choice import request_devices
 from nbkit.launch.devices.pool import QueueTicket
 from nbkit.launch.devices.pool_folder import POOL_VARIABLE, pool_folder
-from nbkit.launch.meeting import loopback_problem
+from nbkit.launch.rendezvous import loopback_problem
 from nbkit.launch.supervision.leftovers import sweep
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_end
@@ -118,7 +118,7 @@ class LocalEngine:
         claim.hand_over()
         return {"supervisor": supervisor, "job": None}
 
-    def nudge(self, paths: RunPaths) -> None:
+    def notify(self, paths: RunPaths) -> None:
         """Do nothing: the supervisor looks several times a second."""
 
     def reap(self, paths: RunPaths) -> None:

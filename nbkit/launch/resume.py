@@ -20,7 +20,7 @@ from nbkit.launch.code.trust import permit_run
 from nbkit.launch.submit import chosen_owner_exit, submit
 from nbkit.reading import can_enter
 from nbkit.store.metrics import store_error
-from nbkit.store.network import age_seconds, see_anew
+from nbkit.store.network import age_seconds, refresh_nfs_cache
 from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -79,7 +79,7 @@ def held_attempt(run: StoredRun, *, force: bool = False) -> Iterator[int]:
 
 def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
     """Raise if another host has forced its own resume while this one took its time."""
-    see_anew(paths.logs)
+    refresh_nfs_cache(paths.logs)
     numbers = [int(path.name) for path in paths.logs.iterdir() if path.name.isdecimal()]
     if max(numbers) > number:
         message = (
@@ -99,7 +99,7 @@ def _is_made(folder: Path) -> bool:
 
 def _refuse_if_held(paths: RunPaths, number: int, *, force: bool) -> None:
     """Raise unless the process that made an attempt's folder will not submit it."""
-    see_anew(paths.root)
+    refresh_nfs_cache(paths.root)
     submitted = (read_json(paths.submission) or {}).get("attempt", 0)
     try:
         holder = read_json(paths.resumer(number))

@@ -140,7 +140,7 @@ class Run(StoredRun):
             "process": ProcessIdentity.of().to_dict(),
         }
         self._ask_to_stop(request)
-        self._engine().nudge(self.paths)
+        self._engine().notify(self.paths)
         if wait:
             limit = time.monotonic() + grace_seconds + _STUBBORN_SECONDS
 

@@ -24,7 +24,7 @@ from nbkit.store.progress import (
     progress,
     total_steps,
 )
-from nbkit.store.record import RunState, damage_told, read_json
+from nbkit.store.record import RunState, read_json, report_corruption
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
@@ -81,7 +81,7 @@ class LiveRun:
         StoreError
             If a file is there and cannot be read, or is damaged.
         """
-        with damage_told(self.run.paths.root):
+        with report_corruption(self.run.paths.root):
             return self._read(limit_seconds)
 
     def _read(self, limit_seconds: float) -> bool:
@@ -228,7 +228,7 @@ class LiveRun:
             "updates_skipped": metrics.updates_skipped,
             "measured": metrics.measured() if ended else None,
             "data_wait_share": self._data_wait_share(),
-            **self._bound_by(newest["images_per_second"]),
+            **self._bottleneck(newest["images_per_second"]),
             "accuracy_name": name,
             "accuracy": value,
             "accuracy_step": metrics.evaluation.get("step"),
@@ -266,14 +266,14 @@ class LiveRun:
             [rank["step_time_seconds"] for rank in ranks],
         )
 
-    def _bound_by(self, images_per_second: float | None) -> Values:
+    def _bottleneck(self, images_per_second: float | None) -> Values:
         """Return what bounds the run as far as the times of its steps say.
 
         Those are sums that are kept anyway: to read the samples would take longer.
         """
         metrics = self.metrics
         if metrics.num_measured < (1 if self.state.is_final else RATE_STEPS):
-            return {"bound_by": None, "try_first": None}
+            return {"bottleneck": None, "try_first": None}
         facts = put_together(
             self._config,
             # Till the end, the newest attempt's ranks have written nothing.
@@ -286,7 +286,7 @@ class LiveRun:
         )
         found = diagnosis_of(facts, self.run.run_id)
         return {
-            "bound_by": found.bound_by or "none detected",
+            "bottleneck": found.bottleneck or "none detected",
             "try_first": found[0].change if found else None,
         }
 

@@ -54,7 +54,7 @@ def report(study: Study) -> Report:
         answer=arms.sentence,
         notes=[
             *filter(None, [arms.control_sentence]),
-            *(exchange.note.sentences if study.once else ()),
+            *(exchange.note.sentences if study.unrepeated else ()),
         ],
         tables=[*tables, _process_starts(by_arm)],
         figures=[*_figures(study, arms), *exchange.figures],
@@ -117,7 +117,7 @@ def _unjudged(arm: str) -> LossParity:
         first_loss=None,
         final_loss=None,
         difference=None,
-        difference_on_the_way=None,
+        mean_loss_difference=None,
         updates_skipped=None,
         weights_finite=None,
         suspicions=(),

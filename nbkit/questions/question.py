@@ -109,15 +109,15 @@ class Question:
             plan.arms,
             repeats=plan.repeats,
             control=plan.control,
-            once=plan.once,
-            together=plan.together,
+            unrepeated=plan.unrepeated,
+            concurrent=plan.concurrent,
             parameters=plan.parameters,
             environment=plan.environment,
             kind=self.name,
             plan=plan.facts,
             minutes=plan.minutes,
         )
-        return study.run(wait_for_quiet=plan.wait_for_quiet)
+        return study.run(wait_for_idle=plan.wait_for_idle)
 
     def report(self, study: Any) -> Any:
         """Return the `Report` of a study."""

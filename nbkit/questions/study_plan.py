@@ -25,9 +25,9 @@ class Plan:
     parameters: Parameters
     control: str | None = None
     """The arm that is measured a second time (A/A control), or none."""
-    once: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    unrepeated: Mapping[str, ExperimentConfig] = field(default_factory=dict)
     """What is measured a single time, before the arms."""
-    together: Sequence[Sequence[str]] = ()
+    concurrent: Sequence[Sequence[str]] = ()
     """Arms that are started together, group by group."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that every run gets."""
@@ -49,9 +49,9 @@ class Plan:
         return default_minutes(self.arms.values()) if is_default else asked
 
     @property
-    def wait_for_quiet(self) -> float:
-        """Seconds to wait at most until this machine is quiet."""
-        return self.parameters.get("wait_for_quiet", 0.0)
+    def wait_for_idle(self) -> float:
+        """Seconds to wait at most until this machine is idle."""
+        return self.parameters.get("wait_for_idle", 0.0)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -22,15 +22,15 @@ from nbkit.errors import (
 from nbkit.reading import expanded
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.auditor import findings_of, findings_table
-from nbkit.reports.bottlenecks import ArmsBoundBy
-from nbkit.reports.conditions import conditions_line
-from nbkit.reports.doubts import (
-    doubts,
-    so_far,
-    told_first,
+from nbkit.reports.bottlenecks import ArmBottlenecks
+from nbkit.reports.caveats import (
+    caveats,
+    prepend_caveats,
+    progress_text,
     without_runs,
 )
-from nbkit.reports.finite_arms import not_finite, without_a_verdict
+from nbkit.reports.conditions import conditions_line
+from nbkit.reports.finite_arms import all_diverged_report, not_finite
 from nbkit.reports.renderer import Report, SavedReport, first_screen
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import study_folders
@@ -118,7 +118,7 @@ def headline(study: Study) -> str:
     try:
         return "\n\n".join(first_screen(make(study).to_dict()))
     except NbkitError:
-        return so_far(study)  # nothing can be compared yet
+        return progress_text(study)  # nothing can be compared yet
 
 
 def make(study: Study) -> Report:
@@ -130,25 +130,29 @@ def make(study: Study) -> Report:
     except NotEnoughDataError:
         if not lost:
             raise
-        report = without_a_verdict(study)
+        report = all_diverged_report(study)
     report = replace(report, method=[*study.plan.get("notes", []), *report.method])
     by_arm = study.runs_by_arm().items()
-    if runs := [run for arm, runs in by_arm if arm not in study.once for run in runs]:
+    if runs := [
+        run for arm, runs in by_arm if arm not in study.unrepeated for run in runs
+    ]:
         report = replace(report, conditions=conditions_line(runs))
     return _with_origin(_with_checks(report, study, lost), study)
 
 
 def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) -> Report:
-    """Return a report with its audit and bottlenecks, and its doubts first."""
+    """Return a report with its audit and bottlenecks, and its caveats first."""
     arms = {arm: runs for arm, runs in study.runs_by_arm().items() if runs}
-    if set(arms) <= set(study.once):
-        return told_first(report, lost)  # there are no runs to check
-    findings = findings_of(study)  # a report begins with its doubts anyway
+    if set(arms) <= set(study.unrepeated):
+        return prepend_caveats(report, lost)  # there are no runs to check
+    findings = findings_of(study)  # a report begins with its caveats anyway
     answered = report.answered_causes
     answered_codes = [_IN_AUDIT.get(code, code) for code in answered]
     notes = findings.summary(without=answered_codes)
-    bound_by = ArmsBoundBy(finished_arms(study), study.at_once, study.rounds)
-    tables = (bound_by.table(answered), findings_table([findings], answered_codes))
+    bottlenecks = ArmBottlenecks(
+        finished_arms(study), study.concurrent_arms, study.rounds
+    )
+    tables = (bottlenecks.table(answered), findings_table([findings], answered_codes))
     report = replace(
         report,
         # What makes the answer doubtful comes before what was left out.
@@ -158,18 +162,18 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
                 if findings.is_clean
                 else [*notes, *report.notes]
             ),
-            *bound_by.summary(answered),
+            *bottlenecks.summary(answered),
         ],
         tables=[*report.tables, *(table for table in tables if table is not None)],
         result={
             **report.result,
             "audit": findings.to_dicts(),
-            "diagnosis": bound_by.to_dict(),
+            "diagnosis": bottlenecks.to_dict(),
         },
     )
     lacking = without_runs(study)
-    doubtful = [*lacking, *doubts(report.controls, bound_by)]
-    if not doubtful and (disturbed := bound_by.disturbed_runs):
+    doubtful = [*lacking, *caveats(report.controls, bottlenecks)]
+    if not doubtful and (disturbed := bottlenecks.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
             f"Disturbed, {count}: {', '.join(disturbed)}. Medians tolerate fewer than "
@@ -186,8 +190,8 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         report = replace(
             report, notes=notes, next_step=f"{resume} runs what is missing"
         )
-    rest = "" if lacking or limited else so_far(study)
-    return told_first(report, lost, doubtful, rest)
+    rest = "" if lacking or limited else progress_text(study)
+    return prepend_caveats(report, lost, doubtful, rest)
 
 
 def _with_origin(report: Report, study: Study) -> Report:

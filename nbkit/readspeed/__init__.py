@@ -8,23 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nbkit.readspeed.cache import Coldness, check_cold, make_cold, resident_share
+    from nbkit.readspeed.cache import (
+        PageCacheState,
+        check_cold,
+        drop_page_cache,
+        resident_share,
+    )
     from nbkit.readspeed.measuring import ReadSpeed, measure
 
 _HOMES = {
-    "Coldness": "nbkit.readspeed.cache",
+    "PageCacheState": "nbkit.readspeed.cache",
     "ReadSpeed": "nbkit.readspeed.measuring",
     "check_cold": "nbkit.readspeed.cache",
-    "make_cold": "nbkit.readspeed.cache",
+    "drop_page_cache": "nbkit.readspeed.cache",
     "measure": "nbkit.readspeed.measuring",
     "resident_share": "nbkit.readspeed.cache",
 }
 
 __all__ = [
-    "Coldness",
+    "PageCacheState",
     "ReadSpeed",
     "check_cold",
-    "make_cold",
+    "drop_page_cache",
     "measure",
     "resident_share",
 ]

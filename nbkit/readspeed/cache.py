@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from nbkit.errors import NotColdError
+from nbkit.errors import PageCacheError
 from nbkit.reading import descriptor_of, open_regular
 from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.statistics import size_in_words
@@ -64,7 +64,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 @dataclass(frozen=True)
-class Coldness:
+class PageCacheState:
     """What is known of the page cache before something is measured."""
 
     state: Literal["cold", "client cold", "not provable", "not proven", "warm"]
@@ -94,7 +94,9 @@ class Coldness:
     def __str__(self) -> str:
         return f"{self.name}{', proven' if self.proven else ''} ({self.reason})"
 
-    def after_reading(self, device_bytes: int | None, read_bytes: int) -> Coldness:
+    def after_reading(
+        self, device_bytes: int | None, read_bytes: int
+    ) -> PageCacheState:
         """Return what is known once the files were read.
 
         Parameters
@@ -165,7 +167,7 @@ def resident_share(
     return sum(resident for resident, _ in pages) / total if total else 0.0
 
 
-def make_cold(files: Path | Sequence[Path]) -> Coldness:
+def drop_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
     """Drop files from the page cache, and prove that they are gone.
 
     Parameters
@@ -175,14 +177,14 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
 
     Returns
     -------
-    Coldness
+    PageCacheState
         ``cold`` and proven; ``client cold`` on a network file system; ``not provable``
         where the kernel does not tell, or what is below may have a cache. The least
         that is known of any file counts.
 
     Raises
     ------
-    NotColdError
+    PageCacheError
         If pages stay in memory, or the file system is one.
     """
     paths = _as_files(files)
@@ -197,12 +199,12 @@ def make_cold(files: Path | Sequence[Path]) -> Coldness:
     return check_cold(paths)
 
 
-def check_cold(files: Path | Sequence[Path]) -> Coldness:
+def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
     """Return what proves that files are cold; nothing is dropped.
 
     Raises
     ------
-    NotColdError
+    PageCacheError
         If a page is in memory, or the file system is one.
     """
     paths = _as_files(files)
@@ -215,25 +217,25 @@ def check_cold(files: Path | Sequence[Path]) -> Coldness:
             "cold run). End the process that maps or locks the file (fuser -v), or "
             "use cache='warm'."
         )
-        raise NotColdError(message)
+        raise PageCacheError(message)
     if share is None:
         reason = (
             "only users with write permission see which pages of a file are in memory, "
             "and on some file systems no user does"
         )
-        return Coldness("not provable", False, reason, None)
+        return PageCacheState("not provable", False, reason, None)
     for path, storage in storages.items():
         reason = unproven_because(storage, path)
         if reason is not None:
-            return Coldness("not provable", False, reason, share)
+            return PageCacheState("not provable", False, reason, share)
     for storage in storages.values():
         if storage_kind(storage["file_system"]) == "network":
             reason = f"{storage['file_system']}: no page in this machine's memory"
-            return Coldness("client cold", False, reason, share)
-    return Coldness("cold", True, "no page in this machine's memory", share)
+            return PageCacheState("client cold", False, reason, share)
+    return PageCacheState("cold", True, "no page in this machine's memory", share)
 
 
-def warm_up(files: Path | Sequence[Path]) -> Coldness:
+def fill_page_cache(files: Path | Sequence[Path]) -> PageCacheState:
     """Read files once, and return how much of them is in memory then."""
     paths = _as_files(files)
     is_over = threading.Event()
@@ -243,14 +245,14 @@ def warm_up(files: Path | Sequence[Path]) -> Coldness:
 
 def check_warm(
     files: Path | Sequence[Path], extents: Mapping[Path, int] | None = None
-) -> Coldness:
+) -> PageCacheState:
     """Return how much is in memory of what has just been read."""
     share = resident_share(files, extents)
     if share is None:
         reason = "read once before; share in memory unknown"
-        return Coldness("warm", False, reason, None)
+        return PageCacheState("warm", False, reason, None)
     reason = f"read once before; {_percent(share)} in memory"
-    return Coldness("warm", False, reason, share)
+    return PageCacheState("warm", False, reason, share)
 
 
 def _percent(share: float, digits: int = 1) -> str:
@@ -280,7 +282,7 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
                 f"{path} is on {storage['file_system']}, which is memory and never "
                 "cold. Name a folder on a disk or a file server, or use cache='warm'."
             )
-            raise NotColdError(message)
+            raise PageCacheError(message)
     return storages
 
 

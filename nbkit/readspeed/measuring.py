@@ -13,7 +13,12 @@ from nbkit import statistics
 from nbkit.errors import ConfigError
 from nbkit.reading import expanded
 from nbkit.readspeed import fio, reader
-from nbkit.readspeed.cache import Coldness, check_warm, make_cold, one_of_each_device
+from nbkit.readspeed.cache import (
+    PageCacheState,
+    check_warm,
+    drop_page_cache,
+    one_of_each_device,
+)
 from nbkit.readspeed.meter import Interval, Meter
 from nbkit.readspeed.places import block_devices, describe_place
 from nbkit.readspeed.temporary_file import temporary_file
@@ -49,7 +54,7 @@ class Reading:
     seconds: float
     bytes_per_second: float
     operations_per_second: float
-    coldness: Coldness
+    page_cache: PageCacheState
     """What was known of the page cache right before, and, of a cold reading, whether
     the bytes came from the device."""
     device_bytes: int | None
@@ -100,15 +105,17 @@ class ReadSpeed:
         return sum(r.bytes_per_second for r in self.readings) / len(self.readings)
 
     @property
-    def coldness(self) -> Coldness:
+    def page_cache(self) -> PageCacheState:
         """The least that was known before any repeat."""
         return min(
-            (reading.coldness for reading in self.readings),
-            key=lambda coldness: (
-                coldness.state != "not proven",
-                coldness.proven,
-                coldness.state == "client cold",
-                -1.0 if coldness.resident_share is None else coldness.resident_share,
+            (reading.page_cache for reading in self.readings),
+            key=lambda page_cache: (
+                page_cache.state != "not proven",
+                page_cache.proven,
+                page_cache.state == "client cold",
+                -1.0
+                if page_cache.resident_share is None
+                else page_cache.resident_share,
             ),
         )
 
@@ -140,7 +147,7 @@ class ReadSpeed:
             Reading(
                 **{
                     **reading,
-                    "coldness": Coldness(**reading["coldness"]),
+                    "page_cache": PageCacheState(**reading["page_cache"]),
                     "intervals": tuple(
                         Interval(**interval) for interval in reading["intervals"]
                     ),
@@ -153,7 +160,7 @@ class ReadSpeed:
     def __str__(self) -> str:
         rate = self.bytes_per_second
         return (
-            f"{self.path}: {self.pattern}, {self.coldness}: median "
+            f"{self.path}: {self.pattern}, {self.page_cache}: median "
             f"{rate.median / 1e9:.3g} GB/s, {rate.minimum / 1e9:.3g} to "
             f"{rate.maximum / 1e9:.3g} ({rate.n} repeats; {self.threads} x "
             f"{self.mean_operation_bytes / 1024:.4g} KiB by {self.engine_in_words}; "
@@ -220,7 +227,7 @@ def measure(
     ------
     ConfigError
         If an argument cannot be used, or there is no space for the test file.
-    NotColdError
+    PageCacheError
         If ``cache="cold"`` is not possible: pages stay in memory, or the file system is
         memory.
     StoreError
@@ -353,11 +360,11 @@ def _read_once(
 ) -> Reading:
     extents = work.extents
     if cache == "cold":
-        coldness = make_cold(list(extents))
+        page_cache = drop_page_cache(list(extents))
     else:
         # Exactly what is timed: more might push it out again.
         reader.read(work, seed)
-        coldness = check_warm(list(extents), extents)
+        page_cache = check_warm(list(extents), extents)
     started = utc_now()
     with meter:
         if engine == _OWN_READER:
@@ -369,7 +376,7 @@ def _read_once(
         seconds=seconds,
         bytes_per_second=work.total_bytes / seconds,
         operations_per_second=work.num_operations / seconds,
-        coldness=coldness.after_reading(meter.bytes_read, work.total_bytes),
+        page_cache=page_cache.after_reading(meter.bytes_read, work.total_bytes),
         device_bytes=meter.bytes_read,
         intervals=meter.intervals,
     )

@@ -263,7 +263,7 @@ def _finished(names: Sequence[str]) -> list[StoredRun]:
     for name in names:
         if is_study(name):
             content = read_json(StudyPaths(the_study_folder(name)).study) or {}
-            once = content.get("once") or []
+            once = content.get("unrepeated") or []
             ids += [e["run_id"] for e in content["runs"] if e["arm"] not in once]
         else:
             ids.append(name)

@@ -29,7 +29,7 @@ from nbkit.reports.arm_tables import (
     ratio_interval,
     ratio_text,
 )
-from nbkit.reports.doubts import lead_of
+from nbkit.reports.caveats import caveat_text
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.parts import Lead, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -213,7 +213,7 @@ class Arms:
         """Return what takes the answer back, for a table that is shown by itself."""
         if self.study is None:
             return None
-        return partial(lead_of, self.study, controls, untimed=untimed)
+        return partial(caveat_text, self.study, controls, untimed=untimed)
 
     @property
     def certainty(self) -> Table:
@@ -351,13 +351,13 @@ class Arms:
 def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     """Return the finished runs of every arm that has one.
 
-    What a study measures only once (``once``) is not an arm.
+    What a study measures only once (``unrepeated``) is not an arm.
     """
-    once = study.once
+    unrepeated = study.unrepeated
     arms = {
         arm: runs
         for arm, runs in study.runs_by_arm().items()
-        if runs and arm not in once
+        if runs and arm not in unrepeated
     }
     if not arms:
         message = (
@@ -372,7 +372,7 @@ def arms_of(study: StoredStudy) -> Arms:
     """Return the arms of a study, from the store alone.
 
     The baseline is the arm that is measured twice, without a control the first one
-    that has run. What a study measures only once (``once``) is not an arm.
+    that has run. What a study measures only once (``unrepeated``) is not an arm.
     """
     runs = {
         arm: [arm_run(run) for run in finished]

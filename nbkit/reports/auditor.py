@@ -16,7 +16,7 @@ from nbkit.launch.run import Run, attach
 from nbkit.references.rows import PublishedRow, published
 from nbkit.registry import suggest
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.doubts import every_doubt
+from nbkit.reports.caveats import all_caveats
 from nbkit.reports.parts import Table
 from nbkit.review.claim_checks import claim_findings, claims_about
 from nbkit.review.findings import Audit, Finding
@@ -79,7 +79,7 @@ def audit(
         study_findings = findings_of(what, storage_bytes_per_second)
         return Audit(
             study_findings.subject,
-            [*_doubts(what, study_findings.subject), *study_findings],
+            [*_caveats(what, study_findings.subject), *study_findings],
         )
     if isinstance(what, str):
         subject, results = what, _named(what)
@@ -123,7 +123,7 @@ def findings_table(
 
 
 def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
-    """Return what is suspicious about a study's runs, without its doubts."""
+    """Return what is suspicious about a study's runs, without its caveats."""
     by_arm = study.runs_by_arm(diverged=True)
     diverged = [run for runs in by_arm.values() for run in runs if has_diverged(run)]
     try:
@@ -151,7 +151,7 @@ def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> 
     return Audit(f"study {study.study_id}", findings)
 
 
-def _doubts(study: Study, subject: str) -> Iterator[Finding]:
+def _caveats(study: Study, subject: str) -> Iterator[Finding]:
     """Yield why the study's report takes its answer back, by the same limits."""
     what = "an answer"
     try:
@@ -160,9 +160,9 @@ def _doubts(study: Study, subject: str) -> Iterator[Finding]:
         what = "rates and times" if report.untimed else what
     except NotEnoughDataError:
         controls = ()  # nothing can be compared
-    for doubt in every_doubt(study, controls):
-        of = "an answer" if doubt.code == "missing" else what
-        yield Finding(doubt.finding_code, subject, of, doubt.evidence)
+    for caveat in all_caveats(study, controls):
+        of = "an answer" if caveat.code == "missing" else what
+        yield Finding(caveat.finding_code, subject, of, caveat.evidence)
 
 
 def _check(what: object, results: Sequence[object]) -> None:

@@ -116,7 +116,7 @@ def bandwidth(study: Study) -> Bandwidth:
     Without such a measurement there are no rows.
     """
     arms, runs = study.arms, study.runs_by_arm()
-    planned = [name for name in study.once if arms[name].task == "allreduce"]
+    planned = [name for name in study.unrepeated if arms[name].task == "allreduce"]
     for run in (run for name in planned for run in runs[name]):
         summary = run.summary
         return Bandwidth(

@@ -29,14 +29,14 @@ class ArmBottleneck(NamedTuple):
     runs: str
 
 
-class ArmsBoundBy:
+class ArmBottlenecks:
     """The diagnoses of every finished run of some arms.
 
     Parameters
     ----------
     runs_by_arm
         Finished runs by the name of their arm.
-    at_once
+    concurrent_arms
         Arms that are started together, to disturb each other.
     rounds
         The runs of such arms that were started together: others disturb them, too.
@@ -45,7 +45,7 @@ class ArmsBoundBy:
     def __init__(
         self,
         runs_by_arm: Mapping[str, Sequence[StoredRun]],
-        at_once: Collection[str] = (),
+        concurrent_arms: Collection[str] = (),
         rounds: Iterable[Sequence[StoredRun]] = (),
     ) -> None:
         self._runs = runs_by_arm
@@ -70,7 +70,7 @@ class ArmsBoundBy:
             else []
             for arm, runs in runs_by_arm.items()
         }
-        self._at_once = at_once
+        self._concurrent_arms = concurrent_arms
 
     def disturbed(self, without: Collection[str] = ()) -> dict[str, list[list[Cause]]]:
         """Return what disturbed arms: all causes of each disturbed run, by arm.
@@ -101,7 +101,7 @@ class ArmsBoundBy:
     def _disturbances(
         self, arm: str, without: Collection[str] = ()
     ) -> list[list[Cause]]:
-        passed = {*without, *(_BETWEEN_JOBS if arm in self._at_once else ())}
+        passed = {*without, *(_BETWEEN_JOBS if arm in self._concurrent_arms else ())}
         return [
             [cause for cause in run.disturbances if cause.code not in passed] + causes
             for run, causes in zip(
@@ -131,7 +131,7 @@ class ArmsBoundBy:
             counted = [
                 diagnosis
                 for diagnosis in diagnoses
-                if arm in self._at_once or not diagnosis.disturbances
+                if arm in self._concurrent_arms or not diagnosis.disturbances
             ]
             if arm in disturbed or (cause := _first_cause(counted)) is None:
                 continue

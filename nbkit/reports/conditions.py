@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbkit.datasets.passed_over import in_words
+from nbkit.datasets.skipped_files import in_words
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.plural import plural
@@ -158,15 +158,15 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
     if empty := images.get("classes_without_training_images"):
         have = "has" if empty == 1 else "have"
         lines[0] += f" {empty:,} of {classes} {have} no training image."
-    if deep := images.get("deep"):
-        coarse = deep["coarse"]
+    if high_bit_depth := images.get("high_bit_depth"):
+        coarse = high_bit_depth["coarse"]
         few = f" ({coarse:,} to 16 levels or fewer)" if coarse else ""
-        deep_images = plural(deep["count"], "grayscale image")
-        lines[0] += f" {deep_images} above 8 bits reduced to 8 bits{few}."
+        high_bit_depth_images = plural(high_bit_depth["count"], "grayscale image")
+        lines[0] += f" {high_bit_depth_images} above 8 bits reduced to 8 bits{few}."
     lines += [f"{note[:1].upper()}{note[1:]}." for note in images.get("notes", ())]
-    if passed_over := images.get("passed_over"):
-        kinds = in_words(passed_over["kinds"])
-        files = plural(passed_over["count"], "file")
+    if skipped_files := images.get("skipped_files"):
+        kinds = in_words(skipped_files["kinds"])
+        files = plural(skipped_files["count"], "file")
         lines.append(f"Skipped: {files} ({kinds}).")
     return lines
 
@@ -189,9 +189,12 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         for other in datasets
     ):
         return None
-    deep = {key: (dataset.get("deep") or {}).get(key) for key in ("count", "coarse")}
+    high_bit_depth = {
+        key: (dataset.get("high_bit_depth") or {}).get(key)
+        for key in ("count", "coarse")
+    }
     data = {run.config.world_size: of for run, of in zip(runs, datasets, strict=True)}
-    passed_over = dataset.get("passed_over") or {"count": 0}
+    skipped_files = dataset.get("skipped_files") or {"count": 0}
     empty = dataset.get("classes_without_training_images")
     return {
         "files": dataset["fingerprint"]["files"],
@@ -199,7 +202,7 @@ def _images(runs: Sequence[Run]) -> dict[str, Any] | None:
         "unreadable": dataset["unreadable"]["count"],
         **({"classes_without_training_images": empty} if empty else {}),
         **({"notes": dataset["notes"]} if dataset.get("notes") else {}),
-        **({"deep": deep} if deep.get("count") else {}),
+        **({"high_bit_depth": high_bit_depth} if high_bit_depth.get("count") else {}),
         "train": {size: data[size]["train_images"] for size in sorted(data)},
-        **({"passed_over": passed_over} if passed_over["count"] else {}),
+        **({"skipped_files": skipped_files} if skipped_files["count"] else {}),
     }

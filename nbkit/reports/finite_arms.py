@@ -24,7 +24,7 @@ def not_finite(study: StoredStudy) -> dict[str, NonFinite]:
     }
 
 
-def without_a_verdict(study: StoredStudy) -> Report:
+def all_diverged_report(study: StoredStudy) -> Report:
     """Return the report of a study in which nothing is left to compare.
 
     Its baseline, or every arm, was ended because it was not finite.

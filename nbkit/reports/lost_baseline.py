@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nbkit.reports.finite_arms import not_finite, without_a_verdict
+from nbkit.reports.finite_arms import all_diverged_report, not_finite
 from nbkit.reports.parts import Note
 from nbkit.reports.renderer import Report
 from nbkit.studies.stored_study import StoredStudy
@@ -35,12 +35,12 @@ class BaselineLost:
 
     def report(self) -> Report:
         """Return every run with what was not finite."""
-        return without_a_verdict(self.study)
+        return all_diverged_report(self.study)
 
 
 def baseline_lost(study: StoredStudy) -> BaselineLost | None:
     """Return what to show if every run of the first arm was ended as not finite."""
-    arms = (arm for arm in study.arms if arm not in study.once)
+    arms = (arm for arm in study.arms if arm not in study.unrepeated)
     baseline = study.control[0] if study.control else next(arms)
     if study.runs_by_arm().get(baseline):
         return None

@@ -10,8 +10,8 @@ from typing import Any
 
 from nbkit.launch.run import Run
 from nbkit.reports.arms import finished_arms
+from nbkit.reports.caveats import caveat_text
 from nbkit.reports.conditions import conditions, describe_images, where_and_when
-from nbkit.reports.doubts import lead_of
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor
@@ -107,4 +107,4 @@ def _next_step(evidence: Evidence) -> str:
 
 def lead(evidence: Evidence, controls: Sequence[NoiseFloor]) -> Any:
     """Return what takes the answer back, for a table that is shown by itself."""
-    return partial(lead_of, evidence.study, controls)
+    return partial(caveat_text, evidence.study, controls)

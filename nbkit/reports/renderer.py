@@ -134,7 +134,8 @@ class Report:
     next_step: str = ""
     """What to try now."""
     controls: Sequence[NoiseFloor] = ()
-    """What configurations that were measured twice show; see `nbkit.reports.doubts`."""
+    """What configurations that were measured twice show; see
+    `nbkit.reports.caveats`."""
     untimed: str = ""
     """The part of the answer, or all of it, that no rate and no time enters, such as a
     loss: it stands whoever else used the machine."""
@@ -142,7 +143,7 @@ class Report:
     @property
     def has_no_answer(self) -> bool:
         """Whether the answer takes back what tables and charts show."""
-        return bool(self.result.get("doubts"))
+        return bool(self.result.get("caveats"))
 
     def to_html(self) -> str:
         """Return the report as a separate page."""
@@ -313,7 +314,7 @@ def first_screen(report: Mapping[str, Any]) -> list[str]:
     report
         `Report.to_dict`.
     """
-    is_inconclusive = bool(report["result"].get("doubts"))
+    is_inconclusive = bool(report["result"].get("caveats"))
     tables = [] if is_inconclusive else report["tables"][:1]
     blocks = [
         f"{report['answer']}\n{report.get('conditions', '')}".strip(),

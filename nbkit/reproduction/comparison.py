@@ -15,7 +15,7 @@ from nbkit.launch.run import attach
 from nbkit.reading import open_regular, read_file
 from nbkit.references.measured import different_conditions, row_sentence
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.doubts import lead_of_runs
+from nbkit.reports.caveats import run_caveat_text
 from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.reproduction.differences import (
     Comparison,
@@ -28,7 +28,7 @@ from nbkit.review.usable_arms import earliest
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.paths import RunPaths
 from nbkit.store.private import PRIVATE_FIELDS, read_entry
-from nbkit.store.record import RunState, damage_told, read_json
+from nbkit.store.record import RunState, read_json, report_corruption
 from nbkit.store.redaction import redacted
 from nbkit.store.stored_runs import StoredRun
 
@@ -92,8 +92,8 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
         names = ["A", "B"]
     of_a, of_b = ([run_facts(run) for run in arm] for arm in arms)
     comparison = compare_arms(of_a, of_b, *names)
-    doubt = lead_of_runs(dict(zip(names, arms, strict=True)), comparison.not_finite)
-    return replace(comparison, doubt=doubt, ratio=None) if doubt else comparison
+    caveat = run_caveat_text(dict(zip(names, arms, strict=True)), comparison.not_finite)
+    return replace(comparison, caveat=caveat, ratio=None) if caveat else comparison
 
 
 def _beside_row(runs: Sequence[StoredRun], row: PublishedRow) -> Comparison:
@@ -117,7 +117,7 @@ def _beside_row(runs: Sequence[StoredRun], row: PublishedRow) -> Comparison:
         different,
         not_finite=lost,
         reference="" if lost else row_sentence(runs, row, alike=not different),
-        doubt=lead_of_runs({name: runs}, lost),
+        caveat=run_caveat_text({name: runs}, lost),
     )
 
 
@@ -155,7 +155,7 @@ def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
 
 def run_facts(run: StoredRun) -> RunFacts:
     """Return what is compared of a run."""
-    with damage_told(run.paths.root):
+    with report_corruption(run.paths.root):
         return _run_facts(run)
 
 

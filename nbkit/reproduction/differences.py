@@ -85,7 +85,7 @@ class Comparison:
     """Images per second of both, each with its n; empty where one has none."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By arm, where a run stopped being finite."""
-    doubt: str = ""
+    caveat: str = ""
     """Why the runs cannot support an answer, as others disturbed them; empty if not."""
     reference: str = ""
     """A's rate beside that of a published row, if B is one."""
@@ -93,8 +93,8 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The ratio in words and of what it is one, or why there is none."""
-        if self.doubt or self.reference:
-            return self.doubt or self.reference
+        if self.caveat or self.reference:
+            return self.caveat or self.reference
         first = no_verdict_sentence(self.not_finite)
         if self.ratio is not None:
             first = self.ratio.sentence

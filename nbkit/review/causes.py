@@ -158,7 +158,7 @@ class Diagnosis(Findings[Cause]):
         return not self.of("problem")
 
     @property
-    def bound_by(self) -> str | None:
+    def bottleneck(self) -> str | None:
         """The first cause in a few words, such as ``input (63% of the time)``."""
         if not self:
             return None
@@ -177,13 +177,13 @@ class Diagnosis(Findings[Cause]):
         titles = ", ".join(cause.kind.title for cause in further)
         more = f" Also: {titles}." if further else ""
         bound = "limited by" if self.is_healthy else "bound by"
-        return f"{self.subject}: {bound} {self.bound_by}. {first.sentence}{more}"
+        return f"{self.subject}: {bound} {self.bottleneck}. {first.sentence}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
             "sentence": self.sentence,
-            "bound_by": self.bound_by,
+            "bottleneck": self.bottleneck,
             "is_healthy": self.is_healthy,
             "causes": [cause.to_dict() for cause in self],
             "unknown": list(self.unknown),

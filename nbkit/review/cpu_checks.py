@@ -85,7 +85,7 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     )
     own_name = f"these {len(jobs)} jobs" if jobs else "this run"
     sisters, change = "", "rerun when no other process uses this host's CPUs."
-    if (facts.record.get("tags") or {}).get("together"):
+    if (facts.record.get("tags") or {}).get("concurrent"):
         sisters = " They include the concurrent jobs of the same round."
         change = "give each concurrent job separate CPUs (cpus=...)."
     yield Cause(

@@ -13,7 +13,7 @@ from nbkit.review.causes import Cause, Diagnosis
 from nbkit.review.cpu_checks import others_beside
 from nbkit.review.facts import Facts, facts_of
 from nbkit.review.gpu_checks import gpu_causes
-from nbkit.store.record import damage_told, read_json
+from nbkit.store.record import read_json, report_corruption
 from nbkit.store.stored_runs import StoredRun
 
 _BATCH = "batch"
@@ -27,7 +27,7 @@ def diagnose(run: StoredRun) -> Diagnosis:
     --------
     >>> nbkit.runs()[0].diagnose()  # doctest: +SKIP
     """
-    with damage_told(run.paths.root):
+    with report_corruption(run.paths.root):
         profile = read_json(run.paths.operators)
         return diagnosis_of(facts_of(run), f"run {run.run_id}", profile)
 
@@ -36,9 +36,9 @@ def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
     """Return what others than jobs that ran together did to them, on their CPUs."""
     causes = []
     for job in jobs:
-        with damage_told(job.paths.root):
+        with report_corruption(job.paths.root):
             causes.append(facts_of(job))
-    with damage_told(jobs[0].paths.root):
+    with report_corruption(jobs[0].paths.root):
         return [*others_beside(causes)]
 
 

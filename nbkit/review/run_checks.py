@@ -31,7 +31,7 @@ from nbkit.statistics import (
     ratio,
     student_t_quantile,
 )
-from nbkit.store.record import RunState, damage_told
+from nbkit.store.record import RunState, report_corruption
 from nbkit.store.stored_runs import StoredRun
 
 _FEW_STEPS = 50
@@ -76,7 +76,7 @@ def run_findings(
     run: StoredRun, *, storage_bytes_per_second: float | None = None
 ) -> Iterator[Finding]:
     """Yield what is suspicious about a run."""
-    with damage_told(run.paths.root):
+    with report_corruption(run.paths.root):
         facts = _Facts(run)
         for check in _CHECKS:
             for code, evidence in check(facts):
@@ -235,8 +235,10 @@ def _gpus(facts: _Facts) -> Iterator[Outcome]:
     if strangers:
         processes = plural(strangers, "other process", "other processes")
         yield "other-processes", f"{processes} on the run's GPUs"
-    if in_doubt := (facts.record.get("launch") or {}).get("in_doubt"):
-        yield "other-processes", "; ".join(in_doubt.values())
+    if unverified_devices := (facts.record.get("launch") or {}).get(
+        "unverified_devices"
+    ):
+        yield "other-processes", "; ".join(unverified_devices.values())
     seconds = system.get("seconds") or 0.0
     slowed = [
         gpu["slowed_seconds"]

@@ -205,7 +205,7 @@ class Monitor:
         self._feed.send(runs=view.active)
         if self._wants_past:
             self._wants_past = False
-            self._feed.send(read_past=view.past)
+            self._feed.send(read_history=view.past)
         if view.rows != self._rows:
             self._rows = view.rows
             self._hub.broadcast("runs", {"runs": view.rows})

@@ -94,7 +94,7 @@ def nodes_of(paths: RunPaths) -> list[Path]:
     return [file for file in files if file.stem != hostname()]
 
 
-def last_sign(paths: RunPaths, begun: bool) -> Row:
+def last_heartbeat(paths: RunPaths, begun: bool) -> Row:
     """Return when a run without an end has written something for the last time.
 
     If its newest attempt has not begun, what is there is of the attempt before.

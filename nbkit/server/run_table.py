@@ -22,7 +22,7 @@ from nbkit.server.run_row import (
     cause_of,
     devices_of,
     empty_row,
-    last_sign,
+    last_heartbeat,
     name_of,
     nodes_of,
     origin_of,
@@ -217,7 +217,9 @@ class StoredRunTable:
             # Before a Slurm job has begun, only its launcher has written.
             lambda: name_of(record, submission),
             lambda: times_of(newest),
-            lambda: last_sign(paths, begun) if _lacks_end(newest, seen.state) else {},
+            lambda: (
+                last_heartbeat(paths, begun) if _lacks_end(newest, seen.state) else {}
+            ),
             lambda: {
                 "devices": [str(device) for device in devices_of(record, submission)]
             },

@@ -219,15 +219,15 @@ def ratio(
     sizes = len(a_runs), len(b_runs)
     verdict = _verdict(shared, *sizes, margin, higher_is_faster)
     is_undone = verdict != _verdict(interval, *sizes, margin, higher_is_faster)
-    doubt = _doubt(verdict, estimate, interval, noise_floor)
-    if doubt:
+    caveat = _caveat(verdict, estimate, interval, noise_floor)
+    if caveat:
         verdict = "withheld"
     elif verdict in ("faster", "slower") and _is_noise(interval, noise_floor):
         verdict = "no difference shown"
-    conclusion = doubt or _verdict_in_words(
+    conclusion = caveat or _verdict_in_words(
         verdict, a_name, b_name, margin, noise_floor
     )
-    if is_undone and not doubt:
+    if is_undone and not caveat:
         end = f" in {comparisons} comparisons (Holm's correction)."
         conclusion = conclusion.removesuffix(".") + end
     shown = f"{_runs_text(*sizes)}, no interval"
@@ -376,7 +376,7 @@ def _verdict(
     return "no difference shown"
 
 
-def _doubt(
+def _caveat(
     verdict: Verdict,
     estimate: float,
     interval: tuple[float, float] | None,

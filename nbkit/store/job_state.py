@@ -24,12 +24,12 @@ from nbkit.store.jobs import (
     find_job,
     why_unknown,
 )
-from nbkit.store.network import see_anew
+from nbkit.store.liveness import STALE_SECONDS, is_stale, unknown_text
+from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, of_newest_attempt, read_json
-from nbkit.store.signs import SILENT_SECONDS, is_stale, unknown_text
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
@@ -91,7 +91,7 @@ def standing(paths: RunPaths, submission: Line, record: Line) -> Standing:
 def _is_unheard(paths: RunPaths, submission: Line, job: Job | None) -> bool:
     """Return whether Slurm has said nothing of a job for long, or cannot be asked."""
     if job is not None:
-        return job.age_seconds > SILENT_SECONDS
+        return job.age_seconds > STALE_SECONDS
     # A first question may take longer than a reader waits for it.
     return not _can_ask(paths) or bool(why_unknown(submission["job"].get("cluster")))
 
@@ -226,7 +226,7 @@ def _since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
 
 def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     """Return how a run ended whose job is over, though its record has no end."""
-    see_anew(paths.root)
+    refresh_nfs_cache(paths.root)
     # It may have ended properly between the two looks.
     record = read_json(paths.record) or {}
     attempt = of_newest_attempt(record, submission)
@@ -256,7 +256,7 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
 
 def _why_unbegun(paths: RunPaths, job: Job) -> str:
     log = paths.job_log(job.id)
-    see_anew(log.parent)
+    refresh_nfs_cache(log.parent)
     if log.exists():
         last = _last_words(log)
         last_line = f": {last}" if last else ""

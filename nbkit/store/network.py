@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 
-def see_anew(folder: Path) -> None:
+def refresh_nfs_cache(folder: Path) -> None:
     """Have a network file system look again which files the folder has now.
 
     NFS may answer from memory for a minute, but not who opens a folder (nfs(5),

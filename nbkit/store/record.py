@@ -105,7 +105,7 @@ _JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")
 
 
 @contextmanager
-def damage_told(root: Path) -> Iterator[None]:
+def report_corruption(root: Path) -> Iterator[None]:
     """Say of a run's folder that it is damaged where reading its files fails."""
     try:
         yield

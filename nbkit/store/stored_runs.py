@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.reading import read_end, read_file
 from nbkit.store.finiteness import FiniteFollower
+from nbkit.store.liveness import is_stale, is_supervised, unknown_text
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.ownership import (
@@ -31,13 +32,12 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import (
     RunState,
-    damage_told,
     damage_words,
     of_newest_attempt,
     read_json,
+    report_corruption,
 )
 from nbkit.store.redaction import refuse_secrets
-from nbkit.store.signs import is_stale, is_supervised, unknown_text
 from nbkit.store.summary import RunSummary, summarise_run
 from nbkit.visible import visible
 
@@ -84,7 +84,7 @@ class StoredRun:
         # Imported here: to list runs needs none of its 6 MiB.
         from nbkit.config import ExperimentConfig
 
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             config = ExperimentConfig.from_store(read_file(self.paths.config))
         if is_of_others(self.paths.imported, [self.paths.root, self.paths.config]):
             return config.coming_from(self.paths.root)
@@ -140,7 +140,7 @@ class StoredRun:
         record, submission = self.record, self.submission
         if submission.get("job"):
             return self._standing(submission, record).queue
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return of_newest_attempt(record, submission).get("queue")
 
     @property
@@ -174,7 +174,7 @@ class StoredRun:
         the earlier ones, so that steps never run backwards.
         """
         _check_one_of("kind", kind, (*_KINDS, None))
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             lines = without_repeats(read_json_lines(self.paths.metrics))
             return [line for line in lines if kind in (None, line["kind"])]
 
@@ -227,12 +227,12 @@ class StoredRun:
     @property
     def summary(self) -> RunSummary:
         """The run in numbers, computed now from its raw counts."""
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return summarise_run(self.metrics(None), self.worker, self.record)
 
     def summary_until(self, step: int) -> RunSummary:
         """Return the summary, its losses only of steps that other runs have, too."""
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             lines = self.metrics(None)
             found = summarise_run(lines, self.worker, self.record)
             first = [line for line in lines if line["step"] <= step]
@@ -246,7 +246,7 @@ class StoredRun:
 
         None if everything was finite, or the run does not train.
         """
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return FiniteFollower(self.paths.metrics).found(self.worker)
 
     def __repr__(self) -> str:
@@ -263,7 +263,7 @@ class StoredRun:
 
     def state_by(self, record: Line) -> RunState:
         """Return where the run stands, given its `record` as just read."""
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return self._recorded_state(record, self.submission)
 
     def _recorded_state(self, record: Line, submission: Line) -> RunState:
@@ -294,7 +294,7 @@ class StoredRun:
         # Imported here: no other run needs what asks Slurm.
         from nbkit.store.job_state import standing
 
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return standing(self.paths, submission, record)
 
     def _state_of_plain_torchrun(self) -> RunState:

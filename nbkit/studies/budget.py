@@ -121,7 +121,7 @@ class Budget:
     ) -> None:
         self._study, self._times, self._clock = study, times, clock
         self._end = None if minutes is None else clock() + 60 * minutes
-        self._once, self._first = set(study.once), set(first_arms(study))
+        self._once, self._first = set(study.unrepeated), set(first_arms(study))
         self._twin = study.control[1] if study.control else None
         self._places = {arm: place for place, arm in enumerate(study.arms)}
         self._settled: set[str] = set()
@@ -180,10 +180,10 @@ def first_arms(study: StoredStudy) -> list[str]:
     twins = study.control[1:] if study.control else ()
     if named := study.plan.get("first_arms"):
         return [*named, *twins]
-    left_out = {*study.once, *twins}
+    left_out = {*study.unrepeated, *twins}
     order = dict.fromkeys(slot.arm for slot in study.order if slot.arm not in left_out)
     names = list(order)
-    last = study.together[0][-1] if study.together else None
+    last = study.concurrent[0][-1] if study.concurrent else None
     count = names.index(last) + 1 if last in order else 2
     return [*names[:count], *twins]
 
@@ -191,7 +191,7 @@ def first_arms(study: StoredStudy) -> list[str]:
 def open_arms(study: StoredStudy, settled: set[str]) -> set[str]:
     """Return the compared arms whose verdict is not settled."""
     baseline = study.control or first_arms(study)[:1]
-    return {*study.arms} - {*study.once} - {*baseline} - settled
+    return {*study.arms} - {*study.unrepeated} - {*baseline} - settled
 
 
 def settled_arms(study: StoredStudy) -> set[str]:
@@ -200,7 +200,7 @@ def settled_arms(study: StoredStudy) -> set[str]:
     Only in a study without a notebook: what the report of a question compares, it
     alone knows.
     """
-    its_own = study.kind or study.together or study.plan.get("seed_per_repeat")
+    its_own = study.kind or study.concurrent or study.plan.get("seed_per_repeat")
     return set() if its_own else kinds.settled_arms(study)
 
 
@@ -217,7 +217,8 @@ def not_measured(study: StoredStudy) -> str:
         )
     times, counts = StartTimes.of(study), Counter[tuple[str, ...]]()
     counts.update(
-        tuple(slot.arm for slot in start) for start in grouped(missing, study.together)
+        tuple(slot.arm for slot in start)
+        for start in grouped(missing, study.concurrent)
     )
     parts, planned = [], list(study.arms)
     for arms, count in sorted(counts.items(), key=lambda one: planned.index(one[0][0])):

@@ -76,10 +76,10 @@ def earlier_seconds(
         except DAMAGE_ERRORS:
             continue  # others say how long it takes
         tags = record.get("tags") or {}
-        together = tags.get("together")
-        start = (tags.get("study"), tags.get("repeat")) if together else run_id
+        concurrent = tags.get("concurrent")
+        start = (tags.get("study"), tags.get("repeat")) if concurrent else run_id
         for arms in like:
-            if bool(together) == (len(arms) > 1):
+            if bool(concurrent) == (len(arms) > 1):
                 rounds[arms].setdefault(start, []).append(seconds)
     return {
         arms: [max(many) for many in of_arms.values() if len(many) == len(arms)]

@@ -14,10 +14,10 @@ from typing import Any
 
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.launch.run import attach
+from nbkit.store.liveness import STALE_SECONDS
 from nbkit.store.metrics import store_error
 from nbkit.store.paths import StudyPaths
 from nbkit.store.record import RunState, read_json
-from nbkit.store.signs import SILENT_SECONDS
 
 
 @contextmanager
@@ -78,6 +78,6 @@ def wait_for_the_last_runs(
                 message = (
                     f"run {run.run_id} of study {study_id} is {run.state}: its host "
                     "may still be up. Stop the run, or wait until it is unknown, "
-                    f"{SILENT_SECONDS / 60:.0f} minutes after its last heartbeat."
+                    f"{STALE_SECONDS / 60:.0f} minutes after its last heartbeat."
                 )
                 raise RunError(message)

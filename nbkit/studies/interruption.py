@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from nbkit.errors import RunStoppedError
 from nbkit.studies.kinds import headline_so_far
-from nbkit.studies.starts import ways_on
+from nbkit.studies.starts import resume_hint
 from nbkit.studies.stored_study import StoredStudy
 from nbkit.visible import visible
 
@@ -25,7 +25,7 @@ def headline_if_stopped(study: StoredStudy, *, shown: bool) -> Iterator[None]:
         # What is raised says how to continue, too, but papermill shows no notes of it.
         with suppress(Exception):
             if shown and (headline := headline_so_far(study)):
-                text = f"{headline}\n{ways_on(study.study_id)}"
+                text = f"{headline}\n{resume_hint(study.study_id)}"
                 sys.stdout.write(f"\n{visible(text, lines=True)}\n")
                 sys.stdout.flush()
         raise

@@ -63,7 +63,7 @@ def arms_and_order(
     arms: Mapping[str, ExperimentConfig],
     repeats: int,
     control: str | None = None,
-    once: Mapping[str, ExperimentConfig] | None = None,
+    unrepeated: Mapping[str, ExperimentConfig] | None = None,
 ) -> tuple[dict[str, ExperimentConfig], list[Slot]]:
     """Return the configuration of everything that runs, and in which order.
 
@@ -82,7 +82,7 @@ def arms_and_order(
         compared[twin(control)] = (
             again.replace(name=twin(again.name)) if again.name else again
         )
-    first = dict(once or {})
+    first = dict(unrepeated or {})
     twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
     if twice:
         message = f"2 arms are named {twice[0]!r}. Rename one of them."

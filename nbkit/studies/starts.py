@@ -27,22 +27,22 @@ def new_study_id(name: str) -> str:
     return f"{now}-{what}-{secrets.token_hex(2)}"
 
 
-def check_together(
-    together: Sequence[Sequence[str]], arms: Sequence[str], control: str | None
+def check_concurrent(
+    concurrent: Sequence[Sequence[str]], arms: Sequence[str], control: str | None
 ) -> None:
     """Check that arms can be started together."""
     used: set[str] = set()
-    for group in together:
+    for group in concurrent:
         first = list(arms).index(group[0]) if group and group[0] in arms else 0
         if len(group) < 2 or list(arms[first : first + len(group)]) != list(group):
             message = (
-                f"together={list(group)!r} is not two or more consecutive arms of "
+                f"concurrent={list(group)!r} is not two or more consecutive arms of "
                 f"{list(arms)!r}. Name them in that order."
             )
             raise ConfigError(message)
         if control in group or used & set(group):
             message = (
-                f"together={list(group)!r} contains the control or an arm of another "
+                f"concurrent={list(group)!r} contains the control or an arm of another "
                 "group. Use each arm in one group, without the control."
             )
             raise ConfigError(message)
@@ -50,14 +50,14 @@ def check_together(
 
 
 def grouped(
-    slots: Sequence[Slot], together: Sequence[Sequence[str]]
+    slots: Sequence[Slot], concurrent: Sequence[Sequence[str]]
 ) -> list[list[Slot]]:
     """Return the slots in their order, those that start together in one list.
 
     There they are in the order of their group, so that a job gets the same devices in
     every repeat.
     """
-    group_of = {arm: set(group) for group in together for arm in group}
+    group_of = {arm: set(group) for group in concurrent for arm in group}
     groups: list[list[Slot]] = []
     for slot in slots:
         last = groups[-1][0] if groups else None
@@ -69,7 +69,7 @@ def grouped(
             groups[-1].append(slot)
         else:
             groups.append([slot])
-    place = {arm: number for group in together for number, arm in enumerate(group)}
+    place = {arm: number for group in concurrent for number, arm in enumerate(group)}
     return [sorted(slots, key=lambda slot: place.get(slot.arm, 0)) for slots in groups]
 
 
@@ -88,12 +88,12 @@ def checked(
 
 def finished_runs(
     entries: Sequence[Mapping[str, Any]],
-    together: Sequence[Sequence[str]],
+    concurrent: Sequence[Sequence[str]],
     *,
     diverged: bool = False,
 ) -> dict[Slot, Run]:
     """Return the finished run of every slot that needs no other."""
-    group_of = {arm: tuple(group) for group in together for arm in group}
+    group_of = {arm: tuple(group) for group in concurrent for arm in group}
     finished: dict[Slot, Run] = {}
     at_once: dict[tuple[int, str], tuple[Slot, Run]] = {}
     for entry in entries:
@@ -169,7 +169,7 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
             run.stop(by=by)  # it has ended: what a lost one left is ended too
 
 
-def ways_on(study_id: str) -> str:
+def resume_hint(study_id: str) -> str:
     """Return what to do with a study that was interrupted, in words."""
     return (
         f"nbkit.Study.open({study_id!r}).resume() runs what is missing; nbkit report "

@@ -17,11 +17,11 @@ from nbkit.errors import StoreError
 from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
-from nbkit.store.record import damage_told, read_json
+from nbkit.store.record import read_json, report_corruption
 from nbkit.studies.durations import earlier_seconds, estimated_seconds
+from nbkit.studies.idle_machine import Wait
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
-from nbkit.studies.quiet import Wait
 from nbkit.studies.starts import finished_runs, grouped
 
 
@@ -97,9 +97,9 @@ class StoredStudy:
         return read
 
     @property
-    def once(self) -> list[str]:
+    def unrepeated(self) -> list[str]:
         """What is measured a single time; also one of `arms`."""
-        return self._content.get("once") or []
+        return self._content.get("unrepeated") or []
 
     @property
     def control(self) -> tuple[str, str] | None:
@@ -108,19 +108,19 @@ class StoredStudy:
         return None if control is None else (control[0], control[1])
 
     @property
-    def together(self) -> list[list[str]]:
+    def concurrent(self) -> list[list[str]]:
         """Arms that are started together, group by group."""
-        return self._content.get("together") or []
+        return self._content.get("concurrent") or []
 
     @property
-    def at_once(self) -> set[str]:
+    def concurrent_arms(self) -> set[str]:
         """Arms that are started together: they are meant to disturb each other."""
-        return {arm for group in self.together for arm in group}
+        return {arm for group in self.concurrent for arm in group}
 
     @property
     def rounds(self) -> list[list[Run]]:
         """Finished runs that were started together, round by round."""
-        groups = enumerate(self.together)
+        groups = enumerate(self.concurrent)
         group_of = {arm: number for number, arms in groups for arm in arms}
         if not group_of:
             return []
@@ -151,22 +151,22 @@ class StoredStudy:
         arms = self.arms
         starts = [
             tuple(slot.arm for slot in slots)
-            for slots in grouped(self.missing, self.together)
+            for slots in grouped(self.missing, self.concurrent)
         ]
         configs = {start: [arms[arm] for arm in start] for start in starts}
         return estimated_seconds(starts, earlier_seconds(configs, self.environment))
 
     @property
     def waits(self) -> list[Wait]:
-        """How long its executions have waited for a quiet machine, where asked to."""
-        with damage_told(self.paths.root):
+        """How long its executions have waited for an idle machine, where asked to."""
+        with report_corruption(self.paths.root):
             return [Wait(**wait) for wait in self._content.get("waits") or []]
 
     @property
     def metric(self) -> Metric | None:
         """What arms are compared by; None is images per second."""
         stored = self._content.get("metric")
-        with damage_told(self.paths.root):
+        with report_corruption(self.paths.root):
             return None if stored is None else Metric(**stored)
 
     @property
@@ -210,4 +210,4 @@ class StoredStudy:
         return is_of_others(self.paths.imported, [self.paths.root, self.paths.study])
 
     def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
-        return finished_runs(self._content["runs"], self.together, diverged=diverged)
+        return finished_runs(self._content["runs"], self.concurrent, diverged=diverged)

@@ -19,7 +19,7 @@ from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
 from nbkit.store.metrics import store_error
-from nbkit.store.network import see_anew
+from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import FOLDER_MODE, make_folder
 from nbkit.store.paths import StudyPaths, studies_folder
 from nbkit.store.private import make_store
@@ -29,22 +29,22 @@ from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.studies.budget import Budget, StartTimes, checked_minutes, not_measured
 from nbkit.studies.durations import estimate_in_words
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
+from nbkit.studies.idle_machine import wait_for
 from nbkit.studies.interruption import headline_if_stopped
 from nbkit.studies.kinds import answer_so_far, before_start, repeats_needed
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.progress import Progress
-from nbkit.studies.quiet import wait_for
 from nbkit.studies.starts import (
-    check_together,
+    check_concurrent,
     checked,
     end_all,
     grouped,
     new_study_id,
+    resume_hint,
     variables_set,
     wait_for_all,
-    ways_on,
 )
 from nbkit.studies.stored_study import StoredStudy
 
@@ -71,8 +71,8 @@ class Study(StoredStudy):
         margin: float = 0.0,
         repeats: int = 1,
         control: str | None = None,
-        once: Mapping[str, ExperimentConfig] | None = None,
-        together: Sequence[Sequence[str]] = (),
+        unrepeated: Mapping[str, ExperimentConfig] | None = None,
+        concurrent: Sequence[Sequence[str]] = (),
         parameters: Parameters | None = None,
         environment: Mapping[str, str] | None = None,
         kind: str | None = None,
@@ -103,10 +103,10 @@ class Study(StoredStudy):
             Arm that is measured a second time, as a separate arm that is called
             "<arm> again" (A/A control). It is what the others are compared with; the
             two are as far apart as the order allows.
-        once
+        unrepeated
             What is measured once, before the arms, by name, such as the bandwidth
             between devices. It is not compared with anything.
-        together
+        concurrent
             Arms that are started together, group by group, each group in the order of
             the arms. If one of its runs does not finish, all of them are repeated.
         parameters
@@ -151,13 +151,13 @@ class Study(StoredStudy):
                 raise ConfigError(message)
         limit = checked_minutes(minutes)
         compared_by = Metric.chosen(metric, better, margin)
-        check_together(together, list(arms), control)
+        check_concurrent(concurrent, list(arms), control)
         programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
         configs = {
             name: arm.config if isinstance(arm, Program) else arm
             for name, arm in arms.items()
         }
-        all_arms, order = arms_and_order(configs, repeats, control, once or {})
+        all_arms, order = arms_and_order(configs, repeats, control, unrepeated or {})
         permit_configurations(all_arms.values(), trust=trust)
         written = {
             "name": name,
@@ -195,9 +195,9 @@ class Study(StoredStudy):
             "metric": None if compared_by is None else compared_by.to_dict(),
             "programs": kept,
             "created": utc_now(),
-            "once": list(once or {}),
+            "unrepeated": list(unrepeated or {}),
             "control": None if control is None else [control, twin(control)],
-            "together": [list(group) for group in together],
+            "concurrent": [list(group) for group in concurrent],
             "repeats": repeats,
             "minutes": limit,
             "order": [[slot.arm, slot.repeat] for slot in order],
@@ -214,7 +214,7 @@ class Study(StoredStudy):
         progress: bool = True,
         trust: bool = False,
         force: bool = False,
-        wait_for_quiet: float = 0.0,
+        wait_for_idle: float = 0.0,
         minutes: float | None = None,
     ) -> Self:
         """Run what has not finished yet, one after the other, or a group together.
@@ -234,7 +234,7 @@ class Study(StoredStudy):
             Also execute a study whose process is not visible from here, on a host or in
             a container that is gone. If the process still exists, it ends with its next
             run.
-        wait_for_quiet
+        wait_for_idle
             Seconds to wait at most, before the first run, until CPUs and all visible
             GPUs are less than a tenth busy. The time and what was still busy are
             recorded.
@@ -245,7 +245,7 @@ class Study(StoredStudy):
         Raises
         ------
         ConfigError
-            If ``wait_for_quiet`` or ``minutes`` is not a time, or the runs are not for
+            If ``wait_for_idle`` or ``minutes`` is not a time, or the runs are not for
             this machine.
         RunError
             If the study needs ``trust``, or another process executes it or may do so
@@ -266,14 +266,14 @@ class Study(StoredStudy):
             with variables_set(self.environment):
                 starts = [
                     *checked(
-                        grouped(self.missing, self.together), self.arms, self.programs
+                        grouped(self.missing, self.concurrent), self.arms, self.programs
                     )
                 ]
             times = StartTimes.of(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
             shown.say(estimate_in_words(self.estimated_seconds if progress else None))
-            if wait_for_quiet and starts:
-                self._wait_for_quiet(starts, wait_for_quiet, shown.say)
+            if wait_for_idle and starts:
+                self._wait_for_idle(starts, wait_for_idle, shown.say)
             budget = Budget(self, limit, times)
             while fitting := budget.fitting(starts):
                 slots, *rest = fitting
@@ -302,7 +302,7 @@ class Study(StoredStudy):
         """Continue an interrupted study; the same as `run`."""
         return self.run(progress=progress, trust=trust, force=force, minutes=minutes)
 
-    def _wait_for_quiet(
+    def _wait_for_idle(
         self,
         starts: Sequence[Sequence[Slot]],
         patience_seconds: float,
@@ -334,7 +334,7 @@ class Study(StoredStudy):
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
             if interrupted or isinstance(error, RunError):
-                error.add_note(ways_on(self.study_id))
+                error.add_note(resume_hint(self.study_id))
             raise
         finally:
             for label, run in zip(labels, runs, strict=False):
@@ -348,7 +348,7 @@ class Study(StoredStudy):
         """
         second = [slot for slot in self.order if slot.repeat == 1]
         # What to compare of concurrent runs, or of seeds, only their own report knows.
-        its_own = self.together or self.plan.get("seed_per_repeat") or self.metric
+        its_own = self.concurrent or self.plan.get("seed_per_repeat") or self.metric
         return None if self.repeats <= 2 or its_own else second[-1]
 
     def _answer_so_far(self) -> str:
@@ -376,9 +376,11 @@ class Study(StoredStudy):
             "arm": slot.arm,
             "repeat": str(slot.repeat),
         }
-        beside = [arm for group in self.together if slot.arm in group for arm in group]
+        beside = [
+            arm for group in self.concurrent if slot.arm in group for arm in group
+        ]
         if beside:
-            tags["together"] = "; ".join(beside)
+            tags["concurrent"] = "; ".join(beside)
         entry, cwd = self._program(slot)
         with variables_set(self.environment):
             return start_run(
@@ -436,7 +438,7 @@ class Study(StoredStudy):
                 wait_for_the_last_runs(self.study_id, entries, force=force)
             me = ProcessIdentity.of().to_dict()
             write_json(self.paths.study, {**self._content, "executor": me})
-            see_anew(self.paths.root)
+            refresh_nfs_cache(self.paths.root)
             if (executor := self._content["executor"]) != me:
                 raise RunError(executed_by(self.paths, executor))
             try:

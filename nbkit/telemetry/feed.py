@@ -29,7 +29,7 @@ from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.host_share import HostShareReader
-from nbkit.telemetry.past import PastThread
+from nbkit.telemetry.machine_history import HistoryThread
 from nbkit.telemetry.sample import HostSample
 from nbkit.telemetry.sampler import add_child_options, to_interval
 
@@ -89,7 +89,7 @@ class Feed:
         output: _Output,
         setting: SourceSetting,
         gpus: GpuThread,
-        past: PastThread,
+        past: HistoryThread,
         interval_seconds: float,
         run_marker: str | None,
     ) -> None:
@@ -158,7 +158,7 @@ class Feed:
                     self._holders.hide_commands_of_others = bool(value)
                 case "interval_seconds":
                     self.interval_seconds = to_interval(value)
-                case "read_past":
+                case "read_history":
                     self._past.ask([str(path) for path in value])
                 case _:
                     message = f"unknown key {key!r}"
@@ -341,7 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gpus = GpuThread(GpuReader(setting, arguments.gpu), wake_write)
     gpus.start()
     output = _Output(sys.stdout.fileno())
-    past = PastThread(wake_write)
+    past = HistoryThread(wake_write)
     interval, marker = arguments.interval, arguments.run_marker
     feed = Feed(output, setting, gpus, past, interval, marker)
     loop = _Loop(feed, gpus, output)

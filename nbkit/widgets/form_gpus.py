@@ -17,8 +17,8 @@ from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReader, GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
+from nbkit.telemetry.gpu_users import gpu_users
 from nbkit.telemetry.holders import HolderFinder
-from nbkit.telemetry.occupants import occupants
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 
 _LIMIT_SECONDS = 10.0
@@ -150,7 +150,7 @@ class _Look:
         names = {str(it.uuid) for it in (*reading.gpus, *parts)}
         # As in the pool: a process that only read a GPU leaves room for a run.
         own = _own_pids() if reading.pids_are_here else ()
-        self._occupied = occupants(reading.gpus, names, own)
+        self._occupied = gpu_users(reading.gpus, names, own)
 
     def rows(self, gpu: GpuSample) -> list[dict[str, Any]]:
         """Return a GPU, or its MIG instances, since then only those can be used."""

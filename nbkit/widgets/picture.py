@@ -148,8 +148,8 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         facts.append((name, percent(numbers["accuracy"])))
     if has_steps:
         facts.append(("Data wait", percent(numbers["data_wait_share"])))
-    if numbers["bound_by"]:
-        facts.append(("Bottleneck (estimated)", numbers["bound_by"]))
+    if numbers["bottleneck"]:
+        facts.append(("Bottleneck (estimated)", numbers["bottleneck"]))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
     facts += [(name, _figures(value)) for name, value in logged if name not in known]

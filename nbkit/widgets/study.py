@@ -11,7 +11,9 @@ from nbkit.studies.study import Study
 
 def study_html(study: Study) -> str:
     """Return a page's part that needs neither a style sheet nor a kernel."""
-    planned = {arm: 1 if arm in study.once else study.repeats for arm in study.arms}
+    planned = {
+        arm: 1 if arm in study.unrepeated else study.repeats for arm in study.arms
+    }
     ended = study.runs_by_arm(diverged=True)
     rows: list[list[str]] = []
     for arm, runs in study.runs_by_arm().items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from nbkit.clock import start_clock
 from nbkit.config import ExperimentConfig
 from nbkit.config.determinism import DETERMINISTIC_VARIABLES
-from nbkit.reading import patiently, read_file
+from nbkit.reading import read_file, retry_io
 from nbkit.worker.binding import bind
 from nbkit.worker.ending import Ending, print_redacted
 from nbkit.worker.rank import Rank, device_kind, keep_to_cpus
@@ -36,7 +36,7 @@ def main() -> None:
     rank = Rank.enter(Path(sys.argv[1]))
     is_users = False
     try:
-        text = patiently(lambda: read_file(rank.paths.config))
+        text = retry_io(lambda: read_file(rank.paths.config))
         config = ExperimentConfig.from_json(text)
         if config.deterministic:
             for name, value in DETERMINISTIC_VARIABLES.items():
@@ -105,10 +105,10 @@ def _task(
         from nbkit.worker.function import run_entry
 
         if rank.world_size == 1 and device_kind(config) in ("cpu", "replay"):
-            from nbkit.worker.alone import meet
+            from nbkit.worker.single_process import prepare_rendezvous
         else:
-            from nbkit.worker.peers import meet
-        return partial(run_entry, ending=ending, meet=meet)
+            from nbkit.worker.process_group import prepare_rendezvous
+        return partial(run_entry, ending=ending, prepare_rendezvous=prepare_rendezvous)
     from nbkit.worker.train import train
 
     return train

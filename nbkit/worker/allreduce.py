@@ -12,7 +12,12 @@ import torch.distributed as dist
 
 from nbkit.config import AllReduceConfig, ExperimentConfig
 from nbkit.store.heartbeat import Phase
-from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.distributed import (
+    StopAgreement,
+    choose_device,
+    create_process_group,
+    final_barrier,
+)
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
 from nbkit.worker.rank import Rank
@@ -25,7 +30,7 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     them.
     """
     device = choose_device(rank, config)
-    group = join(rank, config, device)
+    group = create_process_group(rank, config, device)
     write_facts(rank, config, device, group, None, None, completed=False)
     log = MetricsLog(rank, config, 0)
     agreement = StopAgreement(rank, group)
@@ -48,7 +53,7 @@ def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
     write_facts(rank, config, device, group, None, None, completed=not stopped)
     rank.beat(0, Phase.DONE)
     log.close()
-    leave(group)
+    final_barrier(group)
 
 
 def message_sizes(config: AllReduceConfig) -> Iterator[int]:

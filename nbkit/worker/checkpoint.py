@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from nbkit.errors import ConfigError, RunError, StoreError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, open_new
@@ -147,7 +147,7 @@ def load(
 
 
 def _load(path: Path) -> dict[str, Any]:
-    return patiently(lambda: torch.load(path, map_location="cpu", weights_only=True))
+    return retry_io(lambda: torch.load(path, map_location="cpu", weights_only=True))
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
@@ -258,7 +258,7 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _is_complete(path: Path) -> bool:
-    return patiently(lambda: _has_all(path))
+    return retry_io(lambda: _has_all(path))
 
 
 def _has_all(path: Path) -> bool:
@@ -292,7 +292,7 @@ def _is_finite(path: Path) -> bool:
 
 
 def _read_complete(path: Path) -> dict[str, Any] | None:
-    return patiently(lambda: read_json(path / "complete.json"))
+    return retry_io(lambda: read_json(path / "complete.json"))
 
 
 def _prune(folder: Path, newest: Path, kept: int) -> None:

@@ -51,7 +51,7 @@ def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
     raise DeviceError(message)
 
 
-def join(
+def create_process_group(
     rank: Rank, config: ExperimentConfig, device: torch.device
 ) -> dist.ProcessGroup | None:
     """Make the process group; return a group for objects and flags on the host.
@@ -80,7 +80,7 @@ def join(
     return group
 
 
-def leave(group: dist.ProcessGroup | None) -> None:
+def final_barrier(group: dist.ProcessGroup | None) -> None:
     """Wait until every rank has said all it had to say.
 
     The groups are not destroyed: with a peer gone, gloo's destructor has been seen to

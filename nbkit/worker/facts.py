@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import DeviceError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import cpu_quota
@@ -98,7 +98,7 @@ def write_facts(
         **({"answers_stop": True} if answers_stop else {}),
         **_software(device),
     }
-    patiently(lambda: write_json(rank.paths.worker, facts))
+    retry_io(lambda: write_json(rank.paths.worker, facts))
 
 
 def _device(device: torch.device | None) -> dict[str, Any]:

@@ -29,14 +29,19 @@ if TYPE_CHECKING:
     import torch
 
 
-Meet = Callable[
+PrepareRendezvous = Callable[
     [Rank, ExperimentConfig], "tuple[torch.device | None, Callable[[], None]]"
 ]
 """Returns this rank's device, None where torch is for the user's code to import, and
 what waits at the end until the other ranks have left."""
 
 
-def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) -> None:
+def run_entry(
+    rank: Rank,
+    config: ExperimentConfig,
+    ending: Ending,
+    prepare_rendezvous: PrepareRendezvous,
+) -> None:
     """Do what ``code/entry.json`` says; what a function returns is kept.
 
     The code finds torchrun's environment, so that ``init_process_group()`` works as
@@ -54,7 +59,7 @@ def run_entry(rank: Rank, config: ExperimentConfig, ending: Ending, meet: Meet) 
     _show_sources(rank, entry)
     # A rank that waits for one that has failed is in C++, where no handler runs.
     rank.end_at_requests_to_stop()
-    device, wait_for_others = meet(rank, config)
+    device, wait_for_others = prepare_rendezvous(rank, config)
     run_context = context.enter(rank, config, device)
     write_facts(rank, config, device, None, None, None, completed=False)
     rank.beat(0, Phase.COMPUTE)

@@ -19,7 +19,12 @@ from nbkit.config import ExperimentConfig
 from nbkit.store.heartbeat import Phase
 from nbkit.worker import batch_size, data
 from nbkit.worker.data import source
-from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.distributed import (
+    StopAgreement,
+    choose_device,
+    create_process_group,
+    final_barrier,
+)
 from nbkit.worker.duration import Duration
 from nbkit.worker.facts import write_facts
 from nbkit.worker.metrics_log import MetricsLog
@@ -35,7 +40,7 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     them: the slowest sets the rate.
     """
     device = choose_device(rank, config)
-    group = join(rank, config, device)
+    group = create_process_group(rank, config, device)
     seed_generators(config.seed)
     manifest = source.prepare(config, rank)
     per_rank = batch_size.resolve(config, rank, device, group, manifest)
@@ -101,4 +106,4 @@ def load(rank: Rank, config: ExperimentConfig) -> None:
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()
-    leave(group)
+    final_barrier(group)

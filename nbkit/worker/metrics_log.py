@@ -14,7 +14,7 @@ from typing import Any
 from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.statistics import images_per_second
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.progress import RATE_STEPS
@@ -253,7 +253,7 @@ class MetricsLog:
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         if (writer := self._writer) is not None:
-            patiently(lambda: writer.write(*lines))
+            retry_io(lambda: writer.write(*lines))
 
 
 def _scalars(newest: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -28,7 +28,7 @@ import psutil
 from nbkit.errors import NvmlUnavailableError, StoreError
 from nbkit.reading import is_gone
 from nbkit.store.heartbeat import HeartbeatBoard
-from nbkit.store.network import see_anew
+from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, hostname, kill_session, print_stacks
@@ -191,7 +191,7 @@ class NodeWatch:
 
     def _obey(self) -> None:
         file = self._paths.orders(self._attempt)
-        see_anew(file.parent)
+        refresh_nfs_cache(file.parent)
         try:
             orders = (read_json(file) or {}).get("do", [])
         except StoreError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard, Phase
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
@@ -75,7 +75,7 @@ class Rank:
             raise ConfigError(message)
         process = paths.rank(attempt, rank).process
         make_folder(process.parent)
-        patiently(lambda: write_json(process, ProcessIdentity.of().to_dict()))
+        retry_io(lambda: write_json(process, ProcessIdentity.of().to_dict()))
         heartbeat = _opened("NBKIT_HEARTBEAT_FD", os.O_RDWR)
         board = HeartbeatBoard(heartbeat, local_world_size) if heartbeat else None
         self = cls(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nbkit import clock
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, RunError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.worker.rank import Rank
@@ -236,7 +236,7 @@ class Context:
     def _write(self, kind: str, step: int, **values: Any) -> None:
         if (writer := self._writer) is not None:
             line = {"kind": kind, "attempt": self.attempt, "step": step}
-            patiently(lambda: writer.write({**line, "t": clock.now(), **values}))
+            retry_io(lambda: writer.write({**line, "t": clock.now(), **values}))
 
     def _host_group(self) -> Any:
         """Return a group for flags on the host; None for ranks that have none."""

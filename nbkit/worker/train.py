@@ -32,10 +32,15 @@ from nbkit.worker import (
     weights,
 )
 from nbkit.worker.data import source
-from nbkit.worker.distributed import StopAgreement, choose_device, join, leave
+from nbkit.worker.ddp import ddp_of, no_sync, warm_up_ddp, wrap_ddp
+from nbkit.worker.distributed import (
+    StopAgreement,
+    choose_device,
+    create_process_group,
+    final_barrier,
+)
 from nbkit.worker.duration import Duration
 from nbkit.worker.evaluation import evaluate
-from nbkit.worker.exchange import ddp_of, settle, without_exchange, wrap
 from nbkit.worker.facts import write_facts
 from nbkit.worker.finiteness import FiniteWatch
 from nbkit.worker.generators import random_state, restore_random_state
@@ -51,7 +56,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     """Train the configured model as one of ``world_size`` ranks."""
     # 1. Device, process group, seeds
     device = choose_device(rank, config)
-    host_group = join(rank, config, device)
+    host_group = create_process_group(rank, config, device)
     seed(config, device)
 
     def barrier() -> None:
@@ -109,7 +114,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     clock = StepClock(device)
     if config.cuda_graphs:
         graphs.capture(raw_model, config, precision, device, per_rank)
-    model = wrap(raw_model, config, rank, device, clock)
+    model = wrap_ddp(raw_model, config, rank, device, clock)
     exchanging = ddp_of(model)
     agreement = StopAgreement(rank, host_group)
     watch = FiniteWatch(raw_model)
@@ -125,7 +130,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     step = epoch = first_batch = 0
     if saved:
         step, epoch, first_batch = saved["step"], saved["epoch"], saved["batch"]
-        settle(model, config, precision, device, per_rank, passes=min(step, 2))
+        warm_up_ddp(model, config, precision, device, per_rank, passes=min(step, 2))
         raw_model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         precision.scaler.load_state_dict(saved["scaler"])
@@ -226,7 +231,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
                 clock.got_batch()
                 rank.beat(step + 1, Phase.COMPUTE)
                 last = part == accumulation - 1
-                with contextlib.nullcontext() if last else without_exchange(exchanging):
+                with contextlib.nullcontext() if last else no_sync(exchanging):
                     with precision.autocast():
                         loss = criterion(model(images), labels) / accumulation
                     rank.beat(step + 1, Phase.COLLECTIVE)
@@ -310,7 +315,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
     rank.beat(step, Phase.DONE)
     log.close()
     batches.close()
-    leave(host_group)
+    final_barrier(host_group)
     if failed:
         raise watch.error(config)
 

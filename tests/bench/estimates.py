@@ -43,7 +43,7 @@ def _study(repeats: int) -> Study:
         "scaling",
         plan.arms,
         repeats=plan.repeats,
-        once=plan.once,
+        unrepeated=plan.unrepeated,
         environment=plan.environment,
         kind="scaling",
         plan=plan.facts,

@@ -33,7 +33,7 @@ import json, sys, nbkit
 found = nbkit.readspeed.measure(
     sys.argv[1], pattern=sys.argv[2], engine=sys.argv[3], repeats=1
 )
-assert found.coldness.proven, found.coldness
+assert found.page_cache.proven, found.page_cache
 rate = found.readings[0].bytes_per_second
 print(json.dumps({"engine": found.engine, "bytes_per_second": rate}))
 """

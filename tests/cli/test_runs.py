@@ -98,8 +98,8 @@ def test_show_data(written, capsys):
         "dropped_images": 34,
         "evaluation_images": 500,
         "unreadable": {"count": 1200, "images": images},
-        "passed_over": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
-        "deep": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
+        "skipped_files": {"count": 3, "kinds": {"*.gif": 2, "*.txt": 1}},
+        "high_bit_depth": {"count": 15, "coarse": 7, "first": ["a/0.tif"]},
         "num_classes": 6,
         "classes_without_training_images": 4,
     }

@@ -20,7 +20,7 @@ class Read:
 
     train: dict
     evaluation: dict = field(default_factory=dict)
-    passed_over: dict = field(default_factory=dict)
+    skipped_files: dict = field(default_factory=dict)
     notes: tuple = ()
 
 

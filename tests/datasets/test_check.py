@@ -102,9 +102,9 @@ def test_few_levels_of_many_values_are_noticed():
     looked = inspect_image(encoded(twelve_bits, "TIFF"))
     one_value = inspect_image(encoded(Image.new("I;16", (9, 9), 4_000), "TIFF"))
 
-    assert (looked.is_deep, looked.is_coarse) == (True, True)
-    assert (one_value.is_deep, one_value.is_coarse) == (True, False)
-    assert not inspect_image(encoded(picture(1).convert("L"), "PNG")).is_deep
+    assert (looked.is_high_bit_depth, looked.is_coarse) == (True, True)
+    assert (one_value.is_high_bit_depth, one_value.is_coarse) == (True, False)
+    assert not inspect_image(encoded(picture(1).convert("L"), "PNG")).is_high_bit_depth
 
 
 @pytest.mark.parametrize(

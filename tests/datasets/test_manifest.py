@@ -14,7 +14,7 @@ from PIL import Image
 
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import (
-    Deep,
+    HighBitDepth,
     Unreadable,
     manifest_name,
     read_manifest,
@@ -183,7 +183,7 @@ def test_grayscale_of_more_than_8_bits_is_counted(folder, tmp_path):
 
     manifest = manifest_of(folder, tmp_path / "manifest.jsonl")
 
-    assert manifest.deep == Deep(2, 1, ["val/apple/deep 1.tif"])
+    assert manifest.high_bit_depth == HighBitDepth(2, 1, ["val/apple/deep 1.tif"])
 
 
 def test_another_pillow_or_other_rules_have_a_manifest_of_their_own(

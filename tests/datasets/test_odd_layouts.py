@@ -34,7 +34,7 @@ def check(root, right):
     assert dict(counted(contents.train)) == dict.fromkeys(right.train.items(), 1)
     expected = dict.fromkeys(right.evaluation.items(), 1)
     assert dict(counted(contents.evaluation)) == expected
-    assert dict(listing.passed_over) == right.passed_over
+    assert dict(listing.skipped_files) == right.skipped_files
     assert tuple(listing.notes) == right.notes
 
 

@@ -13,7 +13,7 @@ from nbkit.questions.input_pipeline.trials import LoaderSetting, Trial, tune
 from nbkit.questions.storage import planning as storage_plan
 from nbkit.questions.storage.reads import Reads
 from nbkit.questions.study_plan import Plan
-from nbkit.readspeed.cache import Coldness
+from nbkit.readspeed.cache import PageCacheState
 from nbkit.readspeed.measuring import Reading, ReadSpeed
 from nbkit.readspeed.meter import Interval
 from nbkit.studies.parameters import Parameters
@@ -25,9 +25,9 @@ from tests.golden.studies import Case
 
 __all__ = ["INPUT"]
 
-COLD = Coldness("cold", True, "no page in this machine's memory (mincore)", 0.0)
-WARM = Coldness("warm", False, "read once before", 1.0)
-DOUBTFUL = Coldness("not provable", False, "mincore does not tell", None)
+COLD = PageCacheState("cold", True, "no page in this machine's memory (mincore)", 0.0)
+WARM = PageCacheState("warm", False, "read once before", 1.0)
+DOUBTFUL = PageCacheState("not provable", False, "mincore does not tell", None)
 BYTES_PER_SECOND = {
     ("sequential", "cold"): 2.1e9,
     ("sequential", "warm"): 8.4e9,
@@ -36,7 +36,9 @@ BYTES_PER_SECOND = {
 }
 
 
-def _read(place: str, pattern: Any, cache: Any, repeats: int, cold: Coldness) -> Any:
+def _read(
+    place: str, pattern: Any, cache: Any, repeats: int, cold: PageCacheState
+) -> Any:
     """Return how fast a place was read."""
     drawn = random.Random(f"{place}/{pattern}/{cache}")
     factor = 1.0 if place == "nas" else 2.5
@@ -61,7 +63,7 @@ def _read(place: str, pattern: Any, cache: Any, repeats: int, cold: Coldness) ->
                 seconds=total / rate,
                 bytes_per_second=float(rate),
                 operations_per_second=rate / operation,
-                coldness=cold if cache == "cold" else WARM,
+                page_cache=cold if cache == "cold" else WARM,
                 device_bytes=total if cache == "cold" else 0,
                 intervals=intervals if cache == "cold" else (),
             )
@@ -85,7 +87,7 @@ def _read(place: str, pattern: Any, cache: Any, repeats: int, cold: Coldness) ->
     )
 
 
-def _storage(here: Planted, p: Parameters, cold: Coldness = COLD) -> Plan:
+def _storage(here: Planted, p: Parameters, cold: PageCacheState = COLD) -> Plan:
     found = storage_plan.plan(p)
     reads = Reads(
         tuple(

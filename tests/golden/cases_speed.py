@@ -121,11 +121,11 @@ def _concurrent(here: Planted, p: Parameters) -> Plan:
 
 def _concurrent_runs(arm: str, config: ExperimentConfig, repeat: int) -> Outcome:
     outcome = usually(arm, config, repeat)
-    is_together = " job " in arm
-    slowed_share = 0.0 if not is_together else 0.02 if config.cpus else 0.11
+    is_concurrent = " job " in arm
+    slowed_share = 0.0 if not is_concurrent else 0.02 if config.cpus else 0.11
     is_second = arm.startswith("1,1 job 2")
     late, gpu = (0.4, 1) if is_second else (0.0, 0)
-    beside = {"together": "1,1 job 1; 1,1 job 2"} if is_together else {}
+    beside = {"concurrent": "1,1 job 1; 1,1 job 2"} if is_concurrent else {}
     outcome = replace(
         outcome, rate=(1 - slowed_share) * outcome.rate, communication_share=0.02
     )

@@ -13,7 +13,15 @@ from tests.golden.planted import Planted
 __all__ = ["plan_of"]
 
 _ONE = ("tuned", "training")
-_COUNTS = ("repeats", "control", "together", "environment", "asked", "measured", "gpus")
+_COUNTS = (
+    "repeats",
+    "control",
+    "concurrent",
+    "environment",
+    "asked",
+    "measured",
+    "gpus",
+)
 
 
 def plan_of(
@@ -23,7 +31,7 @@ def plan_of(
     parameters = here.parameters(question, chosen)
     plan: Any = registry.resolve("questions", question).plan(parameters)
     planned: dict[str, Any] = {name: getattr(plan, name, None) for name in _COUNTS}
-    for name in ("arms", "once"):
+    for name in ("arms", "unrepeated"):
         every: Mapping[str, ExperimentConfig] = getattr(plan, name, None) or {}
         planned[name] = {arm: _fields(config) for arm, config in every.items()}
     for name in _ONE:

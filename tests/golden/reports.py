@@ -31,7 +31,7 @@ BUNDLES = "bundles.json"
 with nbkit."""
 
 _TEXTS = {
-    *("action", "bound_by", "change", "claim", "conclusion", "conditions", "doubt"),
+    *("action", "bottleneck", "change", "claim", "conclusion", "conditions", "caveat"),
     *("evidence", "how", "interval", "needed", "reason", "sentence", "source"),
     *("statistic", "statistic_detail", "subject", "suspicions", "title", "unknown"),
     *("where", "why"),

@@ -76,8 +76,8 @@ def build(name: str, case: Case, folder: Path, data: Path) -> bytes:
             found.arms,
             repeats=found.repeats,
             control=found.control,
-            once=found.once,
-            together=found.together,
+            unrepeated=found.unrepeated,
+            concurrent=found.concurrent,
             parameters=chosen,
             environment=found.environment,
             kind=case.question,
@@ -108,7 +108,7 @@ def _write_runs(
         text = json.dumps({"name": name, **fields})
         config = ExperimentConfig.from_store(text)
         of_here = ExperimentConfig.from_store(here.there(text))
-        beside = next((one for one in content["together"] if arm in one), [arm])
+        beside = next((one for one in content["concurrent"] if arm in one), [arm])
         place = begins.setdefault((beside[0], repeat), float(len(begins)))
         begin = _BEGIN + _APART_SECONDS * place
         # Jobs of a round have one start.

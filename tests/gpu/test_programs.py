@@ -104,7 +104,7 @@ def test_momentum_that_was_never_initialised_is_named(tiny):
 @pytest.mark.parametrize(
     ("function", "parameters"),
     [
-        (train.wrap, ["raw_model", "config", "rank", "device", "clock"]),
+        (train.wrap_ddp, ["raw_model", "config", "rank", "device", "clock"]),
         (train.join, ["rank", "config", "device"]),
         (train.leave, ["group"]),
         (StepClock.begin, ["self", "step", "epoch"]),

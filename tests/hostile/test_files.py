@@ -28,7 +28,7 @@ from nbkit.store.record import RunState, read_json, write_json
 from nbkit.store.run_list import list_runs
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.studies.study import Study
-from nbkit.telemetry.past import read_past
+from nbkit.telemetry.machine_history import read_history
 from nbkit.telemetry.system import summarise_system
 from nbkit.widgets.table import _saved
 
@@ -261,7 +261,7 @@ def test_lines_are_read_of_regular_files_alone(whole, attack, in_time):
         stderr: lambda: whole.logs(),
         system: lambda: summarise_system(system, set()),
         system.with_name("i.jsonl"): lambda: [
-            *read_past(system.with_name("i.jsonl"), 0.0)
+            *read_history(system.with_name("i.jsonl"), 0.0)
         ],
         stderr.with_name("stdout.log"): lambda: LogTail(
             stderr.with_name("stdout.log")

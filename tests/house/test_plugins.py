@@ -80,7 +80,7 @@ def broken(tmp_path, monkeypatch):
         ("models", "number", r"it is a int; change it"),
         ("models", "twice", r"2 times, .*fine of one and by .*hidden of other; ren"),
         ("loaders", "nothing", r"nothing\(config, manifest, .*too many positional"),
-        ("engines", "half", r"without nudge, reap"),
+        ("engines", "half", r"without notify, reap"),
     ],
 )
 def test_a_broken_plugin_is_named_with_its_package(kind, name, said):

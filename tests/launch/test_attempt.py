@@ -71,7 +71,7 @@ class Journal:
     def event(self, event, **details):
         self.events.append(event)
 
-    def give_sign(self):
+    def write_heartbeat(self):
         pass
 
     def set_state(self, state, **details):

@@ -292,7 +292,7 @@ def test_wait_for_torchrun_file_server_away(by_hand):
         record={"queue": None},
         error=None,
         set_state=lambda state, **details: None,
-        give_sign=lambda: None,
+        write_heartbeat=lambda: None,
     )
 
     nodes = TorchrunNodes(paths, 0)

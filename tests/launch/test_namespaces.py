@@ -13,8 +13,8 @@ import pytest
 import nbkit
 from nbkit.errors import RunError
 from nbkit.launch.supervision.leftovers import processes_of_run
+from nbkit.store.liveness import STALE_SECONDS
 from nbkit.store.record import RunState
-from nbkit.store.signs import SILENT_SECONDS
 from tests.hostile.strangers import needs_root
 from tests.launch.conftest import store
 from tests.waiting import wait_until
@@ -41,7 +41,7 @@ def forget(run: nbkit.Run) -> None:
     """Let all signs of life of a run be old."""
     files = [run.paths.record, run.paths.submission, run.paths.metrics]
     for path in [*files, *run.paths.system_folder.glob("*.jsonl")]:
-        before = path.stat().st_mtime - 2 * SILENT_SECONDS
+        before = path.stat().st_mtime - 2 * STALE_SECONDS
         os.utime(path, (before, before))
 
 

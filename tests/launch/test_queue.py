@@ -10,7 +10,7 @@ from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
 from nbkit.store.processes import ProcessIdentity
 from tests.launch.test_gpu_pool import join, own_pool
 from tests.telemetry.conftest import drive_child
-from tests.telemetry.test_occupants import kernel
+from tests.telemetry.test_gpu_users import kernel
 
 __all__ = ["drive_child", "join", "kernel", "own_pool"]
 
@@ -33,7 +33,7 @@ class Journal:
     def write_record(self):
         pass
 
-    def give_sign(self):
+    def write_heartbeat(self):
         pass
 
     def event(self, event, **details):
@@ -53,7 +53,7 @@ def wait(tmp_path, claim, owner, looks):
 def test_queue_kernel_in_container(
     is_host, tmp_path, join, drive_child, kernel, monkeypatch
 ):
-    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: is_host)
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.pids_are_the_hosts", lambda: is_host)
     drive_child(
         {"uuid": "GPU-a", "pids": [STRANGER], "memory_bytes": 10 * GIBIBYTE},
         {"uuid": "GPU-b"},
@@ -69,14 +69,14 @@ def test_queue_kernel_in_container(
     assert isinstance(got, QueuePlace)
     got.leave()
     assert got.gpus == ("GPU-a", "GPU-b")
-    (said,) = journal.record["launch"]["in_doubt"].values()
+    (said,) = journal.record["launch"]["unverified_devices"].values()
     assert f"process {STRANGER}" in said
     assert "maybe this kernel" in said
-    assert journal.events[-1][0] == "devices_in_doubt"
+    assert journal.events[-1][0] == "unverified_devices"
 
 
 def test_queue_certain_device_first(tmp_path, join, drive_child, kernel, monkeypatch):
-    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: False)
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.pids_are_the_hosts", lambda: False)
     drive_child(
         {"uuid": "GPU-a", "pids": [STRANGER], "memory_bytes": 10 * GIBIBYTE},
         {"uuid": "GPU-b"},
@@ -88,7 +88,7 @@ def test_queue_certain_device_first(tmp_path, join, drive_child, kernel, monkeyp
     assert isinstance(got, QueuePlace)
     got.leave()
     assert got.gpus == ("GPU-b",)
-    assert "in_doubt" not in journal.record["launch"]
+    assert "unverified_devices" not in journal.record["launch"]
 
 
 def test_queue_stop_while_driver_starts(

@@ -96,11 +96,11 @@ def test_look_unreadable_request(paths, requests, fail, is_damaged):
         requests.look()
 
 
-def test_give_sign_file_server_silent(paths, journal, fail):
+def test_write_heartbeat_file_server_silent(paths, journal, fail):
     os.utime(paths.record, (1, 1))
 
     fail(errno.EIO)
-    journal.give_sign()
+    journal.write_heartbeat()
     assert paths.record.stat().st_mtime > 1
 
 

@@ -42,11 +42,11 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def test_nudge_and_reap(run, slurm):
+def test_notify_and_reap(run, slurm):
     # The store may have another path on this host.
     slurm.tell("squeue", f"RUNNING|/mnt/runs/{run.run_id}/job.sbatch")
 
-    SlurmEngine().nudge(run.paths)
+    SlurmEngine().notify(run.paths)
     assert slurm.calls("scancel") == [
         "--state=PENDING -- 7",
         "--batch --signal=USR2 -- 7",
@@ -55,11 +55,11 @@ def test_nudge_and_reap(run, slurm):
     assert slurm.calls("scancel")[2:] == ["-- 7"]
 
 
-@pytest.mark.parametrize("act", [SlurmEngine().nudge, SlurmEngine().reap])
+@pytest.mark.parametrize("act", [SlurmEngine().notify, SlurmEngine().reap])
 @pytest.mark.parametrize(
     "whose", ["another run's", "forgotten", "of another cluster", "ended"]
 )
-def test_nudge_job_of_another(run, slurm, act, whose):
+def test_notify_job_of_another(run, slurm, act, whose):
     slurm.tell("squeue", "RUNNING|/store/runs/20260101-120000-resnet50-abc/job.sbatch")
     if whose == "forgotten":
         words = "slurm_load_jobs error: Invalid job id specified"
@@ -75,25 +75,25 @@ def test_nudge_job_of_another(run, slurm, act, whose):
     assert slurm.calls("scancel") == []
 
 
-def test_nudge_resumed_import(run, slurm):
+def test_notify_resumed_import(run, slurm):
     slurm.tell("squeue", f"PENDING|{run.paths.job_script}")
     write_json(run.paths.imported, {"submitted": [0, "2020-01-01T00:00:00.000Z"]})
 
-    SlurmEngine().nudge(run.paths)
+    SlurmEngine().notify(run.paths)
 
     assert "--state=PENDING -- 7" in slurm.calls("scancel")
     slurm.tell("squeue", "7|CANCELLED|N/A||None")
     assert run.state is RunState.STOPPED
 
 
-def test_nudge_without_slurm(run, slurm):
+def test_notify_without_slurm(run, slurm):
     slurm.tell("squeue", status=1, words="Unable to contact slurm controller")
     with pytest.raises(LaunchError, match=r"Unable to contact.*Try again on a login"):
-        SlurmEngine().nudge(run.paths)
+        SlurmEngine().notify(run.paths)
 
     write_json(run.paths.record, {"attempt": 0, "state": "running"})
 
-    SlurmEngine().nudge(run.paths)
+    SlurmEngine().notify(run.paths)
     with pytest.raises(LaunchError, match="Unable to contact"):
         SlurmEngine().reap(run.paths)
 

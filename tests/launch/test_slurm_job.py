@@ -18,9 +18,9 @@ from nbkit.launch.slurm.job import (
 )
 from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
+from nbkit.store.liveness import is_stale
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, write_json
-from nbkit.store.signs import is_stale
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
@@ -246,7 +246,7 @@ def test_ranks_start_gives_signs(run, journal, slurm):
     slurm.tell("srun")
     requests = JobRequests(run.paths, SUBMISSION, 5.0, JOB)
     known = {"software": {}}
-    devices = JobDevices(JOB, known, requests, 0, journal.give_sign)
+    devices = JobDevices(JOB, known, requests, 0, journal.write_heartbeat)
     journal.write_record()
     os.utime(run.paths.record, (1, 1))
     assert is_stale(run.paths)

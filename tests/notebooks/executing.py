@@ -36,7 +36,7 @@ def assert_answer(report: dict[str, Any], start: str, *parts: str) -> None:
     The answers themselves are in tests/golden.
     """
     answer = report["answer"]
-    if report["result"].get("doubts"):
+    if report["result"].get("caveats"):
         start, parts = "Inconclusive: ", ()
     assert answer.startswith(start), answer
     assert [part for part in parts if part not in answer] == [], answer
@@ -88,7 +88,7 @@ class Executed:
     def answer(self) -> dict[str, Any]:
         """What the last cell shows of a report, with a chart if it has an answer."""
         *charts, answer = (output.data for output in self.cells[-1].outputs)
-        has_answer = not answer[REPORT_MIME]["result"].get("doubts")
+        has_answer = not answer[REPORT_MIME]["result"].get("caveats")
         kinds = {"application/vnd.vegalite.v5+json", "image/png"}
         assert [kinds <= set(chart) for chart in charts] == [True] * has_answer
         return answer

@@ -66,7 +66,7 @@ def assert_as_scikit_learn(result):
     """Compare the report, the predictions and the run's own evaluation."""
     rows = {row["label"]: row for row in result["labels"]}
     assert rows["never"]["single"] is None
-    assert rows["late"]["doubt"] == "no training image has it, or all have it"
+    assert rows["late"]["caveat"] == "no training image has it, or all have it"
     assert rows["bright"]["baseline"]["value"] > 0.7
     assert rows["mean"]["baseline"]["value"] > 0.5
     conditions = result["conditions"]

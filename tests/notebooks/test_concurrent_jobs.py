@@ -34,8 +34,8 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
     )
     result = report["result"]
     assert result["functional_only"] is True
-    assert [one["name"] for one in result["together"]] == ["1,1", "1,1 (pinned)"]
-    for one in result["together"]:
+    assert [one["name"] for one in result["concurrent"]] == ["1,1", "1,1 (pinned)"]
+    for one in result["concurrent"]:
         [measured_at_once] = one["rounds"]
         assert measured_at_once["counts"] is True
         assert 0.5 <= measured_at_once["overlap_share"] <= 1

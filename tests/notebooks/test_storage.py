@@ -47,7 +47,7 @@ def test_a_data_set_is_read_cold_and_its_report_says_what_limits(tmp_path):
     assert trained["later"]["median"] > 0
     assert json.loads(Path(report["result_file"]).read_text())["answer"]
     assert "data:image/png;base64," in Path(report["page"]).read_text()
-    has_table = not report["result"].get("doubts")
+    has_table = not report["result"].get("caveats")
     assert ("page cache at start" in headline(done.path)) == has_table
     runs = nbkit.runs()
     assert [run.state for run in runs] == [RunState.FINISHED] * 2

@@ -207,7 +207,7 @@ def _have_met(run, call):
     (run / f"met {call}").touch()
     mine = round_of(run)
     met = [one for one in run.parent.iterdir() if (one / f"met {call}").exists()]
-    expected = len(mine.get("together", "").split("; "))
+    expected = len(mine.get("concurrent", "").split("; "))
     return sum(round_of(one) == mine for one in met) >= expected
 
 

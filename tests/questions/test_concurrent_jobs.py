@@ -28,7 +28,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
         "jobs",
         arms,
         repeats=2,
-        together=[planned.jobs],
+        concurrent=[planned.jobs],
         kind="concurrent_jobs",
         plan=plan,
     )
@@ -43,7 +43,7 @@ def test_others_than_the_jobs_of_a_round_take_the_answer_back(store, monkeypatch
 
     file = json.loads(study.paths.study.read_text())
     # A file may have a group any number of times, and an arm in it.
-    file["together"] = [*file["together"] * 100, [*planned.jobs, planned.jobs[0]]]
+    file["concurrent"] = [*file["concurrent"] * 100, [*planned.jobs, planned.jobs[0]]]
     study.paths.study.write_text(json.dumps(file))
     assert [len(jobs) for jobs in study.rounds] == [2, 2]
     first, second = (study.runs_by_arm()[job] for job in planned.jobs)
@@ -74,7 +74,7 @@ def test_answer_rounds_without_overlap(golden):
     found = jobs_result(study)
 
     assert "1,1: no result" in found.answer
-    assert [job.slowdown for job in found.together[0].jobs] == [None, None]
+    assert [job.slowdown for job in found.concurrent[0].jobs] == [None, None]
     assert any("5 of 5 rounds omitted" in note for note in found.table.notes)
 
 
@@ -99,8 +99,8 @@ def test_answer_job_that_is_not_finite(golden, lose, which, counts):
     study = golden("concurrent_jobs/gpu")
     lose(study.runs_by_arm()[which], ended=False)
 
-    [one] = jobs_result(study).together
+    [one] = jobs_result(study).concurrent
 
     assert one.jobs[0].alone.counts is counts
-    assert (one.total_kept, one.fairness) == (None, None)
+    assert (one.aggregate_efficiency, one.fairness) == (None, None)
     assert "no comparison, because a job diverged" in jobs_result(study).answer

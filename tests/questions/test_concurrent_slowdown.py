@@ -12,11 +12,11 @@ from nbkit.questions.concurrent_jobs.literature import (
     recomputed_means,
 )
 from nbkit.questions.concurrent_jobs.slowdown import (
-    AloneRuns,
     ConcurrentJob,
+    ConcurrentJobs,
+    IsolatedRuns,
     Overlap,
     Round,
-    Together,
     fairness,
     fastest_over_slowest,
     overlap,
@@ -38,7 +38,7 @@ def steps(begin, seconds, count, images=10):
 
 
 def alone(*rates, arm="1 alone"):
-    return AloneRuns(arm, dict(enumerate(rates)))
+    return IsolatedRuns(arm, dict(enumerate(rates)))
 
 
 def ran(repeat, *rates):
@@ -47,8 +47,8 @@ def ran(repeat, *rates):
     return Round(repeat, ("a", "b"), Overlap(10.0, 1.0, jobs))
 
 
-def together(rounds, *bases):
-    return Together(
+def concurrent(rounds, *bases):
+    return ConcurrentJobs(
         "1,1",
         "not pinned",
         tuple(
@@ -129,12 +129,14 @@ def test_a_job_is_slowed_by_as_much_as_it_was_faster_alone():
 
 
 def test_the_total_stands_against_the_sum_of_the_jobs_alone():
-    found = together([ran(0, 90, 60), ran(1, 90, 60)], alone(100, 100), alone(100, 100))
+    found = concurrent(
+        [ran(0, 90, 60), ran(1, 90, 60)], alone(100, 100), alone(100, 100)
+    )
 
     assert found.totals == [pytest.approx(150.0)] * 2
     assert found.sums_alone == [200.0, 200.0]
-    assert found.total_kept is not None
-    assert found.total_kept.estimate == pytest.approx(0.75)
+    assert found.aggregate_efficiency is not None
+    assert found.aggregate_efficiency.estimate == pytest.approx(0.75)
     assert found.fairness is not None
     assert found.fairness.median == pytest.approx(fairness([0.9, 0.6]))
     assert found.fastest_over_slowest is not None
@@ -146,7 +148,7 @@ def test_the_total_stands_against_the_sum_of_the_jobs_alone():
 
 def test_fairness_is_of_the_part_that_each_job_keeps():
     # One job is twice as large: it has twice the rate, and nobody is treated unfairly.
-    found = together([ran(0, 50, 100)], alone(100), alone(200, arm="2 alone"))
+    found = concurrent([ran(0, 50, 100)], alone(100), alone(200, arm="2 alone"))
 
     assert found.fairness is not None
     assert found.fairness.median == pytest.approx(1.0)
@@ -155,8 +157,8 @@ def test_fairness_is_of_the_part_that_each_job_keeps():
 def test_a_round_that_does_not_count_is_in_no_total():
     short = Round(1, ("a", "b"), overlap([steps(0.0, 1.0, 10), steps(9.0, 1.0, 10)]))
 
-    found = together([ran(0, 90, 90)], alone(100), alone(100))
-    found = Together("1,1", "not pinned", found.jobs, (*found.rounds, short))
+    found = concurrent([ran(0, 90, 90)], alone(100), alone(100))
+    found = ConcurrentJobs("1,1", "not pinned", found.jobs, (*found.rounds, short))
 
     assert len(found.rounds) == 2
     assert found.totals == [pytest.approx(180.0)]
@@ -169,7 +171,7 @@ def test_what_netapp_printed_is_recomputed_from_its_rows():
     assert five.seconds == (2072, 2181, 2077, 2125, 2071)
     assert five.total == 112_869
     assert five.sum_alone == 5 * 22_231
-    assert five.total_kept == pytest.approx(1.0154, abs=1e-4)
+    assert five.aggregate_efficiency == pytest.approx(1.0154, abs=1e-4)
     assert five.slowdowns is not None
     assert (min(five.slowdowns), max(five.slowdowns)) == pytest.approx(
         (0.9485, 1.0215), abs=1e-4
@@ -190,4 +192,4 @@ def test_virtual_machines_that_are_printed_as_about_have_no_fairness():
     assert (ones.total, ones.sum_alone) == (5400, pytest.approx(2 * 2757.21))
     assert ones.against_one_job == pytest.approx(5400 / 5500)
     assert (ones.fairness, ones.fastest_over_slowest) == (None, None)
-    assert (twos.total_kept, twos.slowdowns) == (1.0, None)
+    assert (twos.aggregate_efficiency, twos.slowdowns) == (1.0, None)

@@ -32,7 +32,7 @@ def evaluated(rate):
 
 def written(kind, planned, rates, lost, ended, **more):
     control = getattr(planned, "control", None)
-    fields = {"once": getattr(planned, "once", None), "control": control}
+    fields = {"unrepeated": getattr(planned, "unrepeated", None), "control": control}
     study = Study.create(kind, planned.arms, kind=kind, plan=planned.facts, **fields)
     write_runs(study, rates, lost, ended, **more)
     return study
@@ -72,7 +72,7 @@ def test_precision_arrives_at_its_report_without_a_finite_baseline(store, arms):
     again = "fp32, channels_last again"
     rates[again] = 100.0
     lost = [*arms, again]
-    rates |= dict.fromkeys(planned.once, 100.0)
+    rates |= dict.fromkeys(planned.unrepeated, 100.0)
     study = written("precision", planned, rates, dict.fromkeys(lost, LOST), lost)
     names = ("table", "answer_table", "layout", "published_layouts", "bounds")
 

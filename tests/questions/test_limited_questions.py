@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nonfinite
 @pytest.mark.parametrize("case", CASES)
 def test_a_report_answers_from_the_first_pair(golden, case):
     study = golden(case)
-    kept = {*first_arms(study), *study.once}
+    kept = {*first_arms(study), *study.unrepeated}
     content = json.loads(study.paths.study.read_text())
     runs = [one for one in content["runs"] if one["arm"] in kept]
     content |= {"minutes": 10, "runs": [one for one in runs if one["repeat"] < 1]}
@@ -29,7 +29,7 @@ def test_a_report_answers_from_the_first_pair(golden, case):
 
     report = make(study)
 
-    codes = [one["code"] for one in report.result.get("doubts", [])]
+    codes = [one["code"] for one in report.result.get("caveats", [])]
     assert "missing" not in codes
     [note] = [one for one in report.notes if one.startswith("Not measured in 10 min: ")]
     assert [arm for arm in left_out if arm not in note] == []

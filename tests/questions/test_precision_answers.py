@@ -181,7 +181,7 @@ def test_how_far_as_small_a_change_of_weights_takes_a_loss_is_no_fault_of_a_form
     assert bool(answers["bf16"].suspicions) is suspect
     # What was not seen for an arm excuses nothing of it, and does not judge it.
     assert answers["fp32, channels_first"].limit == 0.05
-    assert answers["fp32, channels_first"].doubt == "not judged"
+    assert answers["fp32, channels_first"].caveat == "not judged"
 
 
 def test_without_a_control_what_rounding_could_do_is_not_judged():
@@ -189,10 +189,10 @@ def test_without_a_control_what_rounding_could_do_is_not_judged():
 
     answer = judged(moved, moved, has_control=False)
 
-    assert (answer.suspicions, answer.doubt) == ((), "not judged")
+    assert (answer.suspicions, answer.caveat) == ((), "not judged")
     assert answer.unjudged == ("final loss 15% above the baseline",)
     assert answer.to_dict()["unjudged"] == answer.unjudged
-    assert judged(moved, moved).doubt == "loss suspect"
+    assert judged(moved, moved).caveat == "loss suspect"
     assert "unjudged" not in judged(moved, moved).to_dict()
 
 
@@ -203,7 +203,7 @@ def test_without_a_control_what_rounding_could_do_is_not_judged():
 def test_what_rounding_cannot_do_is_suspect_without_a_control(losses):
     run = trained(losses)
 
-    assert judged(run, run, has_control=False).doubt == "loss suspect"
+    assert judged(run, run, has_control=False).caveat == "loss suspect"
 
 
 def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():

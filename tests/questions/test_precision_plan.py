@@ -20,16 +20,16 @@ def test_as_little_as_each_precision_rounds_is_tried_on_the_baselines_weights(dr
 
     planned = plan(parameters(device="auto", precision=["fp16", "tf32", "bf16"]))
 
-    found = {name: one.weight_perturbation for name, one in planned.once.items()}
+    found = {name: one.weight_perturbation for name, one in planned.unrepeated.items()}
     assert found == {
         "fp32, channels_last, weights changed by 2^-23": 2.0**-23,
         "fp32, channels_last, weights changed by 2^-11": 2.0**-11,
         "fp32, channels_last, weights changed by 2^-8": 2.0**-8,
     }
     baseline = planned.arms["fp32, channels_last"]
-    for one in planned.once.values():
+    for one in planned.unrepeated.values():
         assert one.replace(weight_perturbation=0.0, name=baseline.name) == baseline
-    assert plan(parameters(control=False)).once == {}
+    assert plan(parameters(control=False)).unrepeated == {}
 
 
 def test_on_gpus_every_combination_is_measured(drive):

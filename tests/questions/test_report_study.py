@@ -93,8 +93,8 @@ def test_a_study_of_any_arms_is_reported_where_it_was_imported(
         "CPU smoke test: no arm is faster",
     )
     doubted = ("Inconclusive: ",)
-    is_doubtful = bool(there.report.result.get("doubts"))
-    assert there.report.answer.startswith(doubted if is_doubtful else answers)
+    has_caveats = bool(there.report.result.get("caveats"))
+    assert there.report.answer.startswith(doubted if has_caveats else answers)
     with there.tables[0].open(newline="") as file:
         assert next(csv.DictReader(file))["images_per_second"]
     assert [path.read_bytes()[:4] for path in there.figures] == [b"\x89PNG"]
@@ -136,7 +136,7 @@ def test_studies_of_older_versions_are_reported_too(measured):
     old = {
         name: value
         for name, value in content.items()
-        if name not in ("kind", "plan", "once", "control")
+        if name not in ("kind", "plan", "unrepeated", "control")
     }
     measured.paths.study.write_text(json.dumps(old))
 

@@ -119,7 +119,7 @@ def test_on_a_cluster_one_node_comes_first_and_then_whole_nodes(cluster):
     last = planned.arms["fp16, 4 x 8 GPUs"]
     assert (last.engine, last.nnodes, last.gpus, last.device) == ("slurm", 4, 8, "cuda")
     assert last.slurm.slurm_partition == "big"
-    [allreduce] = planned.once.values()
+    [allreduce] = planned.unrepeated.values()
     assert allreduce.world_size == 32
     assert allreduce.slurm.slurm_partition == "big"
     assert planned.notes[0] == (
@@ -188,7 +188,7 @@ def test_a_study_on_a_cluster_keeps_its_plan(cluster):
     study = Study.create(
         "scaling",
         planned.arms,
-        once=planned.once,
+        unrepeated=planned.unrepeated,
         repeats=planned.repeats,
         environment=planned.environment,
         kind="scaling",

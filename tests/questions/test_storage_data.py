@@ -15,7 +15,7 @@ from nbkit.datasets.check import inspect_image
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import manifest_name, read_manifest
 from nbkit.datasets.packing import pack
-from nbkit.errors import ConfigError, NotColdError
+from nbkit.errors import ConfigError, PageCacheError
 from nbkit.questions.storage.cold_cache import described_data
 from nbkit.readspeed import resident_share
 from nbkit.store.paths import manifests_folder
@@ -53,7 +53,7 @@ def study(data):
 def test_a_warm_run_declared_cold_is_refused_before_it_starts(study, data, held):
     with (
         held(data / "train/apple/0 0.png"),
-        pytest.raises(NotColdError, match="is in the page cache"),
+        pytest.raises(PageCacheError, match="is in the page cache"),
     ):
         study.run(progress=False)
 

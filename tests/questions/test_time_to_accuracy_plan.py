@@ -23,15 +23,15 @@ parameters = partial(notebook_parameters, "time_to_accuracy")
 def test_a_short_run_of_the_whole_recipe_is_measured_once():
     planned = plan(parameters())
 
-    assert list(planned.once) == ["short run 1 of netapp_lars"]
+    assert list(planned.unrepeated) == ["short run 1 of netapp_lars"]
     assert "from 1 short run with" in " ".join(planned.notes)
-    config = planned.once["short run 1 of netapp_lars"]
+    config = planned.unrepeated["short run 1 of netapp_lars"]
     assert (config.model, config.image_size) == ("resnet50", 224)
     assert (config.steps, config.warmup_steps, config.data) == (5, 2, "synthetic")
     # An evaluation of some batches, at the end alone.
     assert config.images_per_epoch == 20 * config.batch_size_per_gpu
     assert config.evaluation_period_epochs > 1_000
-    assert plan(parameters(estimate_steps=0)).once == {}
+    assert plan(parameters(estimate_steps=0)).unrepeated == {}
 
 
 def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
@@ -45,7 +45,7 @@ def test_on_gpus_recipes_are_as_published_and_the_rate_follows_the_batch(drive):
     assert (lars.learning_rate, lars.batch_size_per_gpu) == (10.5, 408)
     assert (lars.precision, lars.epochs, lars.target_accuracy) == ("fp16", 37, 0.759)
     assert planned.repeats == 5
-    assert len(planned.once) == 3
+    assert len(planned.unrepeated) == 3
     said = " ".join(planned.notes)
     assert "Changed:" not in said
     assert "evaluated every 4 epochs after epoch 3" in said

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nbkit.errors import NotColdError
-from nbkit.readspeed import cache, check_cold, make_cold, places, resident_share
+from nbkit.errors import PageCacheError
+from nbkit.readspeed import cache, check_cold, drop_page_cache, places, resident_share
 from nbkit.readspeed.places import storage_kind, unproven_because
 from nbkit.telemetry.storage import read_mounts
 
@@ -23,7 +23,7 @@ from nbkit.telemetry.storage import read_mounts
 def test_a_file_that_was_just_written_is_in_memory_and_can_be_proven_gone(file):
     assert resident_share(file) == 1.0
 
-    known = make_cold(file)
+    known = drop_page_cache(file)
 
     assert (known.state, known.proven, known.resident_share) == ("cold", True, 0.0)
     assert str(known).startswith("cold, proven")
@@ -31,7 +31,7 @@ def test_a_file_that_was_just_written_is_in_memory_and_can_be_proven_gone(file):
 
 
 def test_what_was_read_in_part_is_in_memory_in_part(file):
-    make_cold(file)
+    drop_page_cache(file)
     descriptor = os.open(file, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
     os.pread(descriptor, 2 * 2**20, 4 * 2**20)
@@ -44,7 +44,9 @@ def test_what_was_read_in_part_is_in_memory_in_part(file):
 
 
 def test_a_forgotten_page_cache_is_caught_and_left_as_it_is(file):
-    with pytest.raises(NotColdError, match=r"100\.0% is in the page cache") as refused:
+    with pytest.raises(
+        PageCacheError, match=r"100\.0% is in the page cache"
+    ) as refused:
         check_cold(file)
 
     assert "use cache='warm'" in str(refused.value)
@@ -52,36 +54,36 @@ def test_a_forgotten_page_cache_is_caught_and_left_as_it_is(file):
 
 
 def test_pages_that_another_process_has_mapped_stay_and_are_refused(file, held):
-    with held(file), pytest.raises(NotColdError, match="maps or locks"):
-        make_cold(file)
+    with held(file), pytest.raises(PageCacheError, match="maps or locks"):
+        drop_page_cache(file)
 
-    assert make_cold(file).proven
+    assert drop_page_cache(file).proven
 
 
 def test_one_warm_file_among_many_is_enough(tmp_path, held):
     files = [tmp_path / f"{number}.bin" for number in range(600)]
     for path in files:
         path.write_bytes(b"x" * 10_000)
-    assert make_cold(files).proven
+    assert drop_page_cache(files).proven
 
     with (
         held(files[599]),
-        pytest.raises(NotColdError, match=r"0\.bin and 599 more files: 0\.2%"),
+        pytest.raises(PageCacheError, match=r"0\.bin and 599 more files: 0\.2%"),
     ):
-        make_cold(files)
+        drop_page_cache(files)
 
 
 def test_warming_up_says_how_much_stayed(file):
-    make_cold(file)
+    drop_page_cache(file)
 
-    known = cache.warm_up(file)
+    known = cache.fill_page_cache(file)
 
     assert (known.state, known.proven, known.resident_share) == ("warm", False, 1.0)
     assert known.name == "warm"
 
 
 def test_what_stayed_in_part_is_called_so_and_what_is_not_read_does_not_count(file):
-    make_cold(file)
+    drop_page_cache(file)
     descriptor = os.open(file, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
     os.pread(descriptor, 2 * 2**20, 0)
@@ -98,7 +100,7 @@ def test_what_stayed_in_part_is_called_so_and_what_is_not_read_does_not_count(fi
 def test_a_page_in_memory_is_not_nothing(file, monkeypatch, share, said):
     monkeypatch.setattr(cache, "resident_share", lambda *_: share)
 
-    with pytest.raises(NotColdError, match=f"{said} is in the page cache"):
+    with pytest.raises(PageCacheError, match=f"{said} is in the page cache"):
         cache.check_cold(file)
     known = cache.check_warm(file)
     assert known.reason.endswith(f"; {said} in memory")
@@ -108,7 +110,7 @@ def test_a_page_in_memory_is_not_nothing(file, monkeypatch, share, said):
 def test_an_empty_file_is_cold(tmp_path):
     (tmp_path / "empty").touch()
 
-    assert make_cold(tmp_path / "empty").proven
+    assert drop_page_cache(tmp_path / "empty").proven
 
 
 @contextmanager
@@ -127,14 +129,14 @@ def _in_memory() -> Iterator[Path]:
 def test_memory_is_never_cold():
     with (
         _in_memory() as path,
-        pytest.raises(NotColdError, match="tmpfs, which is memory and never cold"),
+        pytest.raises(PageCacheError, match="tmpfs, which is memory and never cold"),
     ):
-        make_cold(path)
+        drop_page_cache(path)
 
 
 def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
     with _ordinary_user():
-        known = make_cold(Path("/etc/passwd"))
+        known = drop_page_cache(Path("/etc/passwd"))
 
     assert (known.state, known.proven, known.resident_share) == (
         "not provable",
@@ -197,7 +199,7 @@ def test_what_lies_beyond_the_page_cache_is_not_claimed(
     named = {"file_system": file_system}
     monkeypatch.setattr(cache, "describe_storage", lambda path: named)
 
-    known = make_cold(file)
+    known = drop_page_cache(file)
 
     assert str(known).startswith(said)
     assert not known.proven
@@ -237,13 +239,13 @@ def test_a_device_that_is_no_disk_proves_nothing(file, tmp_path, monkeypatch, na
 
 
 def test_every_file_system_of_the_files_is_looked_at(file):
-    with _in_memory() as other, pytest.raises(NotColdError, match="never cold"):
-        make_cold([file, other])
+    with _in_memory() as other, pytest.raises(PageCacheError, match="never cold"):
+        drop_page_cache([file, other])
 
 
 def test_what_cannot_be_written_has_nothing_to_write_back(file, monkeypatch):
     """As of squashfs, whose files have no fsync, where the kernel tells nothing."""
-    make_cold(file)
+    drop_page_cache(file)
 
     def fsync(_):
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -251,7 +253,7 @@ def test_what_cannot_be_written_has_nothing_to_write_back(file, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(cache, "_count_resident", lambda *_: None)
 
-    assert make_cold(file).state == "not provable"
+    assert drop_page_cache(file).state == "not provable"
 
 
 def test_an_interrupt_ends_the_reading_of_large_files(tmp_path, monkeypatch):
@@ -271,4 +273,4 @@ def test_an_interrupt_ends_the_reading_of_large_files(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_read_through", look)
 
     with pytest.raises(KeyboardInterrupt):
-        cache.warm_up(files)
+        cache.fill_page_cache(files)

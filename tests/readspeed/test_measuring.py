@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NbkitError, NotColdError, StoreError
+from nbkit.errors import ConfigError, NbkitError, PageCacheError, StoreError
 from nbkit.readspeed import (
-    Coldness,
+    PageCacheState,
     ReadSpeed,
-    make_cold,
+    drop_page_cache,
     measure,
     reader,
     resident_share,
@@ -57,12 +57,12 @@ def test_a_folder_gets_a_test_file_which_is_read_cold_and_removed(
     assert found.bytes_per_second.ci_low is None
     for one in found.readings:
         assert one.bytes_per_second * one.seconds == pytest.approx(16 * MEGABYTE)
-        assert one.coldness.state == "cold"
+        assert one.page_cache.state == "cold"
         # Proven needs a device that counts.
-        assert one.coldness.proven == (one.device_bytes is not None)
+        assert one.page_cache.proven == (one.device_bytes is not None)
         assert one.device_bytes is None or one.device_bytes >= 16 * MEGABYTE
     assert found.storage["file_system"]
-    assert found.coldness.name == "cold"
+    assert found.page_cache.name == "cold"
 
 
 def _truncated(path: Path) -> None:
@@ -102,8 +102,8 @@ def test_measure_what_no_device_delivered(tmp_path, made, direct, pattern):
 
     if found.readings[0].device_bytes is None:
         pytest.skip("no device counts here")
-    assert (found.coldness.state, found.coldness.proven) == ("not proven", False)
-    assert found.coldness.reason.endswith(" came from the device")
+    assert (found.page_cache.state, found.page_cache.proven) == ("not proven", False)
+    assert found.page_cache.reason.endswith(" came from the device")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_measure_what_no_device_delivered(tmp_path, made, direct, pattern):
     ],
 )
 def test_after_reading_the_bytes_belong_to_the_proof(state, proven, device_bytes, name):
-    known = Coldness(state, proven, "empty", 1.0 if state == "warm" else 0.0)
+    known = PageCacheState(state, proven, "empty", 1.0 if state == "warm" else 0.0)
 
     assert str(known.after_reading(device_bytes, 2**28)).startswith(name)
 
@@ -128,10 +128,12 @@ def test_after_reading_the_bytes_belong_to_the_proof(state, proven, device_bytes
 def test_one_reading_that_is_not_proven_counts_for_all(tmp_path):
     found = measure(tmp_path, repeats=2, total_bytes=MEGABYTE, engine="own")
     first, second = found.readings
-    doubted = replace(second, coldness=Coldness("not proven", False, "why", 0.0))
+    doubted = replace(
+        second, page_cache=PageCacheState("not proven", False, "why", 0.0)
+    )
 
     both = replace(found, readings=(replace(first), doubted))
-    assert both.coldness.state == "not proven"
+    assert both.page_cache.state == "not proven"
 
 
 @pytest.mark.parametrize(
@@ -196,17 +198,17 @@ def test_many_files_are_read_whole_by_the_own_reader(tmp_path):
 def test_warm_is_what_was_read_just_before(file):
     found = measure(file, cache="warm", repeats=2, engine="own")
 
-    assert found.coldness.state == "warm"
-    assert found.coldness.resident_share == 1.0
+    assert found.page_cache.state == "warm"
+    assert found.page_cache.resident_share == 1.0
     assert "warm (read once before" in str(found)
 
 
 def test_only_what_is_timed_is_warmed(file):
-    make_cold(file)
+    drop_page_cache(file)
 
     found = measure(file, cache="warm", repeats=1, total_bytes=MEGABYTE, threads=1)
 
-    assert found.coldness.name == "warm"
+    assert found.page_cache.name == "warm"
     share = resident_share(file)
     assert share is not None
     assert share < 1
@@ -214,7 +216,7 @@ def test_only_what_is_timed_is_warmed(file):
 
 @pytest.mark.parametrize("engine", ["own", "fio"])
 def test_a_warm_file_that_is_declared_cold_is_refused(file, held, engine):
-    with held(file), pytest.raises(NotColdError, match="is in the page cache"):
+    with held(file), pytest.raises(PageCacheError, match="is in the page cache"):
         measure(file, engine=engine)
 
 

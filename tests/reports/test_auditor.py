@@ -82,11 +82,11 @@ def test_every_reason_of_a_lead_is_a_finding_with_its_value_limit_and_action(
     assert cpus.kind.action == "Measure again when nothing else runs on this machine."
     assert f"limit: {NO_CPU_SHARE * 100:g}% of" in by_code["no-cpu"].evidence
     # The report begins with the same reasons, and what to do is the same.
-    doubts = make(study).result["doubts"]
-    assert len(doubts) == 1 + len(DISTURBANCES)
-    for doubt in doubts:
-        [same] = [one for one in audit if one.evidence.startswith(doubt["reason"])]
-        assert same.kind.action == doubt["action"] == codes()[same.code].action
+    caveats = make(study).result["caveats"]
+    assert len(caveats) == 1 + len(DISTURBANCES)
+    for caveat in caveats:
+        [same] = [one for one in audit if one.evidence.startswith(caveat["reason"])]
+        assert same.kind.action == caveat["action"] == codes()[same.code].action
 
 
 def test_an_arm_without_a_run_is_a_finding_of_a_study(store):

@@ -9,7 +9,7 @@ import pytest
 
 import nbkit
 from nbkit.questions.study_report import make
-from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.telemetry.sample import GpuProcess
 from tests.review.written_run import gpu, on_cpus, rank, samples, write_run
@@ -38,7 +38,7 @@ def test_bottlenecks_of_most_runs(run):
         "one": [run(0.3)],
     }
 
-    bottlenecks = ArmsBoundBy(arms)
+    bottlenecks = ArmBottlenecks(arms)
     table = bottlenecks.table()
 
     assert table is not None
@@ -53,7 +53,7 @@ def test_bottlenecks_of_most_runs(run):
 
 
 def test_bottlenecks_table_answered_cause(run):
-    bottlenecks = ArmsBoundBy({"a": [run(0.5)]})
+    bottlenecks = ArmBottlenecks({"a": [run(0.5)]})
 
     table = bottlenecks.table(answered=["input"])
 
@@ -65,24 +65,28 @@ def test_bottlenecks_table_answered_cause(run):
 
 
 def test_bottlenecks_to_dict(run):
-    values = json.loads(json.dumps(ArmsBoundBy({"one": [run(0.5), run()]}).to_dict()))
+    values = json.loads(
+        json.dumps(ArmBottlenecks({"one": [run(0.5), run()]}).to_dict())
+    )
 
-    assert [one["bound_by"] for one in values["one"]] == [
+    assert [one["bottleneck"] for one in values["one"]] == [
         "input (50% of the time)",
         None,
     ]
 
 
 def test_bottlenecks_table_of_function(run):
-    assert ArmsBoundBy({"f": [run(0.5, config={"task": "function"})]}).table() is None
+    assert (
+        ArmBottlenecks({"f": [run(0.5, config={"task": "function"})]}).table() is None
+    )
 
 
 def test_bottlenecks_without_disturbed_runs(run):
     others = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
     disturbed = [run(0.5, sampled=others), run(0.4, sampled=others)]
 
-    few = ArmsBoundBy({"fp32": [run(), run(), run(0.3), *disturbed]})
-    starved = ArmsBoundBy({"fp32": [run(0.3), run(0.3), run(), *disturbed]})
+    few = ArmBottlenecks({"fp32": [run(), run(), run(0.3), *disturbed]})
+    starved = ArmBottlenecks({"fp32": [run(0.3), run(0.3), run(), *disturbed]})
 
     assert few.bottlenecks() == []
     [bottleneck] = starved.bottlenecks()
@@ -98,8 +102,8 @@ def test_disturbed_concurrent_jobs(run):
         "cpus": [run(worker=starved, sampled=samples(cpu_percent=99))],
     }
 
-    assert set(ArmsBoundBy(arms).disturbed()) == {"gpus", "cpus"}
-    assert set(ArmsBoundBy(arms, at_once=arms).disturbed()) == {"gpus"}
+    assert set(ArmBottlenecks(arms).disturbed()) == {"gpus", "cpus"}
+    assert set(ArmBottlenecks(arms, concurrent_arms=arms).disturbed()) == {"gpus"}
 
 
 def test_disturbed_round_by_other_processes(run):
@@ -110,7 +114,7 @@ def test_disturbed_round_by_other_processes(run):
             run(worker=on_cpus(rank(0, cpu=cpu, **alike)), sampled=full) for cpu in cpus
         ]
         arms = {f"job {number}": [job] for number, job in enumerate(jobs)}
-        found = ArmsBoundBy(arms, at_once=arms, rounds=[jobs])
+        found = ArmBottlenecks(arms, concurrent_arms=arms, rounds=[jobs])
         assert {*found.disturbed()} in ({*arms}, set())
         return [one.evidence for [[one]] in found.disturbed().values()]
 
@@ -130,7 +134,9 @@ def test_bottlenecks_damaged_round(run):
     damaged = run(worker=on_cpus(rank(0, cpus=5)))
     arms = {"job 0": [run(0.3)]}
 
-    found = ArmsBoundBy(arms, at_once=arms, rounds=[[*arms["job 0"], damaged]])
+    found = ArmBottlenecks(
+        arms, concurrent_arms=arms, rounds=[[*arms["job 0"], damaged]]
+    )
 
     assert found.disturbed() == {}
     assert "waited for images 30% of" in found.bottlenecks()[0].cause.evidence
@@ -145,7 +151,7 @@ def test_disturbed_round_on_gpus(run):
         ]
         jobs = [run(worker=one, sampled=full) for one in told]
         arms = {f"job {number}": [job] for number, job in enumerate(jobs)}
-        return {*ArmsBoundBy(arms, at_once=arms, rounds=[jobs]).disturbed()}
+        return {*ArmBottlenecks(arms, concurrent_arms=arms, rounds=[jobs]).disturbed()}
 
     assert disturbed(0.0, 0.0) == set()
     assert disturbed(0.4, 0.0) == {"job 0", "job 1"}
@@ -170,5 +176,5 @@ def test_disturbed_runs_in_report(store, monkeypatch):
     assert line.startswith(f"Disturbed, 1 of 3 runs: {runs[1]}. ")
     assert "remove their folders and call study.resume()" in line
     assert method_if(runs[1:]) == []
-    assert ArmsBoundBy(study.runs_by_arm()).disturbed_runs == []
+    assert ArmBottlenecks(study.runs_by_arm()).disturbed_runs == []
     assert method_if([]) == []

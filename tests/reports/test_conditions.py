@@ -83,8 +83,8 @@ def test_describe_images_same_data():
 
 
 def test_describe_images_skipped_files():
-    passed_over = {"count": 1_203, "kinds": {"*.gif": 1_200, "*.txt": 3}}
-    images = _images([run(1, {**PHOTOS, "passed_over": passed_over})])
+    skipped_files = {"count": 1_203, "kinds": {"*.gif": 1_200, "*.txt": 3}}
+    images = _images([run(1, {**PHOTOS, "skipped_files": skipped_files})])
 
     _, said = describe_images({"images": images})
     assert said == "Skipped: 1,203 files (1,200 *.gif, 3 *.txt)."
@@ -100,11 +100,17 @@ def test_where_and_when_several_nodes():
 
 
 def test_describe_images_counts_high_bit_depth():
-    deep = {"count": 7, "coarse": 0, "first": []}
-    plain = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 0}})])
-    some = _images([run(1, {**PHOTOS, "deep": deep})])
-    coarse = _images([run(1, {**PHOTOS, "deep": {**deep, "coarse": 3}})])
-    single = _images([run(1, {**PHOTOS, "deep": {**deep, "count": 1}})])
+    high_bit_depth = {"count": 7, "coarse": 0, "first": []}
+    plain = _images(
+        [run(1, {**PHOTOS, "high_bit_depth": {**high_bit_depth, "count": 0}})]
+    )
+    some = _images([run(1, {**PHOTOS, "high_bit_depth": high_bit_depth})])
+    coarse = _images(
+        [run(1, {**PHOTOS, "high_bit_depth": {**high_bit_depth, "coarse": 3}})]
+    )
+    single = _images(
+        [run(1, {**PHOTOS, "high_bit_depth": {**high_bit_depth, "count": 1}})]
+    )
 
     several = plain, some, coarse, single
     said = [" ".join(describe_images({"images": one})) for one in several]

@@ -19,7 +19,7 @@ from nbkit.reports.headline import headline, main
 from nbkit.reports.parts import escape
 from nbkit.reports.renderer import REPORT_MIME, Note, Report, Source, Table
 from nbkit.statistics import allreduce_timing
-from nbkit.studies.starts import ways_on
+from nbkit.studies.starts import resume_hint
 
 TABLE = Table(
     "Measured <b>",
@@ -378,7 +378,7 @@ def test_headline_unfinished_notebook(tmp_path, capsys):
 
 def test_headline_interrupted_notebook(tmp_path):
     error = KeyboardInterrupt()
-    error.add_note(ways_on("20260101-000000-demo-ab12"))
+    error.add_note(resume_hint("20260101-000000-demo-ab12"))
     shown = traceback.format_exception(error)
     output = nbformat.v4.new_output("error", ename="KeyboardInterrupt", traceback=shown)
     cell = nbformat.v4.new_code_cell("study.run()", outputs=[output])

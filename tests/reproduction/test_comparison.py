@@ -52,7 +52,7 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     causes[:] = [Cause("other-processes", 0.4, "Others.", "Leave.", None)]
     assert nbkit.compare(run, other).ratio is None
     for one in (run, other):
-        write_json(one.paths.record, {**one.record, "tags": {"together": "a; b"}})
+        write_json(one.paths.record, {**one.record, "tags": {"concurrent": "a; b"}})
     assert nbkit.compare(run, other).ratio is not None
     with pytest.raises(ConfigError, match="is in both arms"):
         nbkit.compare([run, other], run)

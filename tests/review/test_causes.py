@@ -74,7 +74,7 @@ def test_programs_get_everything_as_json():
     }
     assert second["share"] is second["predicted_gain"] is None
     assert values["unknown"] == ["the weather."]
-    assert values["bound_by"] == "input (60% of the time)"
+    assert values["bottleneck"] == "input (60% of the time)"
 
 
 def test_what_another_layout_brings_to_a_compiled_model_is_not_known(diagnosed):

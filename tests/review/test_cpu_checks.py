@@ -65,7 +65,7 @@ def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
     found = diagnosed(worker={"ranks": ranks})
 
     assert [cause.code for cause in found] == ["few-cpus", "input"]
-    assert found.bound_by == "too few CPUs (40% of the time)"
+    assert found.bottleneck == "too few CPUs (40% of the time)"
     assert "2 ranks may use 8 of 64 CPUs and need 8.0." in found[0].evidence
     assert found[0].gain.high == pytest.approx(1 / 0.6)
     assert found[1].change.startswith("decode less on CPUs")
@@ -142,7 +142,7 @@ def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     machine = {"machine": {"num_cpus": 64, "usable_cpus": 64}}
 
     [others] = diagnosed(**files)
-    [sisters] = diagnosed(**files, record={**machine, "tags": {"together": "a; b"}})
+    [sisters] = diagnosed(**files, record={**machine, "tags": {"concurrent": "a; b"}})
 
     assert "when no other process uses" in others.change
     assert "include the concurrent jobs" in sisters.evidence

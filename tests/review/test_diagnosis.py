@@ -112,7 +112,7 @@ def test_a_run_without_a_fault_has_no_cause(diagnosed):
 
     assert list(found) == []
     assert found.is_healthy
-    assert found.bound_by is None
+    assert found.bottleneck is None
     assert found.sentence.endswith("written-aaaa: no bottleneck detected.")
     assert found.unknown == ()
 

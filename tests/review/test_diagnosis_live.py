@@ -13,7 +13,7 @@ ENDED = {"time": {"running": None, "ended": "2020-01-01T00:02:00.000Z"}}
 def shown(live):
     live.read()
     numbers = live.snapshot()["numbers"]
-    return numbers["bound_by"], numbers["try_first"]
+    return numbers["bottleneck"], numbers["try_first"]
 
 
 def test_what_bounds_a_run_is_shown_once_there_are_steps_enough(tmp_path):
@@ -25,9 +25,9 @@ def test_what_bounds_a_run_is_shown_once_there_are_steps_enough(tmp_path):
     assert shown(live) == (None, None)
     written.append(*(step(number) for number in range(40, 60)))
 
-    bound_by, change = shown(live)
+    bottleneck, change = shown(live)
 
-    assert bound_by == "input (25% of the time)"
+    assert bottleneck == "input (25% of the time)"
     assert change.startswith("loader='torch'")
 
 

@@ -87,7 +87,11 @@ def test_a_healthy_run_has_no_finding(written):
         ({"record": {"launch": {"oversubscribed": True}}}, "oversubscribed"),
         ({"worker": {"devices": MIXED}}, "mixed-gpus"),
         (
-            {"record": {"launch": {"in_doubt": {"GPU-1": "process 7, maybe ..."}}}},
+            {
+                "record": {
+                    "launch": {"unverified_devices": {"GPU-1": "process 7, maybe ..."}}
+                }
+            },
             "other-processes",
         ),
         ({"record": {"machine": {"usable_memory_bytes": 10**12}}}, "cached-data"),

@@ -1,7 +1,7 @@
 """A sampler's process that a test directs: it writes the lines of a real one.
 
 ``STAND_IN`` in the environment holds JSON: ``gpus`` and ``cores`` (how many), ``past``
-(rows to answer ``read_past`` with), ``heard`` (a file that gets every command),
+(rows to answer ``read_history`` with), ``heard`` (a file that gets every command),
 ``fault`` (what goes wrong once there were three samples: ``exit``, ``garbage``).
 """
 
@@ -51,7 +51,7 @@ def listen(plan: dict) -> None:
         if "heard" in plan:
             with Path(plan["heard"]).open("a") as file:
                 file.write(line)
-        if command.get("read_past") and "past" in plan:
+        if command.get("read_history") and "past" in plan:
             say({"kind": "past", "rows": plan["past"]})
 
 

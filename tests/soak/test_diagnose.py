@@ -1,7 +1,7 @@
 """What bounds a run is named in nine of ten rounds, and nothing where nothing does.
 
 Each round is a real run on CPUs. What only GPUs can show is in tests/review, from
-folders that are written by hand. It wants a quiet machine: one on which others compute
+folders that are written by hand. It wants an idle machine: one on which others compute
 on every CPU is bound by them, whatever is planted.
 """
 

@@ -11,10 +11,10 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.store import jobs
+from nbkit.store.liveness import STALE_SECONDS
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs
-from nbkit.store.signs import SILENT_SECONDS
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.waiting import wait_until
 
@@ -278,13 +278,13 @@ def test_standing_silent_run(run, slurm, monkeypatch):
         os.utime(path, (1e9, 1e9))
     assert run.state is RunState.RUNNING
 
-    old = jobs.Job("7", "RUNNING", age_seconds=SILENT_SECONDS + 1)
+    old = jobs.Job("7", "RUNNING", age_seconds=STALE_SECONDS + 1)
     monkeypatch.setattr("nbkit.store.job_state.find_job", lambda *_: old)
     assert run.state is RunState.UNKNOWN, "it said so long ago"
     waits = jobs.Job("7", "PENDING", age_seconds=1e6)
     monkeypatch.setattr("nbkit.store.job_state.find_job", lambda *_: waits)
     assert run.state is RunState.QUEUED, "what waits gives no signs"
-    os.utime(run.paths.record, (time.time() - 2 * SILENT_SECONDS,) * 2)
+    os.utime(run.paths.record, (time.time() - 2 * STALE_SECONDS,) * 2)
     assert run.state is RunState.UNKNOWN, "it has begun since"
 
 

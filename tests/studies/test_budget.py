@@ -28,7 +28,7 @@ def execute(study, minutes, seconds, clock):
     """Return the starts of a study whose starts take these seconds, as labels."""
     times, done = StartTimes(), []
     budget = Budget(study, minutes, times, clock=lambda: clock.now)
-    left = grouped(study.order, study.together)
+    left = grouped(study.order, study.concurrent)
     while fitting := budget.fitting(left):
         left.remove(fitting[0])
         arm = fitting[0][0].arm
@@ -87,7 +87,7 @@ def test_fitting_begins_the_first_start_whatever_it_takes(study, clock):
 
 def test_fitting_starts_jobs_of_a_group_together(store, clock):
     arms = dict.fromkeys(("alone", "job 1", "job 2", "large"), BASE)
-    study = Study.create("s", arms, repeats=2, together=[["job 1", "job 2"]])
+    study = Study.create("s", arms, repeats=2, concurrent=[["job 1", "job 2"]])
     seconds = {"alone": 10.0, "job 1": 20.0, "large": 5.0}
 
     assert first_arms(study) == ["alone", "job 1", "job 2"]

@@ -42,7 +42,7 @@ def test_slots_of_a_group_are_one_start_in_every_repeat():
 
 
 @pytest.mark.parametrize(
-    ("together", "control", "said"),
+    ("concurrent", "control", "said"),
     [
         ([["a"]], None, "not two or more"),
         ([["a", "c"]], None, "not two or more consecutive arms"),
@@ -51,11 +51,11 @@ def test_slots_of_a_group_are_one_start_in_every_repeat():
         ([["a", "b"]], "b", "the control"),
     ],
 )
-def test_a_group_has_to_be_arms_of_its_own(small, together, control, said):
+def test_a_group_has_to_be_arms_of_its_own(small, concurrent, control, said):
     arms = {name: small() for name in "abc"}
 
     with pytest.raises(ConfigError, match=said):
-        nbkit.Study.create("demo", arms, together=together, control=control)
+        nbkit.Study.create("demo", arms, concurrent=concurrent, control=control)
 
 
 def test_a_failing_job_stops_the_others_and_the_round_is_redone(
@@ -64,7 +64,7 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
     monkeypatch.setenv("BAD_RANK", "0")
     slow = small(gpus=1, model="slow", steps=100_000)
     arms = {"good": slow, "bad": small(model="raises")}
-    study = nbkit.Study.create("demo", arms, together=[["good", "bad"]])
+    study = nbkit.Study.create("demo", arms, concurrent=[["good", "bad"]])
 
     with pytest.raises(RunFailedError, match="the bad rank raises") as failed:
         study.run()
@@ -91,7 +91,7 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
     assert any(line.startswith("[1/1] bad, repeat 1: finished") for line in lines)
 
     [quick_run] = runs["good"]
-    assert quick_run.record["tags"]["together"] == "good; bad"
+    assert quick_run.record["tags"]["concurrent"] == "good; bad"
     assert "concurrently with other jobs" in str(_why_not(quick_run))
 
     # Two that finished count for nothing if they were not started at once.
@@ -105,7 +105,7 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
 
 def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
     slow = small(gpus=1, model="slow", steps=100_000)
-    study = nbkit.Study.create("demo", {"a": slow, "b": slow}, together=[["a", "b"]])
+    study = nbkit.Study.create("demo", {"a": slow, "b": slow}, concurrent=[["a", "b"]])
     code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
     with subprocess.Popen(
         [sys.executable, "-c", code, study.study_id], stderr=subprocess.PIPE, text=True

@@ -16,7 +16,7 @@ from tests.golden.hosts import CPU_HOST
 from tests.golden.outcome import Outcome, Start
 from tests.golden.records import write_run
 
-A, B, ONCE = ("a",), ("b",), ("once",)
+A, B, ONCE = ("a",), ("b",), ("unrepeated",)
 HERE = replace(CPU_HOST, name=hostname())
 
 
@@ -79,7 +79,7 @@ def test_earlier_seconds_are_of_the_same_configuration_on_this_host(written):
 
 def test_earlier_seconds_of_arms_that_start_together_are_the_slowest(written):
     config, _ = written(20.0)
-    both = {"together": "a; b"}
+    both = {"concurrent": "a; b"}
     for seconds in (30.0, 40.0):
         _, record = written(seconds, tags=both)
         content = json.loads(record.read_text())

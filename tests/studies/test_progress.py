@@ -14,7 +14,7 @@ def test_the_time_left_counts_runs_and_not_what_comes_between_them(monkeypatch, 
     monkeypatch.setattr("nbkit.studies.progress.result", lambda run: "finished")
     progress = Progress("demo", 4)
 
-    clock.now += 600  # it waits for a quiet machine
+    clock.now += 600  # it waits for an idle machine
     progress.start("one")
     clock.now += 10
     progress.end(None)

@@ -162,7 +162,7 @@ def test_the_runs_of_a_control_are_not_called_like_those_of_its_arm(small):
 
 def test_what_is_measured_once_comes_first_and_is_not_repeated(small):
     study = nbkit.Study.create(
-        "demo", {"a": small()}, repeats=2, once={"links": small(task="allreduce")}
+        "demo", {"a": small()}, repeats=2, unrepeated={"links": small(task="allreduce")}
     )
 
     assert [(slot.arm, slot.repeat) for slot in study.order] == [
@@ -170,7 +170,7 @@ def test_what_is_measured_once_comes_first_and_is_not_repeated(small):
         ("a", 0),
         ("a", 1),
     ]
-    assert study.once == ["links"]
+    assert study.unrepeated == ["links"]
 
 
 def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
@@ -181,7 +181,7 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
     with pytest.raises(ConfigError, match="2 arms are named 'a again'"):
         nbkit.Study.create("demo", arms, control="a")
     with pytest.raises(ConfigError, match="2 arms are named 'a'"):
-        nbkit.Study.create("demo", {"a": small()}, once={"a": small()})
+        nbkit.Study.create("demo", {"a": small()}, unrepeated={"a": small()})
 
 
 def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):

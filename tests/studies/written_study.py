@@ -48,8 +48,8 @@ def write_runs(
         config = study.arms[slot.arm]
         rate = rates[slot.arm] * (1 + 0.001 * slot.repeat)
         tags = {"study": study.study_id, "arm": slot.arm, "repeat": str(slot.repeat)}
-        beside = [a for one in study.together if slot.arm in one for a in one]
-        tags |= {"together": "; ".join(beside)} if beside else {}
+        beside = [a for one in study.concurrent if slot.arm in one for a in one]
+        tags |= {"concurrent": "; ".join(beside)} if beside else {}
         run = _write(config, rate, found, slot.arm in ended, tags, lines)
         entry = {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
         entries.append({**entry, "start": slot.repeat})

@@ -238,9 +238,9 @@ def test_feed_past(feed, drive_child, tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder.mkdir()
 
-    child.say(read_past=[str(folder)])
+    child.say(read_history=[str(folder)])
     wait_until(lambda: "folder.jsonl cannot be read" in child.errors, "a word")
-    child.say(read_past=[str(tmp_path / "none.jsonl"), str(file)])
+    child.say(read_history=[str(tmp_path / "none.jsonl"), str(file)])
     wait_until(
         lambda: sum(len(line["rows"]) for line in child.lines("past")) == 450,
         "all rows",

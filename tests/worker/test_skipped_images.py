@@ -110,7 +110,7 @@ def test_files_that_are_passed_over_are_counted(flat, new_run, capsys):
 
     said = capsys.readouterr().out
     assert "3 files are skipped: 2 *.gif, 1 *.\\x1b[31m\n" in said
-    assert source.describe(config, manifest)["passed_over"] == {
+    assert source.describe(config, manifest)["skipped_files"] == {
         "count": 3,
         "kinds": {"*.gif": 2, "*.\x1b[31m": 1},
     }
@@ -195,7 +195,7 @@ def test_files_that_are_passed_over_are_counted_for_each_run(
 
     def counted(name):
         manifest = source.prepare(config_of(root), new_run(name))
-        return dict(manifest.passed_over)
+        return dict(manifest.skipped_files)
 
     suffix, kind = (".tar.gz", "*.gz") if format else (".gif", "*.gif")
     place = flat / "class 01" if format is None else root

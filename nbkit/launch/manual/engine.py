@@ -21,7 +21,7 @@ from nbkit.launch.code.command import node_torchrun
 from nbkit.launch.devices.choice import threads_of_a_rank, visible_gpus
 from nbkit.launch.local import detach
 from nbkit.launch.manual.ranks import give_orders
-from nbkit.launch.meeting import free_port, is_free
+from nbkit.launch.rendezvous import free_port, is_free
 from nbkit.launch.supervision.leftovers import sweep
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
@@ -124,7 +124,7 @@ class ManualEngine:
         sys.stdout.write(f"Paste this line on {hosts}:\n\n{line}\n\n")
         return {"supervisor": supervisor, "job": None, "torchrun_line": line}
 
-    def nudge(self, paths: RunPaths) -> None:
+    def notify(self, paths: RunPaths) -> None:
         """Do nothing: the supervisor looks several times a second."""
 
     def reap(self, paths: RunPaths) -> None:

@@ -115,7 +115,7 @@ def _wait_for_torchrun(
             message = f"{root} was removed."
             raise StoreError(message)
         _tell(journal, num_hosts, nodes.ready, since)
-        journal.give_sign()
+        journal.write_heartbeat()
         if journal.error is not None:
             raise journal.error
         time.sleep(_POLL_SECONDS)

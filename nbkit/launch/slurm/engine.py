@@ -102,7 +102,7 @@ class SlurmEngine:
         job_id, cluster = _submit(paths.job_script, variables)
         return {"supervisor": None, "job": {"id": job_id, "cluster": cluster}}
 
-    def nudge(self, paths: RunPaths) -> None:
+    def notify(self, paths: RunPaths) -> None:
         """End a job that has not begun; wake up the supervisor of one that has."""
         try:
             job = _job(paths)

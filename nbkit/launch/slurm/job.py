@@ -19,7 +19,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import torchrun_line
-from nbkit.launch.meeting import free_port
+from nbkit.launch.rendezvous import free_port
 from nbkit.launch.slurm.ranks import SlurmRanks
 from nbkit.launch.slurm.script import srun_argv
 from nbkit.launch.supervision.attempts import run_attempts, write_final_record
@@ -30,7 +30,7 @@ from nbkit.launch.supervision.supervisor import (
     end_before_ranks,
     supervise,
 )
-from nbkit.store.network import see_anew
+from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.paths import RunPaths
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
@@ -136,7 +136,7 @@ class JobRequests(StopRequests):
 
         signal.signal(signal.SIGUSR1, note_time_limit)
         # A request to stop was written.
-        signal.signal(signal.SIGUSR2, lambda *_: see_anew(paths.root))
+        signal.signal(signal.SIGUSR2, lambda *_: refresh_nfs_cache(paths.root))
         self._kill_wait_seconds = _kill_wait_seconds()
 
     def look(self) -> list[dict[str, Any]]:
@@ -169,13 +169,13 @@ class JobDevices:
         submission: dict[str, Any],
         requests: JobRequests,
         timeouts: int,
-        give_sign: Callable[[], None],
+        write_heartbeat: Callable[[], None],
     ) -> None:
         self._job = job
         self._submission = submission
         self._requests = requests
         self._timeouts = timeouts
-        self._give_sign = give_sign
+        self._write_heartbeat = write_heartbeat
         self.system_names = list(job.nodes)
         """Name the files of the nodes' samples."""
 
@@ -218,7 +218,7 @@ class JobDevices:
             self._job.nodes,
             argv,
             self._requests,
-            self._give_sign,
+            self._write_heartbeat,
         )
 
 
@@ -241,7 +241,7 @@ def supervise_job(root: Path) -> None:
         if standing := requests.look():
             end_before_ranks(journal, standing[0])
             return
-        sign = journal.give_sign
+        sign = journal.write_heartbeat
         devices = JobDevices(job, submission, requests, timeouts, sign)
         ended = run_attempts(root, journal, submission, devices, requests)
         if not _waits_again(StoredRun(root), journal, job, timeouts, ended):

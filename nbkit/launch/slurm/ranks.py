@@ -43,7 +43,7 @@ class SlurmRanks(ManualRanks):
         names: Sequence[str],
         argv: Sequence[str],
         requests: StopRequests,
-        give_sign: Callable[[], None],
+        write_heartbeat: Callable[[], None],
     ) -> None:
         super().__init__(config, paths, attempt, TorchrunNodes(paths, attempt))
         self._log = paths.supervisor_log(attempt)
@@ -51,7 +51,7 @@ class SlurmRanks(ManualRanks):
         self._names = names
         self._argv = argv
         self._requests = requests
-        self._give_sign = give_sign
+        self._write_heartbeat = write_heartbeat
         self._srun: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class SlurmRanks(ManualRanks):
             )
         deadline = time.monotonic() + self.ready_seconds
         while True:
-            self._give_sign()
+            self._write_heartbeat()
             has_ended = self._srun.poll() is not None
             is_new = self._read_reports()
             if all(rank.pid for rank in self.ranks):

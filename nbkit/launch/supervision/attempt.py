@@ -20,7 +20,7 @@ from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.ranks import LookClock, WatchedRank
 from nbkit.launch.supervision.requests import StopRequests
-from nbkit.reading import is_gone, is_passing, patiently
+from nbkit.reading import is_gone, is_transient, retry_io
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
@@ -189,7 +189,7 @@ class Attempt:
             for rank in self._group.wait(_TICK_SECONDS):
                 self._on_end(rank)
             self._on_tick()
-            self._journal.give_sign()
+            self._journal.write_heartbeat()
             self._note_progress()
             self._look_for_stop()
             still_seconds += clock.look()
@@ -299,13 +299,13 @@ class Attempt:
         try:
             return (read_json(self._paths.worker) or {}).get("attempt") == self.number
         except StoreError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 self._journal.error = self._journal.error or error
             return False
 
     def _worker(self) -> dict[str, Any]:
         try:
-            return patiently(lambda: read_json(self._paths.worker)) or {}
+            return retry_io(lambda: read_json(self._paths.worker)) or {}
         except StoreError as error:
             self._journal.error = self._journal.error or error
             return {}

@@ -116,7 +116,7 @@ def write_final_record(
     journal.record["cause"] = cause
     if is_hurried:
         journal.set_state(state, cause=_brief(cause))
-    journal.give_sign()
+    journal.write_heartbeat()
     _note_numbers(StoredRun(root), journal, devices)
     if is_hurried:
         journal.write_record()

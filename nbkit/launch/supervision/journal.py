@@ -15,7 +15,7 @@ from typing import Any
 
 from nbkit.clock import continue_clock
 from nbkit.errors import StoreError
-from nbkit.reading import patiently
+from nbkit.reading import retry_io
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -41,10 +41,10 @@ class Journal:
 
     def __init__(self, paths: RunPaths, submission: dict[str, Any]) -> None:
         self._paths = paths
-        self.record = patiently(lambda: _first_record(paths, submission))
+        self.record = retry_io(lambda: _first_record(paths, submission))
         self.error: StoreError | None = None
         """Why something could not be written or read, once; the run ends with it."""
-        self._events = patiently(lambda: JsonLinesWriter(paths.events))
+        self._events = retry_io(lambda: JsonLinesWriter(paths.events))
         self._next_sign = 0.0
         try:
             paths.reserve.write_bytes(b"\0" * _RESERVE_BYTES)
@@ -102,7 +102,7 @@ class Journal:
         line = {"time": utc_now(), "attempt": self.attempt, "event": event, **details}
         self._write(lambda: self._events.write(line))
 
-    def give_sign(self) -> None:
+    def write_heartbeat(self) -> None:
         """Let readers who cannot see this process know that it lives, now and then.
 
         A supervisor that was taken for dead, and whose run was resumed elsewhere, ends
@@ -139,7 +139,7 @@ class Journal:
         try:
             try:
                 # A run that has failed must not be kept from ending.
-                write() if self.error else patiently(write)
+                write() if self.error else retry_io(write)
             except StoreError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise

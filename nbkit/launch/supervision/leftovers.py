@@ -21,6 +21,7 @@ from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.launch.supervision.ranks import collect_orphans
+from nbkit.store.liveness import is_supervised
 from nbkit.store.ownership import imported_from, what_others_own
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import (
@@ -31,8 +32,7 @@ from nbkit.store.processes import (
     is_of_another_job,
     kill,
 )
-from nbkit.store.record import RunState, damage_told, read_json
-from nbkit.store.signs import is_supervised
+from nbkit.store.record import RunState, read_json, report_corruption
 from nbkit.store.stored_runs import list_run_folders
 from nbkit.telemetry.processes import parent_of
 
@@ -164,7 +164,7 @@ def _own_process_files(paths: RunPaths) -> list[Path]:
     if imported_from(paths.imported) is not None:
         return []
     parents = {folder for file in files for folder in (file.parent, file.parent.parent)}
-    with damage_told(paths.root):
+    with report_corruption(paths.root):
         foreign_file = what_others_own([paths.root, paths.logs, *parents, *files])
     return files if foreign_file is None else []
 
@@ -256,7 +256,7 @@ def sweep(run_id: str | None = None) -> list[Leftover]:
     leftovers: list[Leftover] = []
     for paths in map(RunPaths, folders):
         try:
-            with damage_told(paths.root):
+            with report_corruption(paths.root):
                 if _supervisor_is_gone(paths):
                     leftovers += _end_run(paths)
         except StoreError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import RankPlan, torchrun_line
-from nbkit.launch.meeting import LOOPBACK, listen
+from nbkit.launch.rendezvous import LOOPBACK, listen
 from nbkit.launch.supervision.queue import QueuePlace
 from nbkit.launch.supervision.ranks import RankProcess, start_ranks
 from nbkit.store.heartbeat import Beat, HeartbeatBoard

@@ -75,19 +75,27 @@ def _wait(
         if standing := requests.look():
             return standing[0]
         answer = claim.attempt(look)
-        if isinstance(answer, Waiting) and strangers is not None and strangers.in_doubt:
+        if (
+            isinstance(answer, Waiting)
+            and strangers is not None
+            and strangers.unverified_devices
+        ):
             # Else a kernel in a container would wait for itself, for ever.
             answer = claim.attempt(strangers.look_at_certain)
         if isinstance(answer, Lease):
             if strangers is not None:
-                in_doubt = strangers.in_doubt.items()
-                taken = {name: who for name, who in in_doubt if name in answer.devices}
+                unverified_devices = strangers.unverified_devices.items()
+                taken = {
+                    name: who
+                    for name, who in unverified_devices
+                    if name in answer.devices
+                }
                 if taken:
-                    journal.record["launch"]["in_doubt"] = taken
-                    journal.event("devices_in_doubt", devices=taken)
+                    journal.record["launch"]["unverified_devices"] = taken
+                    journal.event("unverified_devices", devices=taken)
             journal.record["queue"] = None
             return QueuePlace(claim, answer)
-        journal.give_sign()
+        journal.write_heartbeat()
         if is_gone(root):
             message = f"{root} was removed."
             raise StoreError(message)
@@ -120,20 +128,20 @@ class _Strangers:
     """Processes that use GPUs and know nothing of the pool."""
 
     def __init__(self, owner: ProcessIdentity) -> None:
-        from nbkit.telemetry.occupants import Occupants
+        from nbkit.telemetry.gpu_users import GpuUsers
 
         self._owner = owner
-        self._occupants = Occupants()
+        self._gpu_users = GpuUsers()
         self._known: dict[str, str] = {}
         self._asked: set[str] = set()
         self._asked_at = float("-inf")
         self._patience_seconds = _LOOK_SECONDS
 
     @property
-    def in_doubt(self) -> Mapping[str, str]:
+    def unverified_devices(self) -> Mapping[str, str]:
         """Who uses devices and is maybe the run's own kernel, by device."""
-        doubts = self._occupants.in_doubt
-        return {name: who for name, who in self._known.items() if name in doubts}
+        unverified = self._gpu_users.unverified_devices
+        return {name: who for name, who in self._known.items() if name in unverified}
 
     def look(self, names: Sequence[str]) -> dict[str, str]:
         """Return what to say of each device that one of them uses."""
@@ -143,7 +151,7 @@ class _Strangers:
             return self._known
         # Another process may have its number by now.
         own = self._owner.pid if self._owner.is_alive() else None
-        answer = self._occupants.ask(names, own)
+        answer = self._gpu_users.ask(names, own)
         if answer is None:
             return dict.fromkeys(names, _STARTING) if is_new else self._known
         longer = min(2 * self._patience_seconds, _LONGEST_LOOK_SECONDS)
@@ -154,10 +162,14 @@ class _Strangers:
         return self._known
 
     def look_at_certain(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the same without devices in doubt."""
+        """Return the same without unverified devices."""
         busy = self.look(names)
-        return {name: who for name, who in busy.items() if name not in self.in_doubt}
+        return {
+            name: who
+            for name, who in busy.items()
+            if name not in self.unverified_devices
+        }
 
     def close(self) -> None:
         """End the process that asks the driver."""
-        self._occupants.close()
+        self._gpu_users.close()

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from nbkit.errors import ConfigError, StoreError
-from nbkit.reading import is_passing
+from nbkit.reading import is_transient
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
@@ -41,7 +41,7 @@ class StopRequests:
         try:
             standing = read_json(self._paths.stop)
         except StoreError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
         requests = [] if standing is None else [standing]
         if self._terminated_by is not None:

@@ -32,8 +32,8 @@ from nbkit.launch.devices.pool import QueueTicket
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.queue import QueuePlace, wait_for_devices
 from nbkit.launch.supervision.requests import StopRequests
-from nbkit.reading import is_gone, patiently
-from nbkit.store.network import see_anew
+from nbkit.reading import is_gone, retry_io
+from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, start_problem
 from nbkit.store.record import RunState, read_json
@@ -137,8 +137,8 @@ def _await_submission(
     """Return the submission that names this process; it is written right now."""
     began = time.monotonic()
     while (waited := time.monotonic() - began) < _SUBMISSION_SECONDS:
-        see_anew(paths.root)
-        submission = patiently(lambda: read_json(paths.submission)) or {}
+        refresh_nfs_cache(paths.root)
+        submission = retry_io(lambda: read_json(paths.submission)) or {}
         if is_mine(submission):
             return submission
         if is_gone(paths.root):

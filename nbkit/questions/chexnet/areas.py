@@ -79,7 +79,7 @@ class LabelFinding:
     """Evaluation images with the label; None for the mean."""
     patients: int | None
     """Patients with it; None for the mean, and where the patients are unknown."""
-    doubt: str | None
+    caveat: str | None
     """Why there is no AUROC, or none to be trusted, so that the mean goes without."""
     single: AreaEstimate | None = None
     paired: AreaEstimate | None = None
@@ -150,25 +150,25 @@ class _Areas:
 def judge_labels(images: ScoredImages) -> list[LabelFinding]:
     """Return what is found of every label, and last of their mean.
 
-    The mean is over the labels without a doubt: `FEWEST_PATIENTS` have them, as many
+    The mean is over the labels without a caveat: `FEWEST_PATIENTS` have them, as many
     have not, and every model could learn them.
     """
     findings: list[LabelFinding] = []
     judged: list[_Areas] = []
     for label, given in images.labels.items():
         areas = _areas(images, label, given)
-        doubt = _doubt(given, images.patients) or _of_models(images, label, areas)
-        if areas is not None and doubt is None:
+        caveat = _caveat(given, images.patients) or _of_models(images, label, areas)
+        if areas is not None and caveat is None:
             judged.append(areas)
         findings.append(
-            _finding(label, areas, doubt, sum(given), _with_label(given, images))
+            _finding(label, areas, caveat, sum(given), _with_label(given, images))
         )
-    doubt = None if judged else "every label is excluded"
-    findings.append(_finding(MEAN, _mean(judged), doubt, None, None))
+    caveat = None if judged else "every label is excluded"
+    findings.append(_finding(MEAN, _mean(judged), caveat, None, None))
     return findings
 
 
-def _doubt(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
+def _caveat(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     """Return what the evaluation images lack to judge a label."""
     who = [*map(str, range(len(given)))] if patients is None else patients
     what = "image" if patients is None else "patient"
@@ -240,12 +240,12 @@ def _mean(judged: Sequence[_Areas]) -> _Areas | None:
 def _finding(
     label: str,
     areas: _Areas | None,
-    doubt: str | None,
+    caveat: str | None,
     positives: int | None,
     patients: int | None,
 ) -> LabelFinding:
     if areas is None or not areas.single:
-        return LabelFinding(label, positives, patients, doubt)
+        return LabelFinding(label, positives, patients, caveat)
     single, parallel, base = areas.single, areas.parallel, areas.baseline
     paired = single[: len(parallel)]
     pairs = zip(parallel, paired, strict=True)
@@ -253,7 +253,7 @@ def _finding(
         label,
         positives,
         patients,
-        doubt,
+        caveat,
         single=_estimate(single, is_area=True),
         paired=_estimate(paired, is_area=True) if paired else None,
         parallel=_estimate(parallel, is_area=True) if parallel else None,

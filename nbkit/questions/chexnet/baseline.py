@@ -14,7 +14,7 @@ from nbkit.questions.chexnet.planning import ChexnetPlan
 from nbkit.questions.chexnet.regression import Baseline, statistics_baseline
 from nbkit.questions.chexnet.tables import area_column, interval_text
 from nbkit.reports.columns import Column, table
-from nbkit.studies.quiet import wait_before
+from nbkit.studies.idle_machine import wait_before
 
 _MIN_IMAGES_FOR_PROGRESS = 5_000
 
@@ -72,7 +72,7 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
         If scikit-learn is not installed, no training image can be read, or one cannot
         and runs are to stop then.
     """
-    wait_before(planned.arms.values(), planned.wait_for_quiet)
+    wait_before(planned.arms.values(), planned.wait_for_idle)
     listing = planned.listing
     fitted = statistics_baseline(listing, on_progress=_Progress())
     config = next(iter(planned.arms.values()))

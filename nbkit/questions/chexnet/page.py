@@ -30,8 +30,8 @@ from nbkit.questions.chexnet.trainings import (
     check_planned_images,
     check_same_images,
 )
+from nbkit.reports.caveats import caveat_text, untimed_caveat_text
 from nbkit.reports.conditions import WELCH, conditions, where_and_when
-from nbkit.reports.doubts import lead_of, lead_of_untimed
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.lost_baseline import BaselineLost
 from nbkit.reports.parts import Lead
@@ -107,7 +107,7 @@ class ChexnetResult:
     def judged(self) -> list[str]:
         """Labels that the mean is of."""
         return [
-            finding.label for finding in self.findings[:-1] if finding.doubt is None
+            finding.label for finding in self.findings[:-1] if finding.caveat is None
         ]
 
     @property
@@ -338,8 +338,8 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         lost,
         usable_arms(arms, lost_arms) == arms,
         single_arm not in lost_arms,
-        partial(lead_of_untimed, study),
-        partial(lead_of, study, ()),
+        partial(untimed_caveat_text, study),
+        partial(caveat_text, study, ()),
     )
     check_same_images([*measured.single, *measured.parallel])
     check_planned_images(facts, measured.single[0])

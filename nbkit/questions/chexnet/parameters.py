@@ -10,4 +10,4 @@ unreadable_images: str = "stop"  # or skip: omit images that cannot be decoded
 seed: int = 0  # first seed: weights, data order, augmentation
 tensorboard: bool = True  # write event files
 engine: str = "local"  # launch engine
-wait_for_quiet: float = 0  # max seconds to wait for an idle machine
+wait_for_idle: float = 0  # max seconds to wait for an idle machine

@@ -46,9 +46,9 @@ def answer(
     """Return the result in a few words; without a margin, of one device alone."""
     mean = findings[-1]
     if mean.single is None:
-        return f"No mean AUROC: {mean.doubt}."
+        return f"No mean AUROC: {mean.caveat}."
     judged = sum(
-        1 for finding in findings if finding.label != MEAN and finding.doubt is None
+        1 for finding in findings if finding.label != MEAN and finding.caveat is None
     )
     interval = interval_text(mean.single)
     spread = f"95% CI {interval}" if interval else "no CI"
@@ -117,9 +117,9 @@ def same_clause(finding: LabelFinding, gpus: int, margin: float) -> str:
 def left_out(findings: Sequence[LabelFinding]) -> list[str]:
     """Return which labels the mean excludes, and why."""
     return [
-        f"{finding.label} is excluded from the mean: {finding.doubt}."
+        f"{finding.label} is excluded from the mean: {finding.caveat}."
         for finding in findings
-        if finding.doubt and finding.label != MEAN
+        if finding.caveat and finding.label != MEAN
     ]
 
 

@@ -63,7 +63,7 @@ def areas_table(
             *_ends("gain", "gain"),
             Column(
                 "finding",
-                lambda row: row.doubt or row.above_baseline,
+                lambda row: row.caveat or row.above_baseline,
             ),
         ),
         findings,
@@ -98,7 +98,7 @@ def same_table(
             Column(
                 *(
                     "verdict",
-                    lambda finding: finding.doubt or finding.same_within(margin),
+                    lambda finding: finding.caveat or finding.same_within(margin),
                 ),
                 lambda verdict: same if verdict == "same" else verdict,
             ),

@@ -101,7 +101,7 @@ def _published(round_: PublishedRound) -> list[dict[str, Any]]:
             "slowdown": slowdown,
             "source": round_.rows[0].source,
         }
-        for slowdown in round_.slowdowns or (1 / round_.total_kept,)
+        for slowdown in round_.slowdowns or (1 / round_.aggregate_efficiency,)
     ]
 
 

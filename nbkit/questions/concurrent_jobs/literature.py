@@ -61,7 +61,7 @@ class PublishedRound:
         return self.alone * len(self.sizes)
 
     @property
-    def total_kept(self) -> float:
+    def aggregate_efficiency(self) -> float:
         """The total over the sum of the jobs alone."""
         return self.total / self.sum_alone
 

@@ -11,7 +11,11 @@ from nbkit.questions.concurrent_jobs import tables
 from nbkit.questions.concurrent_jobs.chart import slowdown_chart
 from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.rounds import Measured, measured
-from nbkit.questions.concurrent_jobs.slowdown import ConcurrentJob, Effect, Together
+from nbkit.questions.concurrent_jobs.slowdown import (
+    ConcurrentJob,
+    ConcurrentJobs,
+    Effect,
+)
 from nbkit.reports.arm_tables import held_together, ratio_text
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.page import Evidence, lead, page
@@ -35,9 +39,9 @@ class ConcurrentResult:
     measured: Measured
 
     @property
-    def together(self) -> Sequence[Together]:
+    def concurrent(self) -> Sequence[ConcurrentJobs]:
         """Concurrent jobs, in the plan's order."""
-        return self.measured.together
+        return self.measured.concurrent
 
     @property
     def table(self) -> Table:
@@ -56,7 +60,7 @@ class ConcurrentResult:
                 "are assumed equally fast."
             )
         return tables.jobs_table(
-            self.together,
+            self.concurrent,
             "CPU smoke test" if is_cpu else "GPUs",
             notes,
             lead(self.evidence, self.measured.controls),
@@ -65,7 +69,7 @@ class ConcurrentResult:
     @property
     def totals(self) -> Table:
         """All jobs together against the sum of them alone, and against one job."""
-        return tables.totals_table(self.together, self.measured.one_jobs)
+        return tables.totals_table(self.concurrent, self.measured.one_jobs)
 
     @property
     def settings(self) -> Table | Note:
@@ -77,7 +81,7 @@ class ConcurrentResult:
     @property
     def rounds(self) -> Table:
         """Every round with its overlap, its devices and its runs."""
-        return tables.rounds_table(self.together, self.measured.places)
+        return tables.rounds_table(self.concurrent, self.measured.places)
 
     @property
     def published(self) -> Table:
@@ -93,7 +97,7 @@ class ConcurrentResult:
     def figure(self) -> Figure:
         """The answer as a picture."""
         jobs: dict[str, list[ConcurrentJob]] = {}
-        for layout in self.together:
+        for layout in self.concurrent:
             jobs.setdefault(layout.setting, []).extend(layout.jobs)
         title = "Slowdown under concurrency"
         return Figure(
@@ -114,11 +118,11 @@ class ConcurrentResult:
     @property
     def answer(self) -> str:
         """What the data say: slowdown, fairness and total, then what pinning gives."""
-        jobs = [_layout_sentence(layout) for layout in self.together]
+        jobs = [_layout_sentence(layout) for layout in self.concurrent]
         effects = [
             f"{effect.what.capitalize()}: {self._shown(effect.ratio)}"
             for effect in self.effects
-            if effect.is_together
+            if effect.is_concurrent
         ]
         return " ".join([*jobs, *effects])
 
@@ -161,7 +165,7 @@ class ConcurrentResult:
             f"{layout.name}: {len(layout.rounds) - len(layout.counted)} of "
             f"{len(layout.rounds)} rounds omitted, because their jobs overlapped too "
             "briefly. Use more steps."
-            for layout in self.together
+            for layout in self.concurrent
             if len(layout.counted) < len(layout.rounds)
         ]
 
@@ -188,11 +192,11 @@ def report(study: Study) -> Report:
     return result(study).report()
 
 
-def _layout_sentence(jobs: Together) -> str:
+def _layout_sentence(jobs: ConcurrentJobs) -> str:
     """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in jobs.jobs):
         return f"{jobs.name}: no comparison, because a job diverged (NaN/Inf)."
-    slowdown, total = _slowdown_words(jobs), jobs.total_kept
+    slowdown, total = _slowdown_words(jobs), jobs.aggregate_efficiency
     if slowdown is None or total is None or jobs.fairness is None:
         return (
             f"{jobs.name}: no result, because the jobs did not overlap long enough or "
@@ -206,7 +210,7 @@ def _layout_sentence(jobs: Together) -> str:
     return f"{jobs.name}: {slowdown}, {fairness}; {aggregate}"
 
 
-def _slowdown_words(jobs: Together) -> str | None:
+def _slowdown_words(jobs: ConcurrentJobs) -> str | None:
     """Return the slowdown, unless the control differs by as much; None without one."""
     ratios = [job.kept for job in jobs.jobs if job.kept is not None]
     floor = jobs.noise_floor

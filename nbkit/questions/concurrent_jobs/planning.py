@@ -123,7 +123,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     return ConcurrentPlan(
         arms=arms,
         planned=planned,
-        together=[layout.jobs for layout in planned if len(layout.sizes) > 1],
+        concurrent=[layout.jobs for layout in planned if len(layout.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
         devices=devices,
         repeats=values["repeats"],

@@ -11,11 +11,11 @@ from nbkit import statistics
 from nbkit.launch.run import Run
 from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
 from nbkit.questions.concurrent_jobs.slowdown import (
-    AloneRuns,
     ConcurrentJob,
+    ConcurrentJobs,
     Effect,
+    IsolatedRuns,
     Round,
-    Together,
     overlap,
 )
 from nbkit.reports.finite_arms import not_finite
@@ -30,9 +30,9 @@ class Measured:
     """What was measured of concurrent jobs and of jobs alone."""
 
     planned: Sequence[Planned]
-    together: Sequence[Together]
+    concurrent: Sequence[ConcurrentJobs]
     """Concurrent jobs, in the plan's order."""
-    alone: Mapping[str, AloneRuns]
+    alone: Mapping[str, IsolatedRuns]
     """Jobs alone, by arm; one job on all devices among them."""
     control: NoiseFloor | None
     """Of the first job alone; None without one."""
@@ -43,7 +43,7 @@ class Measured:
 
     def among(self, comparisons: int) -> Measured:
         """Return it with verdicts that share the error rate among so many."""
-        together = [
+        concurrent = [
             replace(
                 layout,
                 jobs=tuple(
@@ -51,18 +51,18 @@ class Measured:
                 ),
                 comparisons=comparisons,
             )
-            for layout in self.together
+            for layout in self.concurrent
         ]
-        return replace(self, together=together, comparisons=comparisons)
+        return replace(self, concurrent=concurrent, comparisons=comparisons)
 
     @property
     def verdicts(self) -> list[statistics.Ratio]:
         """On every job, on all together and on every setting."""
-        ratios = [job.kept for one in self.together for job in one.jobs]
-        ratios += [one.total_kept for one in self.together]
+        ratios = [job.kept for one in self.concurrent for job in one.jobs]
+        ratios += [one.aggregate_efficiency for one in self.concurrent]
         ratios += [
             one.against_one_job(self.one_jobs[one.name])
-            for one in self.together
+            for one in self.concurrent
             if one.name in self.one_jobs
         ]
         ratios += [effect.ratio for effect in self.effects]
@@ -74,7 +74,7 @@ class Measured:
         return [] if self.control is None else [self.control]
 
     @property
-    def one_jobs(self) -> dict[str, AloneRuns]:
+    def one_jobs(self) -> dict[str, IsolatedRuns]:
         """By name of concurrent jobs, one job on as many devices."""
         return {
             layout.name: self.alone[single.alone[0]]
@@ -87,7 +87,7 @@ class Measured:
     @cached_property
     def effects(self) -> list[Effect]:
         """Images/s with pinning, or storage of one's own, over images/s without."""
-        at_once = {layout.name: layout for layout in self.together}
+        at_once = {layout.name: layout for layout in self.concurrent}
         effects_by_key: dict[tuple[str, str], Effect] = {}
         for layout in self.planned:
             for what, other in _without(layout, self.planned):
@@ -104,7 +104,9 @@ class Measured:
                         effects_by_key[arm, what] = Effect(plain, what, ratio, False)
         return list(effects_by_key.values())
 
-    def _ratio(self, runs: AloneRuns, other: AloneRuns) -> statistics.Ratio | None:
+    def _ratio(
+        self, runs: IsolatedRuns, other: IsolatedRuns
+    ) -> statistics.Ratio | None:
         if not (runs.rates and other.rates and runs.counts and other.counts):
             return None
         return statistics.ratio(
@@ -119,7 +121,7 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            "together": [layout.to_dict() for layout in self.together],
+            "concurrent": [layout.to_dict() for layout in self.concurrent],
             "alone": {
                 arm: list(runs.rates.values()) for arm, runs in self.alone.items()
             },
@@ -146,8 +148,8 @@ def measured(study: Study) -> Measured:
     control = _control(study, finished) if {*control_arms} <= {*usable} else None
     result = Measured(
         planned=planned,
-        together=[
-            _together(layout, finished, alone, control, usable)
+        concurrent=[
+            _concurrent(layout, finished, alone, control, usable)
             for layout in planned
             if len(layout.sizes) > 1
         ],
@@ -168,9 +170,9 @@ Finished = Mapping[str, Mapping[int, Run]]
 """Runs by arm and repeat."""
 
 
-def _alone(arm: str, runs: Mapping[int, Run]) -> AloneRuns:
+def _alone(arm: str, runs: Mapping[int, Run]) -> IsolatedRuns:
     rates = {repeat: run.summary.images_per_second for repeat, run in runs.items()}
-    return AloneRuns(arm, {repeat: rate for repeat, rate in rates.items() if rate})
+    return IsolatedRuns(arm, {repeat: rate for repeat, rate in rates.items() if rate})
 
 
 def _control(study: Study, finished: Finished) -> NoiseFloor | None:
@@ -186,13 +188,13 @@ def _control(study: Study, finished: Finished) -> NoiseFloor | None:
     )
 
 
-def _together(
+def _concurrent(
     layout: Planned,
     finished: Finished,
-    alone: Mapping[str, AloneRuns],
+    alone: Mapping[str, IsolatedRuns],
     control: NoiseFloor | None,
     usable: Collection[str],
-) -> Together:
+) -> ConcurrentJobs:
     runs_of = [finished[arm] for arm in layout.jobs]
     # A study counts the runs of a round only if all of them have finished.
     repeats = sorted(set(runs_of[0]).intersection(*runs_of))
@@ -200,7 +202,7 @@ def _together(
         _round(repeat, [runs[repeat] for runs in runs_of]) for repeat in repeats
     )
     counted = [round_.rates for round_ in rounds if round_.counts]
-    return Together(
+    return ConcurrentJobs(
         name=layout.name,
         setting=layout.setting.name,
         jobs=tuple(

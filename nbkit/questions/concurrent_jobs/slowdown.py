@@ -106,7 +106,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class AloneRuns:
+class IsolatedRuns:
     """A job alone: one number a process start."""
 
     arm: str
@@ -128,12 +128,12 @@ class ConcurrentJob:
 
     arm: str
     world_size: int
-    alone: AloneRuns
+    alone: IsolatedRuns
     rates: tuple[float, ...]
     """Images/s by round that counts."""
     noise_floor: NoiseFloor | None = None
     counts: bool = True
-    """Whether its trainings were finite; alone, `AloneRuns.counts` says."""
+    """Whether its trainings were finite; alone, `IsolatedRuns.counts` says."""
     comparisons: int = 1
     """How many verdicts of the report share the error rate."""
 
@@ -191,7 +191,7 @@ class ConcurrentJob:
 
 
 @dataclass(frozen=True)
-class Together:
+class ConcurrentJobs:
     """Concurrent jobs, in one setting, against the same jobs alone."""
 
     name: str
@@ -235,19 +235,19 @@ class Together:
         return all(job.counts for job in self.jobs)
 
     @cached_property
-    def total_kept(self) -> Ratio | None:
+    def aggregate_efficiency(self) -> Ratio | None:
         """The total over the sum of the jobs alone; None where one is missing."""
         if not all(job.alone.counts for job in self.jobs):
             return None
         return self._ratio(self.sums_alone, "sum of jobs alone")
 
-    def against_one_job(self, one_job: AloneRuns) -> Ratio | None:
+    def against_one_job(self, one_job: IsolatedRuns) -> Ratio | None:
         """Return the total over the rate of one job on all of the devices."""
         if not one_job.counts:
             return None
         return self._ratio(list(one_job.rates.values()), one_job.arm)
 
-    def against(self, other: Together) -> Ratio | None:
+    def against(self, other: ConcurrentJobs) -> Ratio | None:
         """Return the total over that of the same jobs in another setting."""
         if not other.counts:
             return None
@@ -307,7 +307,8 @@ class Together:
                 for job in self.jobs
             ],
             "totals": self.totals,
-            "total_over_sum": self.total_kept and asdict(self.total_kept),
+            "aggregate_efficiency": self.aggregate_efficiency
+            and asdict(self.aggregate_efficiency),
             "fairness": self.fairness and asdict(self.fairness),
             "rounds": [
                 {
@@ -331,5 +332,5 @@ class Effect:
     what: str
     """The setting, such as ``pinned vs. not pinned``."""
     ratio: Ratio
-    is_together: bool
+    is_concurrent: bool
     """Whether jobs ran together, and it is their total."""

@@ -12,9 +12,9 @@ from nbkit.questions.concurrent_jobs.literature import (
 )
 from nbkit.questions.concurrent_jobs.slowdown import (
     MINIMUM_OVERLAP,
-    AloneRuns,
+    ConcurrentJobs,
     Effect,
-    Together,
+    IsolatedRuns,
 )
 from nbkit.reports.arm_tables import each_run, needed_runs, ratio_interval
 from nbkit.reports.columns import Column, interval, ratio, table
@@ -53,10 +53,10 @@ _JOBS = (
 
 
 def jobs_table(
-    together: Sequence[Together], where: str, notes: Sequence[str], lead: Lead
+    concurrent: Sequence[ConcurrentJobs], where: str, notes: Sequence[str], lead: Lead
 ) -> Table:
     """Return each job among others against the same job alone."""
-    jobs = [job for group in together for job in group.jobs]
+    jobs = [job for group in concurrent for job in group.jobs]
     return table(
         f"Slowdown per job, {where}",
         _JOBS,
@@ -85,21 +85,21 @@ def range_text(values: Sequence[float], digits: int) -> str | None:
 _TOTALS = (
     Column("concurrent jobs", "name"),
     *_RATE,
-    *ratio("vs. sum of jobs alone", "total_kept", "over_the_sum"),
-    Column(None, "total_kept.ci_low", csv="over_the_sum_ci_low"),
-    Column(None, "total_kept.ci_high", csv="over_the_sum_ci_high"),
+    *ratio("vs. sum of jobs alone", "aggregate_efficiency", "over_the_sum"),
+    Column(None, "aggregate_efficiency.ci_low", csv="over_the_sum_ci_low"),
+    Column(None, "aggregate_efficiency.ci_high", csv="over_the_sum_ci_high"),
     Column("fairness", "fairness.median", "{:.4f}".format, "fairness"),
     Column("fastest / slowest", "fastest_over_slowest.median", "{:.3f}".format),
 )
 
 
 def totals_table(
-    together: Sequence[Together], one_jobs: Mapping[str, AloneRuns]
+    concurrent: Sequence[ConcurrentJobs], one_jobs: Mapping[str, IsolatedRuns]
 ) -> Table:
     """Return all jobs together against the sum of them alone, and against one job."""
     ratios = {
         jobs.name: jobs.against_one_job(one_jobs[jobs.name])
-        for jobs in together
+        for jobs in concurrent
         if jobs.name in one_jobs
     }
     known = {name: over for name, over in ratios.items() if over is not None}
@@ -112,12 +112,12 @@ def totals_table(
     return table(
         "Aggregate throughput",
         (*_TOTALS, over_one_job),
-        together,
+        concurrent,
         [
             "Fairness: Jain's index of each job's images/s / alone: 1 if all slow down "
             "equally, 1/n if one of n gets everything; two jobs 6% apart: 0.999.",
             *(over.sentence for over in known.values()),
-            *each_run({jobs.name: jobs.totals for jobs in together}),
+            *each_run({jobs.name: jobs.totals for jobs in concurrent}),
         ],
     )
 
@@ -141,9 +141,11 @@ def settings_table(effects: Sequence[Effect]) -> Table:
     return table("Effect of pinning and storage", _SETTINGS, effects, [note])
 
 
-def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Table:
+def rounds_table(
+    concurrent: Sequence[ConcurrentJobs], places: Mapping[str, str]
+) -> Table:
     """Return every round: how long its jobs ran together, where, and which runs."""
-    names = {round_.run_ids: jobs.name for jobs in together for round_ in jobs.rounds}
+    names = {round_.run_ids: jobs.name for jobs in concurrent for round_ in jobs.rounds}
 
     def joined(show: Callable[[Any], str]) -> Callable[[Sequence[Any]], str]:
         return lambda values: " + ".join(map(show, values))
@@ -166,7 +168,7 @@ def rounds_table(together: Sequence[Together], places: Mapping[str, str]) -> Tab
             Column("runs", "run_ids", " ".join),
             Column(None, "counts", csv="counts"),
         ),
-        [round_ for jobs in together for round_ in jobs.rounds],
+        [round_ for jobs in concurrent for round_ in jobs.rounds],
         [
             "Share: overlap / measured time of the quickest job. Steps outside the "
             f"overlap and rounds below {MINIMUM_OVERLAP * 100:.0f}% are omitted."
@@ -180,7 +182,9 @@ _PUBLISHED = (
     Column(None, "alone", csv="images_per_second_alone"),
     Column("slowdown", "slowdowns", lambda slowdowns: range_text(slowdowns, 3)),
     Column("total", "total", wording.rate, "total_images_per_second"),
-    Column("vs. sum of jobs alone", "total_kept", "{:.3f}".format, "over_the_sum"),
+    Column(
+        "vs. sum of jobs alone", "aggregate_efficiency", "{:.3f}".format, "over_the_sum"
+    ),
     Column("fairness", "fairness", "{:.4f}".format, "fairness"),
     Column("fastest / slowest", "fastest_over_slowest", "{:.3f}".format),
     Column("vs. 1 job on all", "against_one_job", "{:.3f}".format, "over_one_job"),

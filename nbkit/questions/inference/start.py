@@ -11,8 +11,8 @@ from nbkit.launch.run import Run
 from nbkit.launch.start import launch
 from nbkit.questions.inference.planning import BASELINE, InferencePlan
 from nbkit.store.record import RunState
+from nbkit.studies.idle_machine import wait_before
 from nbkit.studies.progress import Progress
-from nbkit.studies.quiet import wait_before
 from nbkit.studies.starts import end_all
 
 _MAY_FAIL = ("int8",)
@@ -36,7 +36,7 @@ def prepare(plan: InferencePlan) -> InferencePlan:
     arms, notes = dict(plan.arms), []
     unavailable: dict[str, str] = {}
     if count:
-        wait_before(plan.arms.values(), plan.wait_for_quiet)
+        wait_before(plan.arms.values(), plan.wait_for_idle)
     with contextlib.closing(Progress("inference", count)) as shown:
         if plan.training is not None:
             trained = _run(plan.training, "training of the weights", shown).wait()

@@ -7,4 +7,4 @@ warmup_steps: int = None  # leading steps not measured (None: 10, CPU 4)
 control: bool = None  # A/A control: chexnet_old twice (None: true, CPU false)
 seed: int = 0  # for image order and crops, the same in every run
 engine: str = "local"  # launcher of the processes
-wait_for_quiet: float = 0  # max seconds to wait for an idle machine
+wait_for_idle: float = 0  # max seconds to wait for an idle machine

@@ -23,8 +23,8 @@ from nbkit.questions.input_pipeline.trials import (
     tune,
 )
 from nbkit.review.diagnosis import diagnose
+from nbkit.studies.idle_machine import wait_before
 from nbkit.studies.progress import Progress
-from nbkit.studies.quiet import wait_before
 from nbkit.studies.starts import variables_set
 
 
@@ -40,7 +40,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
     """
     if plan.tuned is None:
         return plan
-    waited = wait_before([plan.tuned], plan.wait_for_quiet)
+    waited = wait_before([plan.tuned], plan.wait_for_idle)
     tuning = tune_loading(
         plan.tuned,
         plan.grid,

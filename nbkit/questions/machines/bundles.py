@@ -29,7 +29,7 @@ from nbkit.questions.machines.ratios import Conditions, MachineRun
 from nbkit.reading import expanded
 from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.reports.auditor import audit
-from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.reports.source_statistics import SourceStatistic, source_statistics
 from nbkit.reproduction.comparison import run_facts
@@ -83,7 +83,7 @@ class Machine:
     """What other sources would have printed of the runs with these conditions."""
     audits: Mapping[Conditions, Sequence[Finding]]
     """What is suspicious about them."""
-    bound_by: Mapping[Conditions, ArmsBoundBy]
+    bottlenecks: Mapping[Conditions, ArmBottlenecks]
     """What bounds them, under the machine's name."""
     controls: Mapping[Conditions, Sequence[NoiseFloor]]
     """What the controls of their studies show."""
@@ -187,7 +187,7 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         facts=machine_facts(training or others),
         statistics={key: source_statistics(alike[key]) for key in alike},
         audits={key: audit(alike[key]) for key in alike},
-        bound_by={key: ArmsBoundBy({name: alike[key]}) for key in alike},
+        bottlenecks={key: ArmBottlenecks({name: alike[key]}) for key in alike},
         controls={
             key: [
                 floors[study]
@@ -255,7 +255,7 @@ def _why_not(run: Run) -> str | None:
         return f"which is {run.state}" + (f": {lost}" if lost else "")
     if run.config.task == "allreduce":
         return None if run.metrics("allreduce") else "which measured nothing"
-    if run.record.get("tags", {}).get("together"):
+    if run.record.get("tags", {}).get("concurrent"):
         return "which ran concurrently with other jobs of its study"
     if run.config.task != "train":
         return f"whose task is {run.config.task!r}, not 'train'"

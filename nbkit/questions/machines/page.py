@@ -30,8 +30,8 @@ from nbkit.questions.machines.ratios import (
 )
 from nbkit.reports.auditor import audit, findings_table
 from nbkit.reports.bandwidth import NCCL_TESTS
+from nbkit.reports.caveats import Caveat, caveats, prepend_caveats
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
-from nbkit.reports.doubts import Doubt, doubts, told_first
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
 from nbkit.reports.source_statistics import SOURCES, statistics_table
 from nbkit.review.findings import Audit
@@ -128,14 +128,14 @@ class MachinesResult:
 
     def _lead(self) -> str:
         """Return what takes back what is compared; empty if it stands."""
-        if not self._doubts:
+        if not self._caveats:
             return ""
         warned = self._told_first(Report("", ""))
         return " ".join([warned.answer, *warned.notes])
 
     def _told_first(self, report: Report) -> Report:
         lost = no_verdict_sentence(self.not_finite)
-        return told_first(report, {}, self._doubts, first=lost)
+        return prepend_caveats(report, {}, self._caveats, first=lost)
 
     @property
     def costs(self) -> Table | Note:
@@ -277,7 +277,7 @@ class MachinesResult:
             },
             next_step=_next_step(self.plan),
         )
-        if not self._doubts:
+        if not self._caveats:
             return report
         warned = self._told_first(report)
         # The published numbers do not depend on these runs.
@@ -285,14 +285,14 @@ class MachinesResult:
         return replace(warned, notes=[*warned.notes, published])
 
     @cached_property
-    def _doubts(self) -> list[Doubt]:
+    def _caveats(self) -> list[Caveat]:
         """Why what is compared of the two machines cannot be believed."""
         reasons = [
-            _of_machine(doubt, machine)
+            _of_machine(caveat, machine)
             for arm in self.matched
             for machine in (self.a, self.b)
-            for doubt in doubts(
-                machine.controls[arm.conditions], machine.bound_by[arm.conditions]
+            for caveat in caveats(
+                machine.controls[arm.conditions], machine.bottlenecks[arm.conditions]
             )
         ]
         # Of what disturbs runs each kind once, of controls every one that differs.
@@ -360,11 +360,11 @@ def report(compared: MachinesResult) -> SavedReport:
     return compared.save()
 
 
-def _of_machine(doubt: Doubt, machine: Machine) -> Doubt:
-    """Return a doubt that names its machine; what disturbs runs does so already."""
-    if doubt.code != "control":
-        return doubt
-    return replace(doubt, reason=f"on {machine.name}, {doubt.reason}")
+def _of_machine(caveat: Caveat, machine: Machine) -> Caveat:
+    """Return a caveat that names its machine; what disturbs runs does so already."""
+    if caveat.code != "control":
+        return caveat
+    return replace(caveat, reason=f"on {machine.name}, {caveat.reason}")
 
 
 def _sources(pairs: Sequence[MachinePair]) -> list[Source]:

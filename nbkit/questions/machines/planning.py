@@ -78,7 +78,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
     if errors:
         raise ParameterError("\n".join(errors))
     a, b = _chosen(p, list(machines))
-    arms, once, left_out = _to_measure(p, machines[b if a == HERE else a])
+    arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
     if p.measure and not arms:
         what = f"measure=True: no training run of {b if a == HERE else a} can run here"
         remedy = "compare bundles without measure, or measure on another machine."
@@ -94,7 +94,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
         published_model=p.model or _model(list(machines.values())),
         precision=p.precision,
         arms=arms,
-        once=once,
+        unrepeated=unrepeated,
         repeats=p.repeats,
         notes=(*_notes(machines, a, b, is_example), *notes, *left_out),
         is_example=is_example,
@@ -127,11 +127,11 @@ def measure(plan: MachinesPlan, *, trust: bool = False) -> Study | None:
         plan.arms,
         repeats=plan.repeats,
         parameters=plan.parameters,
-        once=plan.once,
+        unrepeated=plan.unrepeated,
         trust=trust,
         minutes=plan.minutes,
     )
-    return study.run(wait_for_quiet=plan.wait_for_quiet)
+    return study.run(wait_for_idle=plan.wait_for_idle)
 
 
 def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machine]:
@@ -254,7 +254,7 @@ def _to_measure(
 ) -> tuple[dict[str, ExperimentConfig], dict[str, ExperimentConfig], list[str]]:
     """Return what of another machine's runs can be run here, and why not the rest."""
     arms: dict[str, ExperimentConfig] = {}
-    once: dict[str, ExperimentConfig] = {}
+    unrepeated: dict[str, ExperimentConfig] = {}
     left_out: list[str] = []
     for kind in machine.kinds if p.measure else ():
         config = kind.config
@@ -264,14 +264,14 @@ def _to_measure(
             if is_train
             else f"all-reduce, {config.world_size} ranks"
         )
-        target = arms if is_train else once
+        target = arms if is_train else unrepeated
         if name in target:
             name = f"{name} ({len(target) + 1})"
         try:
             target[name] = _here(kind, name)
         except NbkitError as error:
             left_out.append(f"Not measured here: {name}: {error}")
-    return arms, once, left_out
+    return arms, unrepeated, left_out
 
 
 def _here(kind: MeasuredKind, name: str) -> ExperimentConfig:

@@ -69,7 +69,7 @@ class LossParity:
     began, of the repeat in which they are furthest apart: in a median a run that failed
     would not show. None for the baseline, where one of them is not finite, and where
     the baseline has no run of the same repeat."""
-    difference_on_the_way: float | None
+    mean_loss_difference: float | None
     """The same of the mean over all steps."""
     updates_skipped: int | None
     """Of the run that skipped most; None where the loss is not scaled."""
@@ -88,7 +88,7 @@ class LossParity:
         return not (self.suspicions or self.unjudged)
 
     @property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """What a reader must know, in two words; empty for a sound answer."""
         if self.suspicions:
             return "loss suspect"
@@ -199,7 +199,7 @@ def _answer(
         first_loss=_median(run.first_loss for run in runs.values()),
         final_loss=_median(run.final_loss for run in runs.values()),
         difference=differences[0],
-        difference_on_the_way=differences[1],
+        mean_loss_difference=differences[1],
         updates_skipped=int(max(skipped)) if skipped else None,
         weights_finite=False if False in finite else None if None in finite else True,
         suspicions=tuple(suspicions),

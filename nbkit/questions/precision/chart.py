@@ -42,8 +42,8 @@ def arms_chart(
     ends = [row["high"] for row in values if row["high"] is not None]
     largest = _MOST_ABOVE_EVERYTHING * max(points)
     is_cut = any(end > largest for end in ends)
-    # A doubt is written to the right of its circle.
-    room = 1.25 if any(row["doubt"] for row in values) else 1.05
+    # A caveat is written to the right of its circle.
+    room = 1.25 if any(row["caveat"] for row in values) else 1.05
     highest = largest if is_cut else room * max([*points, *ends])
     y = alt.Y(
         "arm:N",
@@ -79,7 +79,7 @@ def _measured(arm: MeasuredArm) -> dict[str, Any]:
         "high": rate.ci_high,
         "runs": rate.n,
         "ratio": arm.against.estimate if arm.against else 1.0,
-        "doubt": arm.answer.doubt,
+        "caveat": arm.answer.caveat,
     }
 
 
@@ -127,9 +127,9 @@ def _measured_layers(
         caps.encode(x="low:Q"),
         caps.encode(x="end:Q"),
         base.mark_circle(size=75, opacity=1).encode(x=x),
-        base.transform_filter("datum.doubt")
+        base.transform_filter("datum.caveat")
         .mark_text(align="left", dx=10, dy=-8, fontSize=11, fontWeight="bold")
-        .encode(x=x, text="doubt:N", color=alt.value("#A00000")),
+        .encode(x=x, text="caveat:N", color=alt.value("#A00000")),
     ]
 
 

@@ -33,7 +33,7 @@ from nbkit.questions.precision.sentence import (
 from nbkit.questions.precision.tables import (
     answers_table,
     bounds_table,
-    doubt_notes,
+    caveat_notes,
     gradient_cell,
     layout_table,
     loss_cell,
@@ -132,7 +132,7 @@ class PrecisionResult:
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
             },
-            notes=[*self.references, *doubt_notes(self.answers)]
+            notes=[*self.references, *caveat_notes(self.answers)]
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)
@@ -154,7 +154,7 @@ class PrecisionResult:
             self._rates,
             self.format(self.arms.baseline),
             self.arms.noise_floor,
-            self._doubted("loss suspect", "not judged"),
+            self._with_caveat("loss suspect", "not judged"),
             self.arms.comparisons or 1,
         )
 
@@ -181,11 +181,11 @@ class PrecisionResult:
             if arm != self.arms.control and (rates := self.arms.rates(arm))
         }
 
-    def _doubted(self, *doubts: str) -> set[Format]:
+    def _with_caveat(self, *caveats: str) -> set[Format]:
         return {
             self.format(arm)
             for arm, answer in self.answers.items()
-            if answer.doubt in doubts and arm != self.arms.control
+            if answer.caveat in caveats and arm != self.arms.control
         }
 
     @property
@@ -194,8 +194,8 @@ class PrecisionResult:
         left_out = left_out_sentences(
             self._rates,
             self.format(self.arms.baseline),
-            self._doubted("loss suspect"),
-            self._doubted("not judged"),
+            self._with_caveat("loss suspect"),
+            self._with_caveat("not judged"),
         )
         if not self.layouts:
             unmeasured = (
@@ -258,7 +258,7 @@ class PrecisionResult:
         """Losses and gradients: the part of the answer that no clock enters."""
         own = (self.arms.baseline, self.arms.control, *self.arms.not_finite)
         findings = "; ".join(
-            f"{arm}: {answer.doubt or 'ok'}"
+            f"{arm}: {answer.caveat or 'ok'}"
             for arm, answer in self.answers.items()
             if arm not in own
         )
@@ -421,7 +421,7 @@ def _perturbed(study: Study) -> dict[float, Run]:
     runs = study.runs_by_arm()
     return {
         study.arms[name].weight_perturbation: run
-        for name in study.once
+        for name in study.unrepeated
         for run in runs.get(name, [])
     }
 

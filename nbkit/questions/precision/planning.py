@@ -121,7 +121,7 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     return PrecisionPlan(
         arms=arms,
         control=BASELINE.name if p.control else None,
-        once=perturbed,
+        unrepeated=perturbed,
         devices=devices,
         repeats=values["repeats"],
         first_arms=[BASELINE.name, _in_16_bits(formats).name],

@@ -56,7 +56,7 @@ def computed_sentence(
             f"{prefix}No speedup is given: the loss of the baseline {baseline} is "
             f"suspect ({why}). Use a larger batch, or another model."
         )
-    best = fastest_sound(arms)
+    best = fastest_valid(arms)
     if best is None:
         text = f"No arm except {baseline} has a loss that can be trusted"
     elif floor is not None and best.against and floor.covers(best.against):
@@ -77,11 +77,11 @@ def computed_sentence(
 
 def _why_not(answer: LossParity) -> str:
     if answer.suspicions:
-        return f"{answer.doubt} ({' and '.join(answer.suspicions)})"
+        return f"{answer.caveat} ({' and '.join(answer.suspicions)})"
     return f"loss not judged without a control ({' and '.join(answer.unjudged)})"
 
 
-def fastest_sound(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
+def fastest_valid(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
     """Return the fastest arm whose answer is sound; None if there is none.
 
     The baseline and its control do not count.
@@ -106,7 +106,7 @@ def _speedup(best: MeasuredArm, base: MeasuredArm, chosen: str) -> str:
 
 
 def _loss_parity(best: MeasuredArm, steps: int) -> str:
-    apart = [best.answer.difference, best.answer.difference_on_the_way]
+    apart = [best.answer.difference, best.answer.mean_loss_difference]
     known = [abs(part) for part in apart if part is not None]
     if not known:
         return ""

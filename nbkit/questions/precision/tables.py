@@ -22,11 +22,11 @@ _times = "{:.2f}x".format
 
 
 def loss_cell(answer: LossParity) -> str | None:
-    """Return the final loss as text, with the doubt there may be."""
+    """Return the final loss as text, with the caveat there may be."""
     if answer.final_loss is None and not answer.suspicions:
         return None
     loss = "not finite" if answer.final_loss is None else f"{answer.final_loss:.3f}"
-    return f"{loss}, {answer.doubt}" if answer.doubt else loss
+    return f"{loss}, {answer.caveat}" if answer.caveat else loss
 
 
 def gradient_cell(answer: LossParity) -> str | None:
@@ -39,10 +39,10 @@ def gradient_cell(answer: LossParity) -> str | None:
     return f"finite, {skipped} skipped" if skipped else "finite"
 
 
-def doubt_notes(answers: Mapping[str, LossParity]) -> list[str]:
+def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
     """Return why answers may be wrong, then why others are not judged."""
     suspect = [
-        f"{arm}: {answer.doubt}: {' and '.join(answer.suspicions)}."
+        f"{arm}: {answer.caveat}: {' and '.join(answer.suspicions)}."
         for arm, answer in answers.items()
         if answer.suspicions
     ]
@@ -68,12 +68,12 @@ def answers_table(
             Column(f"loss, {which}", "final_loss", "{:.3f}".format, "final_loss"),
             Column("vs. baseline", "difference", _signed, "difference"),
             Column(
-                *("mean loss vs. baseline", "difference_on_the_way", _signed),
-                csv="difference_on_the_way",
+                *("mean loss vs. baseline", "mean_loss_difference", _signed),
+                csv="mean_loss_difference",
             ),
             Column("limit", "limit", lambda part: f"{part * 100:.3g}%", "loss_limit"),
             Column("gradients", gradient_cell),
-            Column("finding", lambda answer: answer.doubt or "ok"),
+            Column("finding", lambda answer: answer.caveat or "ok"),
             Column(None, "updates_skipped", csv="updates_skipped"),
         ),
         [*answers.values()],

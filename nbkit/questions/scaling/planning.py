@@ -75,7 +75,7 @@ class ScalingPlan(Plan):
         facts, arms = study.plan, study.arms
         chosen = facts["chosen"]
         return cls(
-            once={name: arms.pop(name) for name in study.once},
+            unrepeated={name: arms.pop(name) for name in study.unrepeated},
             arms=arms,
             devices=Devices(**facts["devices"]),
             asked=facts["asked"],
@@ -120,7 +120,7 @@ def plan(parameters: Parameters) -> ScalingPlan:
     check_enough_images(configs)
     return ScalingPlan(
         arms=arms,
-        once=_allreduce(configs[-1], devices),
+        unrepeated=_allreduce(configs[-1], devices),
         devices=devices,
         asked=p.gpus * p.nnodes,
         measured=configs[-1].world_size,

@@ -11,7 +11,7 @@ from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.manifest import known_manifest, manifest_name, write_manifest
 from nbkit.launch.submit import existing_data
-from nbkit.readspeed.cache import make_cold, warm_up
+from nbkit.readspeed.cache import drop_page_cache, fill_page_cache
 from nbkit.store.paths import manifests_folder
 
 
@@ -43,7 +43,9 @@ def before_start(plan: Mapping[str, Any], data: str) -> dict[str, str]:
     listing = find(existing_data(data))
     _ensure_manifest(listing, data)
     files = [listing.root / name for name in listing.files]
-    known = make_cold(files) if plan["cache"] == "cold" else warm_up(files)
+    known = (
+        drop_page_cache(files) if plan["cache"] == "cold" else fill_page_cache(files)
+    )
     return {
         "cache": known.name,
         "cache_proven": "yes" if known.proven else "no",

@@ -103,14 +103,14 @@ class StorageResult:
         reads = [
             Supply(
                 place,
-                f"{speed.pattern} reads, {speed.coldness.name}",
+                f"{speed.pattern} reads, {speed.page_cache.name}",
                 "read",
                 scaled(speed.bytes_per_second, 1 / sizes[place]),
                 sizes[place],
                 decides=speed.pattern == "random",
             )
             for place, speed in self.reads.found
-            if speed.cache == "cold" and speed.coldness.state != "not proven"
+            if speed.cache == "cold" and speed.page_cache.state != "not proven"
         ]
         # The control's twin is the first arm once more, and would count twice.
         loads = [

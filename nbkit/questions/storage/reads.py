@@ -18,7 +18,7 @@ from nbkit.readspeed.measuring import CacheState, ReadSpeed, measure
 from nbkit.readspeed.temporary_file import temporary_file
 from nbkit.readspeed.work import ALIGNMENT_BYTES, Pattern
 from nbkit.reports.parts import Table
-from nbkit.studies.quiet import wait_before
+from nbkit.studies.idle_machine import wait_before
 
 _PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
 _FILES_DRAWN = 20_000
@@ -32,7 +32,7 @@ class Reads:
     found: tuple[tuple[str, ReadSpeed], ...]
     """By name of the place."""
     waited: str = ""
-    """How long for a quiet machine, and with what result."""
+    """How long for an idle machine, and with what result."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Reads:
     @property
     def _notes(self) -> list[str]:
         reasons = dict.fromkeys(
-            f"{place}: {speed.coldness}"
+            f"{place}: {speed.page_cache}"
             for place, speed in self.found
             if speed.cache == "cold"
         )
@@ -118,11 +118,11 @@ def _in_order(place_speed: tuple[str, ReadSpeed]) -> str:
 def _cells(place: str, speed: ReadSpeed) -> list[str]:
     rate = speed.bytes_per_second
     operations = sum(reading.operations_per_second for reading in speed.readings)
-    proven = ", proven" if speed.coldness.proven else ""
+    proven = ", proven" if speed.page_cache.proven else ""
     return [
         place,
         speed.pattern,
-        f"{speed.coldness.name}{proven}",
+        f"{speed.page_cache.name}{proven}",
         f"{rate.median / 1e9:.3g}",
         f"{rate.minimum / 1e9:.3g} to {rate.maximum / 1e9:.3g}",
         f"{speed.mean_bytes_per_second / 1e9:.3g}",
@@ -144,12 +144,12 @@ def read(plan: StoragePlan) -> Reads:
 
     Raises
     ------
-    NotColdError
+    PageCacheError
         If what is to be cold cannot be had out of memory.
     StoreError
         If a test file cannot be written.
     """
-    waited = wait_before(plan.arms.values(), plan.wait_for_quiet)
+    waited = wait_before(plan.arms.values(), plan.wait_for_idle)
     speeds = []
     for place in plan.places:
         # Memory is never cold.
@@ -188,7 +188,7 @@ def _progress_line(place: Place, speed: ReadSpeed) -> str:
     what = "a temporary test file" if place.is_ours else speed.what
     rate = speed.bytes_per_second.median / 1e9
     return (
-        f"{place.name}: {what}, {speed.pattern}, {speed.coldness.name}: {rate:.3g} "
+        f"{place.name}: {what}, {speed.pattern}, {speed.page_cache.name}: {rate:.3g} "
         f"GB/s by {speed.engine_in_words}"
     )
 

@@ -61,7 +61,7 @@ def _moments(
     reads: Reads, value: Callable[[Interval], float | None]
 ) -> Iterator[dict[str, Any]]:
     for place, speed in reads.found:
-        if speed.cache != "cold" or speed.coldness.state == "not proven":
+        if speed.cache != "cold" or speed.page_cache.state == "not proven":
             continue
         series = f"{place}, {speed.pattern}"
         for interval in speed.readings[0].intervals:

@@ -70,7 +70,7 @@ class TimeToAccuracyResult:
     is_cpu: bool
     """Whether CPU processes were used instead of GPUs."""
     lead: Callable[..., str] | None = None
-    """What takes the answer back, above it: `nbkit.reports.doubts.lead_of`."""
+    """What takes the answer back, above it: `nbkit.reports.caveats.caveat_text`."""
 
     @property
     def target(self) -> float:
@@ -276,7 +276,7 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
     if lost_baseline := baseline_lost(study):
         return lost_baseline
     evidence = Evidence.of(study)
-    baseline = next(name for name in study.arms if name not in study.once)
+    baseline = next(name for name in study.arms if name not in study.unrepeated)
     if baseline not in evidence.runs:
         message = (
             f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
@@ -284,7 +284,9 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
         )
         raise NotEnoughDataError(message)
     lost, by_arm = evidence.lost, study.runs_by_arm()
-    short = [run for name in usable_arms(study.once, lost) for run in by_arm[name]]
+    short = [
+        run for name in usable_arms(study.unrepeated, lost) for run in by_arm[name]
+    ]
     return TimeToAccuracyResult(
         recipes=tuple(
             RecipeTimes(arm, tuple(map(time_to_target, runs)), lost.get(arm))
@@ -336,7 +338,7 @@ def logs(study: Study) -> Table | Note:
     folder = study.paths.root / "mllog"
     rows = []
     for arm, runs in study.runs_by_arm().items():
-        for run in runs if arm not in study.once else []:
+        for run in runs if arm not in study.unrepeated else []:
             file = folder / f"{arm}-seed-{run.config.seed}.txt"
             division = "open" if closed_obstacles(run) else "closed"
             lines = mllog(run, file, division=division).splitlines()

@@ -108,10 +108,10 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
     gpu_names = tuple(GPUS if p.estimate_for is None else p.estimate_for)
     unpublished = [name for name in gpu_names if not elsewhere(estimated, [name])]
     repeats = defaults["repeats"] if p.repeats is None else p.repeats
-    once = _short_runs(estimated, p, devices, defaults)
+    unrepeated = _short_runs(estimated, p, devices, defaults)
     return TimeToAccuracyPlan(
         arms=arms,
-        once=once,
+        unrepeated=unrepeated,
         devices=devices,
         repeats=repeats,
         estimate_recipe=p.estimate_recipe,
@@ -122,7 +122,7 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
             *_stand_in(p, devices),
             _what(arms, repeats, p.seed),
             *_recipe_notes(arms, recipes),
-            _estimated(estimated, once),
+            _estimated(estimated, unrepeated),
             *_without_rates(estimated, unpublished),
         ),
         parameters=p,
@@ -299,12 +299,12 @@ def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]
         )
 
 
-def _estimated(recipe: TrainingRecipe, once: Mapping[str, Any]) -> str:
-    if not once:
+def _estimated(recipe: TrainingRecipe, unrepeated: Mapping[str, Any]) -> str:
+    if not unrepeated:
         return (
             f"Projected: {recipe.name}, from published rates only (estimate_steps=0)."
         )
     return (
-        f"Projected: {recipe.name}, from {plural(len(once), 'short run')} with "
+        f"Projected: {recipe.name}, from {plural(len(unrepeated), 'short run')} with "
         "synthetic data and from published rates."
     )

@@ -109,10 +109,10 @@ function keyFacts(head, numbers) {
     const hint = 'share of the measured time spent waiting for input';
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }
-  if (numbers.bound_by) {
+  if (numbers.bottleneck) {
     const change = numbers.try_first ? `Try: ${numbers.try_first} ` : '';
     const hint = `${change}Estimated from step times; run.diagnose() gives details.`;
-    facts.push(['Bottleneck (estimated)', numbers.bound_by, hint]);
+    facts.push(['Bottleneck (estimated)', numbers.bottleneck, hint]);
   }
   if (numbers.checkpoint_step !== null) {
     facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);

@@ -29,7 +29,7 @@ from nbkit.datasets.manifest import (
     read_manifest,
     write_manifest,
 )
-from nbkit.datasets.passed_over import in_words, most_frequent
+from nbkit.datasets.skipped_files import in_words, most_frequent
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.store.heartbeat import Phase
@@ -102,18 +102,18 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
     dict
         ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
         first of them by ``name``, ``split`` and ``reason``, of each reason one before
-        all others; ``passed_over`` with the ``count`` of files that are not part of the
-        data, and of the most frequent by suffix in ``kinds``; ``deep`` with the
-        ``count`` of grayscale images of more than 8 bits, of how many few levels are
-        left (``coarse``), and the names of the ``first`` of these;
-        how many are the ``classes_without_training_images``; and ``notes``, lines on
-        columns, labels and classes that a person may not expect.
+        all others; ``skipped_files`` with the ``count`` of files that are not part of
+        the data, and of the most frequent by suffix in ``kinds``; ``high_bit_depth``
+        with the ``count`` of grayscale images of more than 8 bits, of how many few
+        levels are left (``coarse``), and the names of the ``first`` of these; how many
+        are the ``classes_without_training_images``; and ``notes``, lines on columns,
+        labels and classes that a person may not expect.
     """
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
-        names = ("unreadable", "classes_without_training_images", "deep")
-        nothing = dict.fromkeys((*names, "passed_over", "notes"))
+        names = ("unreadable", "classes_without_training_images", "high_bit_depth")
+        nothing = dict.fromkeys((*names, "skipped_files", "notes"))
         return {"fingerprint": fingerprint | unknown, **nothing}
     # The first image of each reason comes first: no reason is cut off.
     groups = by_reason(manifest.unreadable)
@@ -130,10 +130,10 @@ def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, A
         },
         "classes_without_training_images": manifest.classes_without_training_images,
         "notes": list(manifest.notes),
-        "deep": asdict(manifest.deep),
-        "passed_over": {
-            "count": sum(manifest.passed_over.values()),
-            "kinds": most_frequent(manifest.passed_over),
+        "high_bit_depth": asdict(manifest.high_bit_depth),
+        "skipped_files": {
+            "count": sum(manifest.skipped_files.values()),
+            "kinds": most_frequent(manifest.skipped_files),
         },
     }
 
@@ -174,7 +174,7 @@ def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     return replace(
         manifest,
         notes=(*listing.notes, *alike_classes(manifest.classes)),
-        passed_over=listing.passed_over,
+        skipped_files=listing.skipped_files,
     )
 
 
@@ -241,9 +241,10 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         what = "image is" if count == 1 else "images are"
         reasons = reasons_in_words(manifest.unreadable)
         yield f"{count:,} unreadable {what} skipped: {reasons}"
-    if count := sum(manifest.passed_over.values()):
+    if count := sum(manifest.skipped_files.values()):
         are = "is" if count == 1 else "are"
-        yield f"{plural(count, 'file')} {are} skipped: {in_words(manifest.passed_over)}"
+        kinds = in_words(manifest.skipped_files)
+        yield f"{plural(count, 'file')} {are} skipped: {kinds}"
     if count := manifest.classes_without_training_images:
         have = "has" if count == 1 else "have"
         noun, nouns = "class", "classes"
@@ -252,8 +253,8 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         total = plural(len(manifest.classes), noun, nouns)
         yield f"{count:,} of {total} {have} no training image"
     yield from manifest.notes
-    if manifest.deep.count:
-        yield _deep(manifest)
+    if manifest.high_bit_depth.count:
+        yield _high_bit_depth(manifest)
     never = config.task == "train" and config.evaluation_period_epochs is None
     if never and (count := len(manifest.evaluation)):
         what = "image is" if count == 1 else "images are"
@@ -261,16 +262,16 @@ def _notes(config: ExperimentConfig, manifest: Manifest) -> Iterator[str]:
         yield f"{count:,} evaluation {what} not used: {why}"
 
 
-def _deep(manifest: Manifest) -> str:
-    deep = manifest.deep
-    images, are = ("image", "is") if deep.count == 1 else ("images", "are")
-    text = f"{deep.count:,} grayscale {images} of more than 8 bits {are} reduced to 8"
-    if not deep.coarse:
+def _high_bit_depth(manifest: Manifest) -> str:
+    grey = manifest.high_bit_depth
+    images, are = ("image", "is") if grey.count == 1 else ("images", "are")
+    text = f"{grey.count:,} grayscale {images} of more than 8 bits {are} reduced to 8"
+    if not grey.coarse:
         return text
-    shown = ", ".join(deep.first[:_LISTED_IN_MESSAGE])
-    more = deep.coarse - _LISTED_IN_MESSAGE
+    shown = ", ".join(grey.first[:_LISTED_IN_MESSAGE])
+    more = grey.coarse - _LISTED_IN_MESSAGE
     names = f"{shown} and {more:,} more" if more > 0 else shown
-    return f"{text}, {deep.coarse:,} of them to 16 levels or fewer: {names}"
+    return f"{text}, {grey.coarse:,} of them to 16 levels or fewer: {names}"
 
 
 def _changed(

@@ -18,7 +18,7 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 
 
-def wrap(
+def wrap_ddp(
     raw_model: nn.Module,
     config: ExperimentConfig,
     rank: Rank,
@@ -48,7 +48,7 @@ def wrap(
     return torch.compile(model) if config.compile else model  # type: ignore[return-value]
 
 
-def settle(
+def warm_up_ddp(
     model: nn.Module,
     config: ExperimentConfig,
     precision: Precision,
@@ -80,7 +80,7 @@ def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
     return next(inner, None)
 
 
-def without_exchange(
+def no_sync(
     exchanging: DistributedDataParallel | None,
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context in which gradients stay on their rank."""

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from nbkit.telemetry import past
-from nbkit.telemetry.past import read_past
+from nbkit.telemetry import machine_history
+from nbkit.telemetry.machine_history import read_history
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
 
 NOW = 1_700_000_000.0
@@ -47,7 +47,7 @@ def _write(path, rows):
 def test_a_row_has_shares_of_gpus_and_host(tmp_path):
     path = _write(tmp_path / "a.jsonl", [_header(NOW - 5), _sample(NOW - 4)])
 
-    (row,) = read_past(path, NOW)
+    (row,) = read_history(path, NOW)
 
     assert row == [NOW - 4, {"GPU-a": [50, 25.0, 50.0]}, [12.5, 25.0]]
 
@@ -56,7 +56,7 @@ def test_what_a_gpu_did_not_tell_stays_unknown(tmp_path):
     lost = {"kind": "sample", **Sample(NOW, (GpuSample(1, error="lost"),)).to_dict()}
     path = _write(tmp_path / "a.jsonl", [lost])
 
-    assert list(read_past(path, NOW)) == [[NOW, {"1": [None] * 3}, [None, None]]]
+    assert list(read_history(path, NOW)) == [[NOW, {"1": [None] * 3}, [None, None]]]
 
 
 @pytest.mark.parametrize("interval", [0.5, 1, 7, 45])
@@ -64,7 +64,7 @@ def test_the_newest_half_hour_is_whole_and_what_is_older_is_thin(tmp_path, inter
     times = [NOW - 3600 + n * interval for n in range(int(3600 / interval))]
     path = _write(tmp_path / "a.jsonl", [_header(times[0]), *_samples(times)])
 
-    found = [row[0] for row in read_past(path, NOW)]
+    found = [row[0] for row in read_history(path, NOW)]
 
     newest = NOW - 1800
     assert [t for t in found if t > newest] == [t for t in times if t > newest]
@@ -79,13 +79,13 @@ def test_the_newest_half_hour_is_whole_and_what_is_older_is_thin(tmp_path, inter
 def looks(monkeypatch):
     """Return a list that grows by an entry for each line that is looked at."""
     looked = []
-    time_of = past._time_of
+    time_of = machine_history._time_of
 
     def counted(line):
         looked.append(line)
         return time_of(line)
 
-    monkeypatch.setattr(past, "_time_of", counted)
+    monkeypatch.setattr(machine_history, "_time_of", counted)
     return looked
 
 
@@ -93,7 +93,7 @@ def test_what_is_older_than_a_day_is_passed_over(tmp_path, looks):
     times = [NOW - 30 * 3600 + n * 20 for n in range(30 * 180)]
     path = _write(tmp_path / "a.jsonl", _samples(times))
 
-    rows = read_past(path, NOW)
+    rows = read_history(path, NOW)
     first = next(rows)
 
     assert first[0] == NOW - 24 * 3600
@@ -108,7 +108,7 @@ def test_a_gap_between_attempts_is_left_open(tmp_path):
     rows = [_header(first[0]), *map(_sample, first), _header(second[0])]
     path = _write(tmp_path / "a.jsonl", [*rows, *map(_sample, second)])
 
-    found = [row[0] for row in read_past(path, NOW)]
+    found = [row[0] for row in read_history(path, NOW)]
 
     assert found == [first[0], first[30], second[0], second[30]]
 
@@ -118,7 +118,7 @@ def test_half_a_line_at_the_end_is_left_to_its_writer(tmp_path):
     with path.open("a") as file:
         file.write('{"kind": "sample", "t": 17')
 
-    assert [row[0] for row in read_past(path, NOW)] == [NOW - 2]
+    assert [row[0] for row in read_history(path, NOW)] == [NOW - 2]
 
 
 def test_what_is_no_number_in_a_sample_is_unknown(tmp_path):
@@ -127,7 +127,7 @@ def test_what_is_no_number_in_a_sample_is_unknown(tmp_path):
     odd["host"].update(cpu_percent=[12], memory_used_bytes=float("inf"))
     path = _write(tmp_path / "a.jsonl", [odd])
 
-    (row,) = read_past(path, NOW)
+    (row,) = read_history(path, NOW)
 
     assert row == [NOW - 4, {"GPU-a": [None] * 3}, [None, None]]
 
@@ -139,9 +139,9 @@ def test_a_line_of_another_form_hides_no_other(tmp_path, values):
     with path.open("a") as file:
         file.write('{"t": 1.2.3}\n')
 
-    assert [row[0] for row in read_past(path, NOW)] == [NOW - 3]
+    assert [row[0] for row in read_history(path, NOW)] == [NOW - 3]
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        list(read_past(tmp_path / "none.jsonl", NOW))
+        list(read_history(tmp_path / "none.jsonl", NOW))

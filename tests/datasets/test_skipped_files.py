@@ -2,7 +2,7 @@
 
 import pytest
 
-from nbkit.datasets.passed_over import in_words, most_frequent, suffix_kind
+from nbkit.datasets.skipped_files import in_words, most_frequent, suffix_kind
 
 
 @pytest.mark.parametrize(

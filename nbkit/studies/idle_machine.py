@@ -17,7 +17,7 @@ from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import open_nvml
 
 _LOOK_SECONDS = 1.0
-_QUIET_LOOKS = 3
+_IDLE_LOOKS = 3
 _SAY_SECONDS = 30.0
 
 Busy = dict[str, float]
@@ -29,13 +29,13 @@ class Wait:
     """How long a study has waited, and what it found."""
 
     waited_seconds: float
-    is_quiet: bool
-    """Whether the machine was quiet then, and not only patience over."""
+    is_idle: bool
+    """Whether the machine was idle then, and not only patience over."""
     busy: Busy
     """What was busy at the last look."""
 
     def __str__(self) -> str:
-        if self.is_quiet:
+        if self.is_idle:
             return f"Waited {self.waited_seconds:.0f} s until the machine was idle."
         return (
             f"Machine still busy after {self.waited_seconds:.0f} s: "
@@ -52,38 +52,38 @@ def wait_for(
     patience_seconds: float,
     say: Callable[[str], None],
 ) -> Wait:
-    """Wait until this machine is quiet enough for some runs, or patience is over."""
+    """Wait until this machine is idle enough for some runs, or patience is over."""
     for config in configs:
         if config.engine != "local":
             message = (
-                f"wait_for_quiet checks this machine, but engine={config.engine!r} "
+                f"wait_for_idle checks this machine, but engine={config.engine!r} "
                 "runs elsewhere. Omit it."
             )
             raise ConfigError(message)
     devices = {config.device for config in configs} - {"cpu", "replay"}
     with ExitStack() as stack:
-        return wait_until_quiet(patience_seconds, say, _looks(devices, stack))
+        return wait_until_idle(patience_seconds, say, _looks(devices, stack))
 
 
-def wait_until_quiet(
+def wait_until_idle(
     patience_seconds: float, say: Callable[[str], None], looks: Iterator[Busy]
 ) -> Wait:
     """Return once nothing was busy in some looks in a row, or patience is over."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
-            f"wait_for_quiet={patience_seconds!r} is not a time in seconds. Use 0 or "
+            f"wait_for_idle={patience_seconds!r} is not a time in seconds. Use 0 or "
             "more, such as 600."
         )
         raise ConfigError(message)
     began = time.monotonic()
-    said_at, quiet = float("-inf"), 0
+    said_at, idle = float("-inf"), 0
     while True:
         busy = next(looks)
         now = time.monotonic()
-        quiet = 0 if busy else quiet + 1
+        idle = 0 if busy else idle + 1
         waited = now - began
-        # Looks that were quiet so far are finished, a busy one ends it.
-        if quiet == _QUIET_LOOKS or (busy and waited >= patience_seconds):
+        # Looks that were idle so far are finished, a busy one ends it.
+        if idle == _IDLE_LOOKS or (busy and waited >= patience_seconds):
             return Wait(round(waited, 1), not busy, busy)
         if busy and now - said_at >= _SAY_SECONDS:
             said_at = now
@@ -92,7 +92,7 @@ def wait_until_quiet(
 
 
 def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) -> str:
-    """Wait for a quiet machine, if asked to, before what precedes a study's runs."""
+    """Wait for an idle machine, if asked to, before what precedes a study's runs."""
     if not patience_seconds:
         return ""
     sentence = str(wait_for([*configs], patience_seconds, _print))

@@ -26,7 +26,7 @@ _OTHERS_SECONDS = 1.0
 """What other ranks have to leave after rank 0 before its connections are closed."""
 
 
-def meet(
+def prepare_rendezvous(
     rank: Rank, config: ExperimentConfig
 ) -> tuple[torch.device, Callable[[], None]]:
     """Return this rank's device, and what waits until the others have left."""

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.reports.bottlenecks import ArmsBoundBy
-from nbkit.reports.doubts import (
-    Doubt,
-    doubts,
-    lead_of_runs,
-    so_far,
-    told_first,
+from nbkit.reports.bottlenecks import ArmBottlenecks
+from nbkit.reports.caveats import (
+    Caveat,
+    caveats,
+    prepend_caveats,
+    progress_text,
+    run_caveat_text,
     without_runs,
 )
 from nbkit.reports.headline import headline
@@ -52,7 +52,7 @@ def bound(*runs, **arms):
         return SimpleNamespace(config=config, causes=causes, paths=paths)
 
     arms = arms or {"a": runs}
-    return ArmsBoundBy({arm: [*map(run, told)] for arm, told in arms.items()})
+    return ArmBottlenecks({arm: [*map(run, told)] for arm, told in arms.items()})
 
 
 def made():
@@ -63,13 +63,13 @@ def made():
     )
 
 
-def test_doubts_quiet_study():
+def test_caveats_quiet_study():
     report = made()
 
-    found = doubts([noise_floor(QUIET, QUIET[::-1])], bound([]))
+    found = caveats([noise_floor(QUIET, QUIET[::-1])], bound([]))
 
     assert found == []
-    assert told_first(report, {}, found) is report
+    assert prepend_caveats(report, {}, found) is report
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_doubts_quiet_study():
         ([100.0], [88.0], "12.0%"),
     ],
 )
-def test_doubts_control_differs(first, second, how_much):
-    found = doubts([noise_floor(first, second)], bound([]))
-    report = told_first(made(), {}, found)
+def test_caveats_control_differs(first, second, how_much):
+    found = caveats([noise_floor(first, second)], bound([]))
+    report = prepend_caveats(made(), {}, found)
 
     assert [one.code for one in found] == ["control"]
     assert report.answer == (
@@ -93,62 +93,62 @@ def test_doubts_control_differs(first, second, how_much):
     assert report.tables[0].notes[0].startswith("Not reliable: A/A control")
 
 
-def test_told_first_several_reasons():
+def test_prepend_caveats_several_reasons():
     disturbed = bound(["other-processes"], ["other-processes"])
-    found = doubts([noise_floor([100.0], [50.0])], disturbed)
-    report = told_first(made(), {}, found)
+    found = caveats([noise_floor([100.0], [50.0])], disturbed)
+    report = prepend_caveats(made(), {}, found)
 
     assert "differs by 50.0%; 1 more reason below. Measure again" in report.answer
     assert report.notes == [
         "Warning: others kept 1.9 of 2 CPUs busy (2 of 2 runs of a). Measure again "
         "when nothing else runs on this machine."
     ]
-    assert [one["code"] for one in report.result["doubts"]] == [
+    assert [one["code"] for one in report.result["caveats"]] == [
         "control",
         "other-processes",
     ]
 
 
-def test_doubts_gpu_processes_cleared_by_control():
+def test_caveats_gpu_processes_cleared_by_control():
     there = bound(["other-gpu-processes"], ["other-gpu-processes"])
 
-    assert doubts([noise_floor(QUIET, QUIET[::-1])], there) == []
-    assert [one.code for one in doubts([], there)] == ["other-gpu-processes"]
-    assert len(doubts([noise_floor([100.0], [50.0])], there)) == 2
+    assert caveats([noise_floor(QUIET, QUIET[::-1])], there) == []
+    assert [one.code for one in caveats([], there)] == ["other-gpu-processes"]
+    assert len(caveats([noise_floor([100.0], [50.0])], there)) == 2
 
 
-def test_doubts_gpu_processes_in_one_arm():
+def test_caveats_gpu_processes_in_one_arm():
     quiet, there = [[], []], [["other-gpu-processes"], ["other-gpu-processes"]]
     cleared = [noise_floor(QUIET, QUIET[::-1])]
 
-    assert [one.code for one in doubts(cleared, bound(a=quiet, b=there))] == [
+    assert [one.code for one in caveats(cleared, bound(a=quiet, b=there))] == [
         "other-gpu-processes"
     ]
-    assert doubts(cleared, bound(a=there, b=there)) == []
+    assert caveats(cleared, bound(a=there, b=there)) == []
 
 
-def test_doubts_gpu_processes_hide_nothing():
+def test_caveats_gpu_processes_hide_nothing():
     both = ["other-gpu-processes", "throttled"]
     busy = ["other-gpu-processes", "other-processes"]
     cleared = [noise_floor(QUIET, QUIET[::-1])]
 
-    found = doubts(cleared, bound(both, busy, both, ["other-gpu-processes"]))
+    found = caveats(cleared, bound(both, busy, both, ["other-gpu-processes"]))
 
     assert [(one.code, one.reason) for one in found] == [
         ("other-processes", "others kept 1.9 of 2 CPUs busy (1 of 4 runs of a)"),
         ("throttled", "the clocks were held down (2 of 4 runs of a)"),
     ]
     # What is cleared does not make up the half of the runs that has to be disturbed.
-    assert doubts(cleared, bound(both, ["other-gpu-processes"], [])) == []
+    assert caveats(cleared, bound(both, ["other-gpu-processes"], [])) == []
 
 
-def test_told_first_diverged():
+def test_prepend_caveats_diverged():
     lost = {"fp16": NonFinite("loss", 9)}
-    doubt = Doubt("throttled", "clocks were held down", "Cool it.")
+    caveat = Caveat("throttled", "clocks were held down", "Cool it.")
 
-    stands = told_first(made(), lost).answer
+    stands = prepend_caveats(made(), lost).answer
     missing = "So far, 3 of 4 planned runs have finished."
-    goes = told_first(made(), lost, [doubt], missing)
+    goes = prepend_caveats(made(), lost, [caveat], missing)
 
     assert stands.startswith("Diverged: fp16 (loss not finite at step 9). bf16 is")
     assert goes.answer == (
@@ -157,65 +157,67 @@ def test_told_first_diverged():
     )
     assert goes.notes == ["Warning: clocks were held down. Cool it.", missing]
     # Runs that an answer can do without are no reason to take it back.
-    both = told_first(made(), lost, [], missing).answer
+    both = prepend_caveats(made(), lost, [], missing).answer
     assert both.startswith("Diverged: fp16 (loss not finite at step 9); 1 more note")
-    assert told_first(made(), {}, [], missing).answer.startswith(f"{missing} bf16 is")
-    assert told_first(made(), {}, [doubt], missing).answer == (
+    assert prepend_caveats(made(), {}, [], missing).answer.startswith(
+        f"{missing} bf16 is"
+    )
+    assert prepend_caveats(made(), {}, [caveat], missing).answer == (
         "Inconclusive: clocks were held down; 1 more reason below. Cool it."
     )
 
 
 @pytest.mark.parametrize("code", ["throttled", "other-processes", "control", "no-cpu"])
-def test_told_first_untimed(code):
-    doubt = Doubt(code, "it was held down", "Cool it.")
+def test_prepend_caveats_untimed(code):
+    caveat = Caveat(code, "it was held down", "Cool it.")
     whole = replace(made(), untimed=made().answer)
     part = replace(made(), untimed="fp16: accuracy is kept.")
 
-    stands, partly = (told_first(one, {}, [doubt]) for one in (whole, part))
+    stands, partly = (prepend_caveats(one, {}, [caveat]) for one in (whole, part))
 
     assert stands.answer == made().answer
     assert stands.notes[-1] == (
         "Rates and times are not reliable: it was held down. Cool it."
     )
     assert not stands.has_no_answer
-    assert [one["code"] for one in stands.result["doubts_of_rates"]] == [code]
+    assert [one["code"] for one in stands.result["rate_caveats"]] == [code]
     assert partly.answer == (
         "Rates and times are inconclusive: it was held down. Cool it. Not affected: "
         "fp16: accuracy is kept."
     )
     assert partly.has_no_answer
     assert "(rates and times inconclusive)" in partly.to_html()
-    lost = told_first(part, {"fp16": NonFinite("loss", 9)}, [doubt]).answer
+    lost = prepend_caveats(part, {"fp16": NonFinite("loss", 9)}, [caveat]).answer
     assert lost.endswith("are inconclusive. Not affected: " + part.untimed)
 
 
-def test_told_first_rate_tables():
-    doubt = Doubt("throttled", "it was held down", "Cool it.")
+def test_prepend_caveats_rate_tables():
+    caveat = Caveat("throttled", "it was held down", "Cool it.")
     tables = [Table(name, ["arm", name], []) for name in ("AUROC", "images/s")]
     report = replace(made(), untimed=made().answer, tables=tables)
 
-    areas, rates = told_first(report, {}, [doubt]).tables
+    areas, rates = prepend_caveats(report, {}, [caveat]).tables
 
     assert areas.notes == ()
     assert rates.notes == ["Not reliable: it was held down."]
 
 
-def test_told_first_missing_runs():
-    doubts = [Doubt(code, code, "Do.") for code in ("missing", "throttled")]
+def test_prepend_caveats_missing_runs():
+    caveats = [Caveat(code, code, "Do.") for code in ("missing", "throttled")]
     report = replace(made(), untimed=made().answer)
 
-    assert told_first(report, {}, doubts).answer == (
+    assert prepend_caveats(report, {}, caveats).answer == (
         "Inconclusive: missing; 1 more reason below. Do."
     )
 
 
-def test_lead_of_runs_diverged():
+def test_run_caveat_text_diverged():
     config = SimpleNamespace(has_steps=True)
     [cause] = [Cause("throttled", 0.4, EVIDENCE["throttled"], "leave.", None)]
     paths = SimpleNamespace(root=Path())
     run = SimpleNamespace(config=config, causes=[cause], record={}, paths=paths)
 
-    said = lead_of_runs({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
+    said = run_caveat_text({"fp16": [run]}, {"fp16": NonFinite("loss", 9)})
 
     assert said.startswith("Diverged: fp16 (loss not finite at step 9); 1 more reason")
     assert "Warning: the clocks were held down (1 of 1 runs of fp16)." in said
@@ -225,16 +227,16 @@ def study_of(*finished):
     """Return two arms of two repeats, of which these starts have finished."""
     order = [Slot(arm, repeat) for repeat in (0, 1) for arm in "ab"]
     missing = [slot for slot in order if f"{slot.arm}{slot.repeat}" not in finished]
-    return SimpleNamespace(order=order, missing=missing, once=[])
+    return SimpleNamespace(order=order, missing=missing, unrepeated=[])
 
 
 def test_without_runs_unfinished_study():
     begun, half = study_of("a0", "b0", "a1"), study_of("a0", "a1")
 
     assert without_runs(begun) == []
-    assert so_far(begun) == "So far, 3 of 4 planned runs have finished."
-    [doubt] = without_runs(half)
-    assert told_first(made(), {}, [doubt]).answer == (
+    assert progress_text(begun) == "So far, 3 of 4 planned runs have finished."
+    [caveat] = without_runs(half)
+    assert prepend_caveats(made(), {}, [caveat]).answer == (
         "Inconclusive: 2 of 4 planned runs have finished, and none of b. Resume the "
         "study."
     )
@@ -250,8 +252,8 @@ def test_noise_floor_covers():
 
 
 def test_headline_inconclusive(tmp_path, monkeypatch):
-    doubt = Doubt("control", "it differed", "Measure again.")
-    saved = told_first(made(), {}, [doubt]).save(tmp_path)
+    caveat = Caveat("control", "it differed", "Measure again.")
+    saved = prepend_caveats(made(), {}, [caveat]).save(tmp_path)
     for report in (saved, made().save(tmp_path / "other")):
         monkeypatch.setattr(
             "nbkit.reports.headline.read_report",
@@ -260,12 +262,12 @@ def test_headline_inconclusive(tmp_path, monkeypatch):
                 "page": str(report.page),
             },
         )
-        is_doubtful = report is saved
-        assert ("3.35" not in headline(tmp_path / "out.ipynb")) == is_doubtful
+        has_caveats = report is saved
+        assert ("3.35" not in headline(tmp_path / "out.ipynb")) == has_caveats
 
 
-@pytest.mark.parametrize("is_doubtful", [False, True])
-def test_page_inconclusive(is_doubtful, monkeypatch):
+@pytest.mark.parametrize("has_caveats", [False, True])
+def test_page_inconclusive(has_caveats, monkeypatch):
     monkeypatch.setattr(Figure, "to_html", lambda self: "<figure>")
     shown: list[object] = []
     monkeypatch.setattr(
@@ -273,17 +275,17 @@ def test_page_inconclusive(is_doubtful, monkeypatch):
     )
     figure = Figure("The answer as a picture", None)
     report = replace(made(), figures=[figure], notes=["A condition."])
-    doubt = Doubt("control", "it differed", "Measure again.")
+    caveat = Caveat("control", "it differed", "Measure again.")
     page = Path("report.html")
 
-    report = told_first(report, {}, [doubt] if is_doubtful else [])
+    report = prepend_caveats(report, {}, [caveat] if has_caveats else [])
     html = report.to_html()
     SavedReport(report, page, page)._ipython_display_()
 
     order = (">Rates<", "<figure>", "A condition.")
-    if is_doubtful:
+    if has_caveats:
         order = ("A condition.", ">Rates<", "<figure>")
     places = [html.index(part) for part in order]
     assert places == sorted(places)
-    assert ("Measurements (inconclusive)" in html) == is_doubtful
-    assert (figure not in shown) == is_doubtful
+    assert ("Measurements (inconclusive)" in html) == has_caveats
+    assert (figure not in shown) == has_caveats

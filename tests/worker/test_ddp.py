@@ -14,7 +14,7 @@ from torchvision.models import resnet18, swin_t
 from nbkit.config import ExperimentConfig
 from nbkit.store.paths import RunPaths
 from nbkit.worker import models
-from nbkit.worker.exchange import ddp_of, without_exchange, wrap
+from nbkit.worker.ddp import ddp_of, no_sync, wrap_ddp
 from nbkit.worker.rank import Rank
 from nbkit.worker.step_clock import StepClock
 from nbkit.worker.train import train
@@ -51,7 +51,7 @@ def test_running_statistics_are_not_sent_before_every_step(group, tmp_path, make
     rank = Rank(tmp_path, 0, 0, 2, 2, 0, None)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)  # of a deprecated argument
-        model = wrap(make(), config, rank, CPU, StepClock(CPU))
+        model = wrap_ddp(make(), config, rank, CPU, StepClock(CPU))
 
     assert isinstance(model, DistributedDataParallel)
     assert model.will_sync_module_buffers() is sent
@@ -71,9 +71,9 @@ def test_gradients_stay_on_their_rank_whatever_wraps_the_model(
 ):
     config = ExperimentConfig(device="cpu", gpus=2)
     rank = Rank(tmp_path, 0, 0, 2, 2, 0, None)
-    exchanging = wrap(nn.Linear(2, 2), config, rank, CPU, StepClock(CPU))
+    exchanging = wrap_ddp(nn.Linear(2, 2), config, rank, CPU, StepClock(CPU))
 
-    with without_exchange(ddp_of(wrapper(exchanging))):
+    with no_sync(ddp_of(wrapper(exchanging))):
         assert not exchanging.require_backward_grad_sync
     assert exchanging.require_backward_grad_sync
 

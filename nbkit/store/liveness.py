@@ -12,7 +12,7 @@ from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
 
-SILENT_SECONDS = 300.0
+STALE_SECONDS = 300.0
 """After so long without a sign it is unknown whether a run continues; its supervisor
 gives one every 30 s."""
 
@@ -37,12 +37,12 @@ def _is_own(paths: RunPaths) -> bool:
 
 def is_stale(paths: RunPaths) -> bool:
     """Return whether no process has written in a run's folder for long."""
-    return _last_sign(paths) < time.time() - SILENT_SECONDS
+    return _last_heartbeat(paths) < time.time() - STALE_SECONDS
 
 
 def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     """Return why it is unknown whether a run continues, and what to do."""
-    since = datetime.datetime.fromtimestamp(_last_sign(paths), datetime.UTC)
+    since = datetime.datetime.fromtimestamp(_last_heartbeat(paths), datetime.UTC)
     return (
         f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
         f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from "
@@ -51,7 +51,7 @@ def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     )
 
 
-def _last_sign(paths: RunPaths) -> float:
+def _last_heartbeat(paths: RunPaths) -> float:
     """Return when supervisor, ranks or samplers last wrote, in Unix time."""
     newest = 0.0
     for path in (paths.record, paths.submission, paths.metrics, *paths.system_files()):

@@ -13,7 +13,7 @@ from itertools import chain
 
 from nbkit.errors import StoreError
 from nbkit.plural import plural
-from nbkit.reports.bottlenecks import ArmsBoundBy
+from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.renderer import Report
 from nbkit.review.causes import DISTURBANCES, WORTH_A_WORD
@@ -23,7 +23,7 @@ from nbkit.review.usable_arms import no_verdict_sentence
 from nbkit.statistics import NoiseFloor
 from nbkit.store.nonfinite import NonFinite
 from nbkit.store.paths import is_study
-from nbkit.store.record import damage_told
+from nbkit.store.record import report_corruption
 from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.budget import first_arms
 from nbkit.studies.stored_study import StoredStudy
@@ -55,7 +55,7 @@ _EMPTY = Report("", "")
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Caveat:
     """One reason not to believe an answer."""
 
     code: str
@@ -77,34 +77,36 @@ class Doubt:
         return f"{self.reason}; limit: {_LIMITS[self.code]}"
 
 
-def doubts(controls: Sequence[NoiseFloor], bound_by: ArmsBoundBy) -> list[Doubt]:
+def caveats(
+    controls: Sequence[NoiseFloor], bottlenecks: ArmBottlenecks
+) -> list[Caveat]:
     """Return why an answer cannot be believed, the most important reason first."""
     differing = [*_of_controls(controls)]
     # A process that only holds memory changes nothing. A control shows that of one that
     # was there in its runs, and so in the runs of every arm.
     code = "other-gpu-processes"
-    is_clear = controls and not differing and bound_by.in_every_arm(code)
-    return [*differing, *_of_disturbances(bound_by, [code] if is_clear else [])]
+    is_clear = controls and not differing and bottlenecks.in_every_arm(code)
+    return [*differing, *_of_disturbances(bottlenecks, [code] if is_clear else [])]
 
 
-def without_runs(study: StoredStudy) -> list[Doubt]:
-    """Return a doubt where an arm has no run yet: what is asked cannot be compared."""
+def without_runs(study: StoredStudy) -> list[Caveat]:
+    """Return a caveat where an arm has no run yet: what is asked cannot be compared."""
     missing = study.missing
     begun = {slot.arm for slot in {*study.order} - {*missing}}
     without = dict.fromkeys(
         slot.arm
         for slot in missing
-        if slot.arm not in begun and slot.arm not in study.once
+        if slot.arm not in begun and slot.arm not in study.unrepeated
     )
     if study.minutes is not None and without.keys().isdisjoint(first_arms(study)):
         return []  # what did not fit into the time limit is listed, and not compared
     if not without:
         return []
     reason = f"{_finished(study)}, and none of {'; '.join(without)}"
-    return [_doubt("missing", reason)]
+    return [_caveat("missing", reason)]
 
 
-def so_far(study: StoredStudy) -> str:
+def progress_text(study: StoredStudy) -> str:
     """Return how many of a study's runs have finished; empty if all have."""
     return f"So far, {_finished(study)}." if study.missing else ""
 
@@ -114,38 +116,40 @@ def _finished(study: StoredStudy) -> str:
     return f"{planned - len(study.missing)} of {planned} planned runs have finished"
 
 
-def lead_of(
+def caveat_text(
     study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
 ) -> str:
     """Return what takes the answer back, with every reason; empty if it stands."""
-    reasons = every_doubt(study, controls)
+    reasons = all_caveats(study, controls)
     if not reasons:
         return ""
-    return _in_full(instead_of_answer(study, reasons, Report("", "", untimed=untimed)))
+    return _in_full(
+        inconclusive_report(study, reasons, Report("", "", untimed=untimed))
+    )
 
 
-def lead_of_untimed(study: StoredStudy) -> str:
+def untimed_caveat_text(study: StoredStudy) -> str:
     """Return what takes an answer back that no rate and no time enters."""
     reasons = without_runs(study)
-    return _in_full(instead_of_answer(study, reasons, _EMPTY)) if reasons else ""
+    return _in_full(inconclusive_report(study, reasons, _EMPTY)) if reasons else ""
 
 
-def lead_of_runs(
+def run_caveat_text(
     runs_by_arm: Mapping[str, Sequence[StoredRun]], lost: Mapping[str, NonFinite]
 ) -> str:
     """Return what takes back what runs without a study say; empty if it stands."""
     shared = {a: {*map(_shared_in, runs)} - {None} for a, runs in runs_by_arm.items()}
-    at_once = {arm for arm, studies in shared.items() if studies}
+    concurrent_arms = {arm for arm, studies in shared.items() if studies}
     rounds = [*chain(*map(_rounds_of, {*chain(*shared.values())}))]
-    reasons = doubts([], ArmsBoundBy(runs_by_arm, at_once, rounds))
-    return _in_full(told_first(_EMPTY, lost, reasons)) if reasons else ""
+    reasons = caveats([], ArmBottlenecks(runs_by_arm, concurrent_arms, rounds))
+    return _in_full(prepend_caveats(_EMPTY, lost, reasons)) if reasons else ""
 
 
 def _shared_in(run: StoredRun) -> str | None:
     """Return the study that started a run together with others; None if alone."""
-    with damage_told(run.paths.root):
+    with report_corruption(run.paths.root):
         tags = run.record.get("tags") or {}
-        return str(tags.get("study")) if tags.get("together") else None
+        return str(tags.get("study")) if tags.get("concurrent") else None
 
 
 def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
@@ -153,7 +157,7 @@ def _rounds_of(study_id: str | None) -> Sequence[Sequence[StoredRun]]:
         return []  # its runs were imported without it, or it was removed
     with suppress(StoreError):
         study = StoredStudy.open(study_id)
-        with damage_told(study.paths.root):
+        with report_corruption(study.paths.root):
             return study.rounds
     return []
 
@@ -162,49 +166,49 @@ def _in_full(report: Report) -> str:
     return " ".join([report.answer, *report.notes])
 
 
-def every_doubt(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Doubt]:
-    """Return why a study's answer cannot be believed, as `doubts`, from the store."""
+def all_caveats(study: StoredStudy, controls: Sequence[NoiseFloor]) -> list[Caveat]:
+    """Return why a study's answer cannot be believed, as `caveats`, from the store."""
     runs = study.runs_by_arm()
     arms = {
         arm: finished
         for arm, finished in runs.items()
-        if finished and arm not in study.once
+        if finished and arm not in study.unrepeated
     }
-    bound_by = ArmsBoundBy(arms, study.at_once, study.rounds)
-    return [*without_runs(study), *doubts(controls, bound_by)]
+    bottlenecks = ArmBottlenecks(arms, study.concurrent_arms, study.rounds)
+    return [*without_runs(study), *caveats(controls, bottlenecks)]
 
 
-def instead_of_answer(
-    study: StoredStudy, reasons: Sequence[Doubt], report: Report
+def inconclusive_report(
+    study: StoredStudy, reasons: Sequence[Caveat], report: Report
 ) -> Report:
     """Return a report that says first what takes its answer back; itself if nothing."""
     if not reasons:
         return report
-    unfinished = "" if reasons[0].code == "missing" else so_far(study)
-    return told_first(report, not_finite(study), reasons, unfinished)
+    unfinished = "" if reasons[0].code == "missing" else progress_text(study)
+    return prepend_caveats(report, not_finite(study), reasons, unfinished)
 
 
-def _with_doubtful_rates(report: Report, doubts: Sequence[Doubt]) -> Report:
-    """Return a report whose answer stands, with doubts beside its rates alone."""
+def _with_rate_caveats(report: Report, caveats: Sequence[Caveat]) -> Report:
+    """Return a report whose answer stands, with caveats beside its rates alone."""
     notes = [
-        f"Rates and times are not reliable: {o.reason}. {o.action}" for o in doubts
+        f"Rates and times are not reliable: {o.reason}. {o.action}" for o in caveats
     ]
-    reasons = [f"Not reliable: {doubt.reason}." for doubt in doubts]
+    reasons = [f"Not reliable: {caveat.reason}." for caveat in caveats]
     tables = [
         replace(table, notes=[*reasons, *table.notes])
         if "images/s" in table.columns
         else table
         for table in report.tables
     ]
-    result = {**report.result, "doubts_of_rates": [asdict(doubt) for doubt in doubts]}
+    result = {**report.result, "rate_caveats": [asdict(caveat) for caveat in caveats]}
     return replace(report, notes=[*report.notes, *notes], tables=tables, result=result)
 
 
 def _of_disturbances(
-    bound_by: ArmsBoundBy, cleared: Collection[str]
-) -> Iterator[Doubt]:
+    bottlenecks: ArmBottlenecks, cleared: Collection[str]
+) -> Iterator[Caveat]:
     """Yield each kind once, of the arm that it has cost most."""
-    disturbed = bound_by.disturbed(without=cleared)
+    disturbed = bottlenecks.disturbed(without=cleared)
     for code in DISTURBANCES:
         causes_by_arm = {
             arm: causes
@@ -220,13 +224,13 @@ def _of_disturbances(
         arm = max(worst, key=lambda arm: worst[arm].weight)
         more = len(causes_by_arm) - 1
         more_arms = f" and {plural(more, 'more arm')}" if more else ""
-        runs = f"{len(causes_by_arm[arm])} of {bound_by.runs_of(arm)} runs of {arm}"
+        runs = f"{len(causes_by_arm[arm])} of {bottlenecks.runs_of(arm)} runs of {arm}"
         evidence = worst[arm].evidence.rstrip(".")
         reason = f"{evidence[0].lower()}{evidence[1:]} ({runs}{more_arms})"
-        yield _doubt(code, reason)
+        yield _caveat(code, reason)
 
 
-def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
+def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Caveat]:
     differing = [
         control
         for control in controls
@@ -234,18 +238,18 @@ def _of_controls(controls: Sequence[NoiseFloor]) -> Iterator[Doubt]:
     ]
     if differing:
         worst = max(differing, key=lambda floor: abs(floor.ratio.estimate - 1))
-        yield _doubt("control", worst.in_brief.rstrip("."))
+        yield _caveat("control", worst.in_brief.rstrip("."))
 
 
-def _doubt(code: str, reason: str) -> Doubt:
-    """Return a doubt with the action that an audit names, too."""
-    return Doubt(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
+def _caveat(code: str, reason: str) -> Caveat:
+    """Return a caveat with the action that an audit names, too."""
+    return Caveat(code, reason, codes()[_IN_AUDIT.get(code, code)].action)
 
 
-def told_first(
+def prepend_caveats(
     report: Report,
     lost: Mapping[str, NonFinite],
-    reasons: Sequence[Doubt] = (),
+    reasons: Sequence[Caveat] = (),
     unfinished: str = "",
     *,
     first: str = "",
@@ -253,13 +257,13 @@ def told_first(
     """Return a report that begins with what makes its answer doubtful.
 
     Of several reasons the first is said, and how many follow in the notes: what is not
-    finite, then the doubts, then runs without which the answer can stand.
+    finite, then the caveats, then runs without which the answer can stand.
     """
     is_untimed = bool(report.untimed) and all(
-        doubt.code != "missing" for doubt in reasons
+        caveat.code != "missing" for caveat in reasons
     )
     if is_untimed and reasons and report.untimed == report.answer:
-        report, reasons = _with_doubtful_rates(report, reasons), ()
+        report, reasons = _with_rate_caveats(report, reasons), ()
     if not (lost or reasons or unfinished):
         return report
     lead = [*filter(None, [first or no_verdict_sentence(lost)])]
@@ -267,11 +271,11 @@ def told_first(
     verdict = "Rates and times are inconclusive" if is_untimed else "Inconclusive"
     opening, *_ = [
         *lead,
-        *(f"{verdict}: {doubt.reason}." for doubt in reasons),
+        *(f"{verdict}: {caveat.reason}." for caveat in reasons),
         *pending,
     ]
-    doubt_notes = [f"Warning: {doubt.reason}. {doubt.action}" for doubt in reasons]
-    _, *below = [*lead, *doubt_notes, *pending]
+    caveat_notes = [f"Warning: {caveat.reason}. {caveat.action}" for caveat in reasons]
+    _, *below = [*lead, *caveat_notes, *pending]
     after = report.answer
     if reasons:
         after = f"{verdict}." if lead else reasons[0].action
@@ -280,7 +284,7 @@ def told_first(
         more = plural(len(below), "more reason" if reasons else "more note")
         opening = f"{opening.removesuffix('.')}; {more} below."
     warnings = [f"{arm} diverged ({at}); no verdict." for arm, at in lost.items()]
-    warnings += [f"Not reliable: {doubt.reason}." for doubt in reasons]
+    warnings += [f"Not reliable: {caveat.reason}." for caveat in reasons]
     tables = list(report.tables)
     if tables:
         tables[0] = replace(tables[0], notes=[*warnings, *tables[0].notes])
@@ -288,7 +292,7 @@ def told_first(
     if lost:
         result["not_finite"] = {arm: at.to_dict() for arm, at in lost.items()}
     if reasons:
-        result["doubts"] = [asdict(doubt) for doubt in reasons]
+        result["caveats"] = [asdict(caveat) for caveat in reasons]
     return replace(
         report,
         answer=f"{opening} {after}".rstrip(),

@@ -14,7 +14,9 @@ from nbkit.config import ExperimentConfig
 from nbkit.worker.rank import Rank
 
 
-def meet(rank: Rank, config: ExperimentConfig) -> tuple[None, Callable[[], None]]:
+def prepare_rendezvous(
+    rank: Rank, config: ExperimentConfig
+) -> tuple[None, Callable[[], None]]:
     """Leave the rendezvous port to `init_process_group`, but to no other program."""
     port_socket = socket.socket()
     port_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

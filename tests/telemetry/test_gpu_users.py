@@ -10,7 +10,7 @@ import sys
 import pynvml
 import pytest
 
-from nbkit.telemetry.occupants import Occupants, occupants
+from nbkit.telemetry.gpu_users import GpuUsers, gpu_users
 from nbkit.telemetry.sample import GpuProcess, GpuSample, MigSample
 from nbkit.telemetry.sampler import Sampler
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
@@ -45,7 +45,7 @@ def gpu(*gibibytes, **fields):
 def test_a_gpu_is_in_use_from_a_twentieth_of_its_memory_on(gibibytes, said):
     expected = {} if said is None else {"GPU-a": said}
 
-    assert occupants([gpu(*gibibytes)], {"GPU-a", "GPU-b"}, own=()) == expected
+    assert gpu_users([gpu(*gibibytes)], {"GPU-a", "GPU-b"}, own=()) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_where_a_process_has_no_number_the_use_of_its_gpu_decides(
     used_bytes = None if used is None else int(used * GIBIBYTE)
     one = gpu(*sizes, memory_used_bytes=used_bytes)
 
-    assert ("GPU-a" in occupants([one], {"GPU-a"}, own=())) is is_taken
+    assert ("GPU-a" in gpu_users([one], {"GPU-a"}, own=())) is is_taken
 
 
 def test_an_instances_use_decides_where_its_processes_have_no_number():
@@ -78,21 +78,21 @@ def test_an_instances_use_decides_where_its_processes_have_no_number():
     sample = gpu(memory_used_bytes=0, mig_instances=parts)
     sample = dataclasses.replace(sample, processes=processes)
 
-    assert list(occupants([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
+    assert list(gpu_users([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
 
 
 def test_a_process_whose_id_the_driver_hides_is_not_given_one():
     hidden = gpu(memory_used_bytes=0)
     processes = (GpuProcess(None, 40 * GIBIBYTE),)
 
-    said = occupants([dataclasses.replace(hidden, processes=processes)], {"GPU-a"}, ())
+    said = gpu_users([dataclasses.replace(hidden, processes=processes)], {"GPU-a"}, ())
 
     assert said == {"GPU-a": "a process whose id the driver hides with 40.0 GiB"}
 
 
 def test_ones_own_processes_and_other_gpus_do_not_count():
-    assert occupants([gpu(40)], {"GPU-a"}, own={NOBODY}) == {}
-    assert occupants([gpu(40)], {"GPU-b"}, own=()) == {}
+    assert gpu_users([gpu(40)], {"GPU-a"}, own={NOBODY}) == {}
+    assert gpu_users([gpu(40)], {"GPU-b"}, own=()) == {}
 
 
 def test_an_instance_is_in_use_by_its_own_processes_and_memory():
@@ -106,7 +106,7 @@ def test_an_instance_is_in_use_by_its_own_processes_and_memory():
         processes=(GpuProcess(NOBODY, GIBIBYTE, "MIG-b"),),
     )
 
-    assert list(occupants([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
+    assert list(gpu_users([sample], {"MIG-a", "MIG-b"}, own=())) == ["MIG-b"]
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def asks():
     made = []
 
     def make(timeout_seconds=60, patience_seconds=60):
-        made.append(Occupants(timeout_seconds, patience_seconds))
+        made.append(GpuUsers(timeout_seconds, patience_seconds))
         return made[-1]
 
     yield make
@@ -210,7 +210,7 @@ def test_in_a_container_the_only_stranger_is_maybe_the_kernel(
     is_host, drive_child, asks, kernel, monkeypatch
 ):
     """The driver calls the kernel by the pid that it has outside."""
-    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: is_host)
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.pids_are_the_hosts", lambda: is_host)
     # 1 GiB each: five are more than a twentieth, one alone only of a small instance.
     several = [NOBODY + n for n in range(5)]
     small = {"uuid": "MIG-b", "pids": [NOBODY], "memory_bytes": 10 * GIBIBYTE}
@@ -221,17 +221,17 @@ def test_in_a_container_the_only_stranger_is_maybe_the_kernel(
 
     assert "maybe this kernel" not in used["GPU-a"]
     assert ("maybe this kernel" in used["MIG-b"]) is not is_host
-    assert one.in_doubt == (set() if is_host else {"MIG-b"})
+    assert one.unverified_devices == (set() if is_host else {"MIG-b"})
 
 
 def test_a_kernel_that_never_used_cuda_is_no_stranger(drive_child, asks, monkeypatch):
-    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: False)
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.pids_are_the_hosts", lambda: False)
     small = {"uuid": "MIG-b", "pids": [NOBODY], "memory_bytes": 10 * GIBIBYTE}
     drive_child({"uuid": "GPU-b", "migs": [small]})
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as kernel:
         one = asks()
         assert "MIG-b" in one.ask(["MIG-b"], kernel.pid)
-        assert one.in_doubt == set()
+        assert one.unverified_devices == set()
         kernel.communicate(b"\n")
 
 
@@ -239,18 +239,18 @@ def test_a_kernel_that_never_used_cuda_is_no_stranger(drive_child, asks, monkeyp
 def test_a_hidden_pid_is_maybe_the_kernels_outside_of_containers_too(
     pid, drive_child, asks, kernel, monkeypatch
 ):
-    monkeypatch.setattr("nbkit.telemetry.occupants.pids_are_the_hosts", lambda: True)
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.pids_are_the_hosts", lambda: True)
     drive_child({"uuid": "GPU-a", "pids": [pid], "process_bytes": 40 * GIBIBYTE})
     one = asks()
 
     used = one.ask(["GPU-a"], kernel)
 
     assert "whose id the driver hides with 40.0 GiB, maybe this kernel" in used["GPU-a"]
-    assert one.in_doubt == {"GPU-a"}
+    assert one.unverified_devices == {"GPU-a"}
 
 
 def test_a_question_that_fails_is_no_answer_that_nobody_is_there(monkeypatch, asks):
-    monkeypatch.setattr("nbkit.telemetry.occupants.sys.executable", "/bin/false")
+    monkeypatch.setattr("nbkit.telemetry.gpu_users.sys.executable", "/bin/false")
 
     assert "an unknown process" in asks().ask(["GPU-a"])["GPU-a"]
 

@@ -1,4 +1,4 @@
-"""Waiting for a quiet machine: until it is, or until patience is over."""
+"""Waiting for an idle machine: until it is, or until patience is over."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.questions.machines.planning import measure
-from nbkit.studies import quiet
-from nbkit.studies.quiet import wait_for, wait_until_quiet
+from nbkit.studies import idle_machine
+from nbkit.studies.idle_machine import wait_for, wait_until_idle
 from nbkit.telemetry.sample import HostSample
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 
@@ -25,23 +25,23 @@ def looks(*found):
 @pytest.fixture
 def still(monkeypatch):
     """Let the clock stand: a test may have to wait for its CPU between two looks."""
-    monkeypatch.setattr(quiet, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(idle_machine, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 def test_a_machine_is_quiet_when_it_was_for_three_looks_in_a_row(still):
     told = []
     seen = iter([{"CPUs": 0.97}, {}, {}, {"GPU 0": 0.5}, {}, {}, {}, {"GPU 1": 0.5}])
 
-    wait = wait_until_quiet(600, told.append, seen)
+    wait = wait_until_idle(600, told.append, seen)
 
     assert [*seen] == [{"GPU 1": 0.5}]
     assert told == ["Waiting for an idle machine, up to 600 s: CPUs 97%."]
-    assert (wait.busy, wait.is_quiet) == ({}, True)
+    assert (wait.busy, wait.is_idle) == ({}, True)
     assert str(wait) == "Waited 0 s until the machine was idle."
 
 
 def test_patience_ends_on_a_machine_that_stays_busy():
-    wait = wait_until_quiet(0.01, print, looks({"CPUs": 0.5, "GPU 3": 1.0}))
+    wait = wait_until_idle(0.01, print, looks({"CPUs": 0.5, "GPU 3": 1.0}))
 
     assert str(wait).endswith("busy after 0 s: CPUs 50%, GPU 3 100%.")
 
@@ -56,15 +56,15 @@ def test_patience_ends_on_a_machine_that_stays_busy():
 def test_a_quiet_look_at_the_end_of_patience_is_followed_until_it_is_clear(
     found, words, still
 ):
-    assert str(wait_until_quiet(0.0, print, looks(*found))).endswith(words)
+    assert str(wait_until_idle(0.0, print, looks(*found))).endswith(words)
 
 
 @pytest.fixture
 def gpus(drive, monkeypatch):
     """Have four GPUs, of which the first one is busy, and idle CPUs."""
-    monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
     idle = HostSample(cpu_percent=1)
-    monkeypatch.setattr(quiet.HostReader, "read", lambda self: idle)
+    monkeypatch.setattr(idle_machine.HostReader, "read", lambda self: idle)
     monkeypatch.setattr(FakeDriver, "nvmlDeviceGetUtilizationRates", utilization)
     drive(*(FakeGpu(f"GPU-{letter}") for letter in "abcd"))
 
@@ -97,18 +97,18 @@ def test_runs_of_another_machine_are_not_waited_for_here(small):
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
 def test_a_patience_that_is_no_time_is_refused(patience):
     with pytest.raises(ConfigError, match="is not a time in seconds"):
-        wait_until_quiet(patience, print, looks({}))
+        wait_until_idle(patience, print, looks({}))
 
 
 def test_what_precedes_a_study_waits_where_it_is_asked_to(monkeypatch, capsys):
-    monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(quiet.HostReader, "read", lambda self: HostSample(50.0))
+    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine.HostReader, "read", lambda self: HostSample(50.0))
     configs = [ExperimentConfig(device="cpu")]
 
-    quiet.wait_before(configs, 0.0)
+    idle_machine.wait_before(configs, 0.0)
     assert capsys.readouterr().out == ""
 
-    quiet.wait_before(configs, 0.01)
+    idle_machine.wait_before(configs, 0.01)
     assert "busy after 0 s: CPUs 50%." in capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module):
     found = importlib.import_module(f"nbkit.questions.{module}")
     config = ExperimentConfig(device="cpu")
     plan = SimpleNamespace(
-        arms={"a": config}, tuned=config, training=config, wait_for_quiet=600.0
+        arms={"a": config}, tuned=config, training=config, wait_for_idle=600.0
     )
 
     def wait(configs, patience_seconds):
@@ -148,20 +148,20 @@ def test_machines_are_measured_once_this_one_is_quiet(monkeypatch):
     create = SimpleNamespace(create=lambda *_, **__: study)
     monkeypatch.setattr("nbkit.questions.machines.planning.Study", create)
     plan = SimpleNamespace(
-        arms={"a": None}, repeats=1, parameters=None, once={}, wait_for_quiet=600.0
+        arms={"a": None}, repeats=1, parameters=None, unrepeated={}, wait_for_idle=600.0
     )
     plan.minutes = None
 
     measure(plan)
 
-    assert asked == {"wait_for_quiet": 600.0}
+    assert asked == {"wait_for_idle": 600.0}
 
 
 def test_a_study_says_how_long_it_has_waited_for_a_quiet_machine(small, monkeypatch):
-    monkeypatch.setattr(quiet, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(idle_machine, "_LOOK_SECONDS", 0.0)
     study = nbkit.Study.create("quiet", {"a": small(steps=3)})
 
-    study.run(progress=False, wait_for_quiet=0.01)
+    study.run(progress=False, wait_for_idle=0.01)
 
     [wait] = study.waits
     assert str(wait) in nbkit.report(study).report.method

@@ -1,4 +1,4 @@
-"""`python -m nbkit.telemetry.occupants`: users of GPUs without a lease.
+"""`python -m nbkit.telemetry.gpu_users`: users of GPUs without a lease.
 
 A separate process, since NVML may hang, and so that the process that asks stays
 small. It is kept between questions: without persistence mode the driver initialises
@@ -37,7 +37,7 @@ class _Question:
     asked_at: float
 
 
-class Occupants:
+class GpuUsers:
     """Asks who uses GPUs, now and then.
 
     Parameters
@@ -58,7 +58,7 @@ class Occupants:
         self._helper: subprocess.Popen[bytes] | None = None
         self._stuck: subprocess.Popen[bytes] | None = None
         self._question: _Question | None = None
-        self.in_doubt: frozenset[str] = frozenset()
+        self.unverified_devices: frozenset[str] = frozenset()
         """Devices of the last answer whose only user may be the asker itself."""
 
     def ask(
@@ -88,7 +88,7 @@ class Occupants:
     def _send(self, names: Collection[str], but: int | None) -> None:
         if self._helper is None:
             self._helper = subprocess.Popen(
-                [sys.executable, "-P", "-m", "nbkit.telemetry.occupants"],
+                [sys.executable, "-P", "-m", "nbkit.telemetry.gpu_users"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Once is enough in a log, however long a run waits.
@@ -128,7 +128,7 @@ class Occupants:
             self._leave(helper)
             return dict.fromkeys(question.names, _UNKNOWN)
         answer: dict[str, Any] = json.loads(line)
-        self.in_doubt = frozenset(answer["in_doubt"])
+        self.unverified_devices = frozenset(answer["unverified_devices"])
         return answer["used"]
 
     def _leave(self, helper: subprocess.Popen[bytes]) -> None:
@@ -138,13 +138,13 @@ class Occupants:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        self._helper, self._question, self.in_doubt = None, None, frozenset()
+        self._helper, self._question, self.unverified_devices = None, None, frozenset()
         self._stuck = helper
         with contextlib.suppress(subprocess.TimeoutExpired):
             helper.wait(1)
 
 
-def occupants(
+def gpu_users(
     samples: Collection[GpuSample], names: Collection[str], own: Collection[int]
 ) -> dict[str, str]:
     """Return what to say of each device that a process uses, by its name."""
@@ -248,15 +248,17 @@ def _answer(
     samples: Collection[GpuSample], names: Sequence[str], but: int | None, host: bool
 ) -> dict[str, Any]:
     own = set() if but is None else _tree(but)
-    used = occupants(samples, names, own)
+    used = gpu_users(samples, names, own)
     readable = {str(device.uuid) for sample in samples for device in _devices(sample)}
     gone = "the driver (GPU lost; see dmesg)"
     used |= {name: gone for name in names if name not in readable}
-    in_doubt: set[str] = set()
+    unverified_devices: set[str] = set()
     if but is not None and has_cuda_loaded(but):
-        in_doubt = unverified_gpus(samples, names, own, host_pids=host)
-        used |= {name: f"{used[name]}, maybe this kernel," for name in in_doubt}
-    return {"used": used, "in_doubt": sorted(in_doubt)}
+        unverified_devices = unverified_gpus(samples, names, own, host_pids=host)
+        used |= {
+            name: f"{used[name]}, maybe this kernel," for name in unverified_devices
+        }
+    return {"used": used, "unverified_devices": sorted(unverified_devices)}
 
 
 def main() -> None:

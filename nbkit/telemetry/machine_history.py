@@ -30,7 +30,7 @@ _TIME = re.compile(rb'"t": ?([0-9]{1,12}(?:\.[0-9]+)?)')
 """The first time in a line of a sampler is that of the line."""
 
 
-def read_past(path: Path, now: float) -> Iterator[list[Any]]:
+def read_history(path: Path, now: float) -> Iterator[list[Any]]:
     """Yield rows of a sampler's file, oldest first."""
     with open_regular(path) as file:
         begin = now - _LONGEST_SECONDS
@@ -149,7 +149,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
     return _number(round(100 * part / whole, 1)) if part is not None and whole else None
 
 
-class PastThread(threading.Thread):
+class HistoryThread(threading.Thread):
     """Reads files in a separate thread: a file system may be slow, or silent.
 
     Parameters
@@ -186,7 +186,7 @@ class PastThread(threading.Thread):
             path = self._paths.get()
             rows: list[Any] = []
             try:
-                for row in read_past(Path(path), time.time()):
+                for row in read_history(Path(path), time.time()):
                     rows.append(row)
                     if len(rows) == _BATCH_ROWS:
                         self._hand_over(rows)
