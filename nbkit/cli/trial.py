@@ -43,7 +43,12 @@ def add_to(commands: Commands) -> None:
         help="a name that the script gives to nbkit.log or prints as 'name: value' in "
         "its last 50 lines, or seconds",
     )
-    parser.add_argument("--better", choices=("lower", "higher"), required=True)
+    parser.add_argument(
+        "--better",
+        choices=("lower", "higher"),
+        required=True,
+        help="which values of the metric are better",
+    )
     parser.add_argument(
         "--margin",
         type=float,
@@ -64,7 +69,12 @@ def add_to(commands: Commands) -> None:
         help="start the commit a second time as often: the noise floor",
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="default: GPUs if there are any",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -105,8 +105,8 @@ def test_momentum_that_was_never_initialised_is_named(tiny):
     ("function", "parameters"),
     [
         (train.wrap_ddp, ["raw_model", "config", "rank", "device", "clock"]),
-        (train.join, ["rank", "config", "device"]),
-        (train.leave, ["group"]),
+        (train.create_process_group, ["rank", "config", "device"]),
+        (train.final_barrier, ["group"]),
         (StepClock.begin, ["self", "step", "epoch"]),
         (FiniteWatch.__init__, ["self", "model"]),
         (seeding.variables_against, ["environment"]),

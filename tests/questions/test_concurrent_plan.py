@@ -91,7 +91,7 @@ def test_a_layout_is_what_was_asked_for(cpus, layout, one_job, named):
 
 
 def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
-    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices, .* 8 usable"):
+    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices; .* 8 usable"):
         plan(parameters(layout=[4, 8]))
 
 

@@ -251,7 +251,7 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
         ({"model": "resnet50"}, "no training run with model=resnet50"),
         ({"published": ["A100"]}, "names 1 GPU. Name two."),
         ({"published": ["A100", "A100"]}, "names 1 GPU. Name two."),
-        ({"published": ["A100", "V100", "A100"]}, "names 3 GPUs, but two are"),
+        ({"published": ["A100", "V100", "A100"]}, "names 3 GPUs. Name two."),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
             "are both read from bundles",

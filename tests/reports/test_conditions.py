@@ -31,6 +31,7 @@ def run_of(arm, **changes):
     """Return a finished run of an arm on A100 GPUs."""
     fields = {"world_size": 1, "model": "resnet50", "batch_size_per_gpu": 256}
     fields |= {"image_size": 224, "data": "synthetic", "steps": 40, "epochs": None}
+    fields |= {"has_time_window": False, "has_entry": False}
     return SimpleNamespace(
         config=SimpleNamespace(**{**fields, "task": "train", **changes}),
         worker={"torch": "2.8.0", "cuda": "12.8"},

@@ -131,7 +131,7 @@ def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
 
     said = "Not measured in 0.5 min: c (4 starts, about 40 minutes more); d (5"
     assert report.notes[0].startswith(said)
-    assert report.answer.startswith("CPU smoke test: b / a = 1.500")
+    assert report.answer.startswith("CPU smoke test: b: 1.50x")
     assert report.next_step == (
         f"nbkit.Study.open('{study.study_id}').resume(minutes=0) runs what is missing"
     )

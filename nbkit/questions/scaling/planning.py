@@ -84,6 +84,7 @@ class ScalingPlan(Plan):
             repeats=study.repeats,
             environment=study.environment,
             notes=tuple(facts["notes"]),
+            first_arms=facts.get("first_arms", ()),
             parameters=Parameters(chosen, dict.fromkeys(chosen, "papermill")),
         )
 
