@@ -14,7 +14,7 @@ from nbkit.errors import ConfigError, NbkitError
 from nbkit.estimates.memory import LEFT_OUT, MemoryEstimate, estimate_memory
 from nbkit.launch.code.command import torchrun_line
 from nbkit.launch.devices.choice import threads_of_a_rank
-from nbkit.launch.slurm.script import sbatch_script
+from nbkit.launch.slurm.batch_script import sbatch_script
 from nbkit.statistics.quantities import UNKNOWN, size
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.widgets.form_fields import Control, Entered, entered_of, fields_of

@@ -16,7 +16,7 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.launch.code.entry import function_entry, script_entry
-from nbkit.launch.slurm.script import sbatch_script
+from nbkit.launch.slurm.batch_script import sbatch_script
 from nbkit.reports.renderer import _replace
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths, runs_folder, store_folder

@@ -13,7 +13,11 @@ import pytest
 
 import nbkit.launch
 from nbkit.config import SlurmConfig
-from nbkit.launch.slurm.script import sbatch_script, srun_argv, submission_environment
+from nbkit.launch.slurm.batch_script import (
+    sbatch_script,
+    srun_argv,
+    submission_environment,
+)
 from nbkit.store.paths import RunPaths
 
 PATHS = RunPaths(Path("/store/runs/20260101-120000-resnet50-abc"))

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from nbkit.config import ExperimentConfig
-from nbkit.launch.slurm.script import sbatch_script, srun_argv
+from nbkit.launch.slurm.batch_script import sbatch_script, srun_argv
 from nbkit.store.paths import RunPaths
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.waiting import patient, wait_until

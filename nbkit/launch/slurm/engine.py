@@ -16,8 +16,8 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.local import passed_on
+from nbkit.launch.slurm.batch_script import sbatch_script, submission_environment
 from nbkit.launch.slurm.partitions import refuse_too_many_nodes
-from nbkit.launch.slurm.script import sbatch_script, submission_environment
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
 from nbkit.store.jobs import Job

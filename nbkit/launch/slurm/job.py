@@ -20,8 +20,8 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import torchrun_line
 from nbkit.launch.rendezvous import free_port
+from nbkit.launch.slurm.batch_script import srun_argv
 from nbkit.launch.slurm.ranks import SlurmRanks
-from nbkit.launch.slurm.script import srun_argv
 from nbkit.launch.supervision.attempts import run_attempts, write_final_record
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.requests import StopRequests
