@@ -154,7 +154,7 @@ def _exchange_alone(seen: dict[str, Any]) -> None:
 
     from nbkit.worker import train
 
-    wrap = train.wrap
+    wrap = train.wrap_ddp
 
     def join(rank: Any, config: Any, device: Any) -> Any:
         dist.init_process_group(
@@ -166,7 +166,7 @@ def _exchange_alone(seen: dict[str, Any]) -> None:
     def wrapped(model: Any, config: Any, rank: Any, *others: Any) -> Any:
         return wrap(model, config, dataclasses.replace(rank, world_size=2), *others)
 
-    train.join, train.wrap = join, wrapped
+    train.create_process_group, train.wrap_ddp = join, wrapped
 
 
 def _allow_switches() -> None:
@@ -209,7 +209,7 @@ def _tell_at_the_end(run: Path, seen: dict[str, Any]) -> None:
     from nbkit.worker import train
     from nbkit.worker.finiteness import FiniteWatch
 
-    make, leave = FiniteWatch.__init__, train.leave
+    make, leave = FiniteWatch.__init__, train.final_barrier
     models: list[Any] = []
 
     def made(self: Any, model: Any) -> None:
@@ -226,7 +226,7 @@ def _tell_at_the_end(run: Path, seen: dict[str, Any]) -> None:
         (run / f"probe-{rank}.json").write_text(json.dumps(seen))
         leave(group)
 
-    FiniteWatch.__init__, train.leave = made, left
+    FiniteWatch.__init__, train.final_barrier = made, left
 
 
 if __name__ == "__main__":

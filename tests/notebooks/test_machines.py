@@ -18,7 +18,7 @@ def test_without_parameters_the_example_and_published_rows_are_compared(tmp_path
     assert "two-cpu-vm / one-cpu-vm" in done.text
     assert "virtualization" in done.reported
     text = done.answer["text/plain"]
-    assert text.startswith("CPU smoke test: fp32: two-cpu-vm / one-cpu-vm = ")
+    assert text.startswith("CPU smoke test: two-cpu-vm / one-cpu-vm: ")
     assert "Published: A100 / V100 = " in text
     report = done.report
     assert report["title"].startswith("Machines: ")
