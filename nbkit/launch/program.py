@@ -109,7 +109,7 @@ def _program(
     check_environment(environment or {})
     entry = entry_of(what, args, kwargs, environment)
     if entry is None:
-        message = f"{what!r:.80} is no function. Pass one, or use nbkit.script(path)."
+        message = f"{what!r:.80} is not a function. Pass one, or nbkit.script(path)."
         raise ConfigError(message)
     folder = current_folder() if cwd is None else expanded(cwd, "cwd").resolve()
     described = fields_of_entry(entry, dict(fields))

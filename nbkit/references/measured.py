@@ -163,8 +163,8 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     if unsuitable:
         listed = ", ".join(f"{field}={value!r}" for field, value in unsuitable.items())
         message = (
-            f"Run {run.run_id} is no reference of a GPU: {listed}. Use a training of "
-            "synthetic data on a known GPU, with these settings at their defaults."
+            f"Run {run.run_id} is not a reference of a GPU: {listed}. Use a training "
+            "of synthetic data on a known GPU, with these settings at their defaults."
         )
         raise ConfigError(message)
     record, worker = run.record, run.worker

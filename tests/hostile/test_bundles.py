@@ -112,7 +112,7 @@ def test_a_bomb_is_refused_with_its_numbers_unless_it_is_meant(
 
 def test_more_than_20_gib_are_asked_for(bundle, monkeypatch):
     monkeypatch.setattr(bundle_checks, "_MOST_BYTES", 100)
-    with pytest.raises(StoreError, match="and the limit is 100; if you"):
+    with pytest.raises(StoreError, match=r"and the limit is 100\. If you"):
         nbkit.import_bundle(bundle())
 
 

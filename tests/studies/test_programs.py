@@ -103,7 +103,7 @@ def test_study_refuses_an_arm_that_is_no_program(small):
 def test_script_refuses_what_is_no_script(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         nbkit.script(tmp_path / "missing.py")
-    with pytest.raises(ConfigError, match="is no function"):
+    with pytest.raises(ConfigError, match="is not a function"):
         nbkit.function(None)
 
 

@@ -248,7 +248,7 @@ class View {
    * Show what changes by the clock; say that the view is looked at.
    *
    * Each message keeps an idle kernel from being ended by its server: a view of a run
-   * that has ended, or that nobody can see, sends none.
+   * that has ended, or that no user can see, sends none.
    */
   _tick() {
     const wasSeen = this._isSeen;
