@@ -1,4 +1,4 @@
-"""A proxy that drops what asks for a websocket, and forbids frames of its pages."""
+"""A proxy that passes requests on and drops what asks for a websocket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 __all__ = ["Proxy", "proxy"]
 
 _ASKING = b"Upgrade: websocket"
-_ANSWER = b"HTTP/1.1 200 OK\r\n"
 _BLOCK_BYTES = 1 << 16
 
 
@@ -49,8 +48,6 @@ def _pass_on(
 ) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(_BLOCK_BYTES):
-            # As two lines of many a configuration of nginx do.
-            data = data.replace(_ANSWER, _ANSWER + b"X-Frame-Options: DENY\r\n")
             target.sendall(data.replace(_ASKING, b"Dropped: it") if drop else data)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
