@@ -50,7 +50,7 @@ _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "ta
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76em; margin: 2em auto;
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 88em; margin: 2em auto;
        padding: 0 1em; background: Canvas; color: CanvasText; }
 h1 { font-size: 1.6em; line-height: 1.25; }
 h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
@@ -74,7 +74,7 @@ th { vertical-align: bottom; }
         background-repeat: no-repeat; }
 .wide::-webkit-scrollbar { height: .6em; }
 .wide::-webkit-scrollbar-thumb { background: #888a; border-radius: .3em; }
-.many :is(caption, td) { white-space: normal !important; }
+.many caption { white-space: normal; }
 figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
          width: fit-content; max-width: 100%; box-sizing: border-box; }
 img { display: block; max-width: 100%; height: auto; }
