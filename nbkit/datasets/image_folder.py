@@ -290,13 +290,7 @@ def _holds_image(folder: Path) -> bool:
 
 
 class _Files:
-    """Walks the classes of a data set, in which each folder counts once.
-
-    Parameters
-    ----------
-    root
-        What names are relative to.
-    """
+    """Walks the classes of a data set, in which each folder counts once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

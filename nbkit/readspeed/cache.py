@@ -97,15 +97,7 @@ class PageCacheState:
     def after_reading(
         self, device_bytes: int | None, read_bytes: int
     ) -> PageCacheState:
-        """Return what is known once the files were read.
-
-        Parameters
-        ----------
-        device_bytes
-            What their device delivered meanwhile; None where no device counts.
-        read_bytes
-            What was read.
-        """
+        """Return what is known once the files were read."""
         if self.state == "warm":
             return self
         if device_bytes is None:

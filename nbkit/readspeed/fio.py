@@ -35,22 +35,7 @@ class _Done:
 def read(
     work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None
 ) -> float:
-    """Let fio do the work once, and return how many seconds it took.
-
-    Parameters
-    ----------
-    work
-        Of one file.
-    seed
-        Of the order, where that is left to chance.
-    on_start
-        Called with the process that reads.
-
-    Raises
-    ------
-    NbkitError
-        If fio fails, or has read something else.
-    """
+    """Let fio do the work once, and return how many seconds it took."""
     [file] = work.files
     program = shutil.which("fio") or "fio"
     # A plain colon separates file names.

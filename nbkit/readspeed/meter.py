@@ -45,16 +45,7 @@ class Interval:
 
 
 class Meter:
-    """Looks at counters while something is read; a context.
-
-    Parameters
-    ----------
-    devices
-        Folders in ``/sys`` of the block devices that hold what is read; of none, the
-        reading process is watched.
-    period_seconds
-        Between two looks.
-    """
+    """Looks at counters while something is read; a context."""
 
     def __init__(self, devices: Sequence[Path], period_seconds: float = 0.1) -> None:
         self._devices = devices

@@ -66,23 +66,7 @@ class _Output:
 
 
 class Feed:
-    """Turns readings into lines.
-
-    Parameters
-    ----------
-    output
-        Where lines go.
-    setting
-        Where readings of GPUs come from.
-    gpus
-        The thread that reads them.
-    past
-        The thread that reads files of samplers.
-    interval_seconds
-        Time between samples.
-    run_marker
-        Name of the environment variable that holds a run's id in all its processes.
-    """
+    """Turns readings into lines."""
 
     def __init__(
         self,

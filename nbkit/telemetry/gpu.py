@@ -77,17 +77,7 @@ class _WholeGpuError(Exception):
 
 
 class Gpu:
-    """One GPU, with its memory of what it cannot tell.
-
-    Parameters
-    ----------
-    pynvml
-        The binding.
-    index
-        NVML's index of the GPU.
-    detailed
-        Whether readings hold details too: activity, memory errors, Xid errors.
-    """
+    """One GPU, with its memory of what it cannot tell."""
 
     def __init__(self, pynvml: Any, index: int, *, detailed: bool = False) -> None:
         self._pynvml = pynvml

@@ -57,16 +57,7 @@ class GpuReading:
 
 
 class GpuReader:
-    """Reads GPUs; any call may hang.
-
-    Parameters
-    ----------
-    setting
-        Where readings come from.
-    gpus
-        GPUs to read, by NVML's index or UUID; by default those that
-        CUDA_VISIBLE_DEVICES leaves.
-    """
+    """Reads GPUs; any call may hang."""
 
     def __init__(self, setting: SourceSetting, gpus: Sequence[str] = ()) -> None:
         self._setting = setting
@@ -228,15 +219,7 @@ def _known_to_driver() -> set[str]:
 
 
 class GpuThread(threading.Thread):
-    """Reads GPUs when asked, in a thread that may hang.
-
-    Parameters
-    ----------
-    reader
-        What it reads with; no other thread may use it.
-    wake_fd
-        Where a byte is written when there is a reading, or when the thread failed.
-    """
+    """Reads GPUs when asked, in a thread that may hang."""
 
     def __init__(self, reader: GpuReader, wake_fd: int) -> None:
         super().__init__(name="gpus", daemon=True)

@@ -38,20 +38,12 @@ class _Question:
 
 
 class GpuUsers:
-    """Asks who uses GPUs, now and then.
-
-    Parameters
-    ----------
-    timeout_seconds
-        A driver that takes longer is taken to hang: 16 GPUs that no process has open
-        take up to 48 s.
-    patience_seconds
-        For how long one call waits for the answer.
-    """
+    """Asks who uses GPUs, now and then."""
 
     def __init__(
         self, timeout_seconds: float = 60.0, patience_seconds: float = 1.0
     ) -> None:
+        # 16 GPUs that no process has open take up to 48 s.
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._has_failed = False

@@ -87,15 +87,7 @@ class _Known:
 
 
 class HolderFinder:
-    """Finds who holds GPUs, and remembers what it found.
-
-    Parameters
-    ----------
-    run_marker
-        Name of the environment variable that holds a run's id in all its processes.
-    host_pids
-        Whether this process counts pids as the driver does.
-    """
+    """Finds who holds GPUs, and remembers what it found."""
 
     def __init__(
         self, run_marker: str | None = None, *, host_pids: bool | None = None

@@ -23,15 +23,7 @@ the host, whereas the known members cost a few files each.
 
 
 class HostReader:
-    """Reads the host.
-
-    Parameters
-    ----------
-    process_roots
-        Pids of processes whose trees make up a run; the reader itself never counts.
-    per_core
-        Whether to tell the share of each CPU too.
-    """
+    """Reads the host."""
 
     def __init__(
         self, process_roots: Sequence[int] = (), *, per_core: bool = False

@@ -26,13 +26,7 @@ class HostShare:
 
 
 class HostShareReader:
-    """Looks now and then at what this process may use.
-
-    Parameters
-    ----------
-    root
-        The folder that holds ``proc`` and ``sys``.
-    """
+    """Looks now and then at what this process may use."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root

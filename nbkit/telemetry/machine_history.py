@@ -150,13 +150,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 
 class HistoryThread(threading.Thread):
-    """Reads files in a separate thread: a file system may be slow, or silent.
-
-    Parameters
-    ----------
-    wake_fd
-        Where a byte is written when there are rows to take.
-    """
+    """Reads files in a separate thread: a file system may be slow, or silent."""
 
     def __init__(self, wake_fd: int) -> None:
         super().__init__(name="past", daemon=True)

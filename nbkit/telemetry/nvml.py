@@ -194,13 +194,7 @@ class Nvml:
         return tuple(read_condition(self._pynvml, gpu) for gpu in self._gpus)
 
     def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
-        """Return one reading of each GPU, in NVML's order.
-
-        Parameters
-        ----------
-        uuids
-            The GPUs to read; all by default.
-        """
+        """Return one reading of each GPU, in NVML's order."""
         if self._xids is not None:
             self._xids.collect()
         selected = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)

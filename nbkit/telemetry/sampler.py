@@ -43,16 +43,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class Sampler:
-    """Reads GPUs and host together.
-
-    Parameters
-    ----------
-    gpu_uuids
-        The GPUs to read: all by default, none if empty. The UUID of a MIG instance
-        means the GPU that contains it.
-    process_roots
-        Pids of processes whose trees make up a run.
-    """
+    """Reads GPUs and host together; a MIG instance stands for its GPU."""
 
     def __init__(
         self,

@@ -22,15 +22,7 @@ must be reset."""
 
 
 class XidEvents:
-    """Listens for Xid errors of some GPUs; each knows its last one (`Gpu.xid`).
-
-    Parameters
-    ----------
-    pynvml
-        The binding, initialised.
-    gpus
-        The GPUs; one that cannot be listened to gets the reason.
-    """
+    """Listens for Xid errors of some GPUs; each knows its last one (`Gpu.xid`)."""
 
     def __init__(self, pynvml: Any, gpus: Sequence[Gpu]) -> None:
         self._pynvml = pynvml

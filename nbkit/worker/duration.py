@@ -54,17 +54,6 @@ class Duration:
     With ``steps`` or ``epochs`` both are known at once. Otherwise rank 0 derives them
     from its step times, and its number reaches all ranks at the same step, with the
     flags of `StopAgreement`: no other collective, and no wait for a device.
-
-    Parameters
-    ----------
-    config
-        ``steps``, ``epochs`` and ``warmup_steps`` matter.
-    steps_per_epoch
-        Of the data.
-    first_step
-        Steps of earlier attempts.
-    profiled_steps
-        Steps after the warm-up that do not count either.
     """
 
     def __init__(
@@ -120,15 +109,7 @@ class Duration:
                 self.window_steps = window_steps(*counts)
 
     def opens_window(self, step: int, agreed_steps: int) -> bool:
-        """Return whether the window opens after this step; called at each boundary.
-
-        Parameters
-        ----------
-        step
-            Steps issued so far.
-        agreed_steps
-            Rank 0's proposal as every rank knows it at this boundary.
-        """
+        """Return whether the window opens after this step; called at each boundary."""
         if self.ended_by != "time":
             return step == self._window_start
         if not agreed_steps:

@@ -39,11 +39,6 @@ class FiniteWatch:
     may follow from those of the step before, so that the finding names both steps. A
     step that GradScaler skips leaves the weights as they were: its gradients count only
     where the scale has come down to 1. Running statistics count as weights.
-
-    Parameters
-    ----------
-    model
-        Without wrappers.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -107,20 +107,7 @@ class MeasuredCounts:
 
 
 class MetricsLog:
-    """Counts finished steps on every rank; on rank 0 it writes them too.
-
-    Parameters
-    ----------
-    rank
-        This rank.
-    config
-        ``warmup_steps`` and ``tensorboard`` matter.
-    images_per_step
-        Images of one optimizer step, all ranks together.
-    profiled_steps
-        Steps after the warm-up that are slower because they are profiled: they do not
-        count either.
-    """
+    """Counts finished steps on every rank; on rank 0 it writes them too."""
 
     def __init__(
         self,

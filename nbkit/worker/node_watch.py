@@ -58,15 +58,7 @@ class _WatchedChild:
 
 
 class NodeWatch:
-    """What nbkit knows of this host in an attempt, and does there.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    """
+    """What nbkit knows of this host in an attempt, and does there."""
 
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._paths = paths

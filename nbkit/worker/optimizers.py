@@ -76,19 +76,6 @@ class LARS(Optimizer):
     groups with ``adapt=False``; then ``v = momentum * v + lr * local * u`` and
     ``w = w - v``.
 
-    Parameters
-    ----------
-    params
-        Parameters or groups; a group's ``adapt`` turns adaptation off.
-    lr
-        Global learning rate.
-    momentum
-        Momentum.
-    eta
-        Trust coefficient.
-    weight_decay
-        Weight decay.
-
     Notes
     -----
     Norms stay on the device, and with a GradScaler a step whose gradients overflowed

@@ -28,19 +28,6 @@ _AMPERE = (8, 0)
 class Precision:
     """What ``precision`` and ``memory_format`` mean on a device.
 
-    Parameters
-    ----------
-    config
-        ``precision`` and ``memory_format`` matter.
-    device
-        Where the model runs.
-
-    Raises
-    ------
-    ConfigError
-        If the device does not have the format. It is not replaced by another one: no
-        result may stand under the name of a format that it was not measured with.
-
     Notes
     -----
     ``fp32`` turns TF32 off for matrix products and convolutions alike; torch leaves it

@@ -36,20 +36,7 @@ class ShownImage(NamedTuple):
 
 
 class Images:
-    """Reads images; several threads use it concurrently.
-
-    Parameters
-    ----------
-    samples
-        The images.
-    augmentation
-        Which part of each is shown.
-    refused
-        Places of those that nvImageCodec does not decode although they are plain; it
-        grows.
-    on_gpu
-        Whether DALI decodes on a GPU, by a decoder that cannot be asked here.
-    """
+    """Reads images; several threads use it concurrently."""
 
     def __init__(
         self,
@@ -61,17 +48,12 @@ class Images:
     ) -> None:
         self._samples = samples
         self._augmentation = augmentation
+        # Places of plain images that nvImageCodec does not decode; it grows.
         self._refused = refused
         self._on_gpu = on_gpu
 
     def read(self, epoch: int | None, indices: list[int]) -> list[ShownImage]:
-        """Return images.
-
-        Raises
-        ------
-        ConfigError
-            If one cannot be read any more.
-        """
+        """Return images."""
         return [self._read(epoch, index) for index in indices]
 
     def without_refused(

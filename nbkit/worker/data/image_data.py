@@ -71,22 +71,6 @@ class ImageData(ABC):
     """One rank's part of a set of images; see `nbkit.worker.data.Data`.
 
     A loader is a subclass with its own `_pixels`.
-
-    Parameters
-    ----------
-    config
-        ``loader_config`` and everything about images matter.
-    manifest
-        The images.
-    placement
-        Device and rank.
-    batch_size
-        Images of one batch of one rank.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few images, or fewer outputs than classes.
     """
 
     loader: ClassVar[str]

@@ -48,28 +48,7 @@ _LISTED_IN_MESSAGE = 3
 
 
 def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
-    """Return the images of a run, the same on every rank; called by all.
-
-    Parameters
-    ----------
-    config
-        ``data`` and ``unreadable_images`` matter.
-    rank
-        This process in its run. A request to stop ends it here.
-
-    Returns
-    -------
-    Manifest or None
-        None for synthetic images.
-
-    Raises
-    ------
-    ConfigError
-        If the data cannot be used as configured, or have changed since the attempt that
-        this one resumes.
-    StoreError
-        If the store cannot be written.
-    """
+    """Return the images of a run, the same on every rank; called by all."""
     if config.data == "synthetic":
         return None
     with rank.ended_by_a_request_to_stop():
@@ -95,20 +74,7 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
 
 
 def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what the record keeps of the data, whatever loads them.
-
-    Returns
-    -------
-    dict
-        ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
-        first of them by ``name``, ``split`` and ``reason``, of each reason one before
-        all others; ``skipped_files`` with the ``count`` of files that are not part of
-        the data, and of the most frequent by suffix in ``kinds``; ``high_bit_depth``
-        with the ``count`` of grayscale images of more than 8 bits, of how many few
-        levels are left (``coarse``), and the names of the ``first`` of these; how many
-        are the ``classes_without_training_images``; and ``notes``, lines on columns,
-        labels and classes that a person may not expect.
-    """
+    """Return what the record keeps of the data, whatever loads them."""
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
