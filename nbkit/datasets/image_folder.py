@@ -77,7 +77,9 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     _check_classes(root, base, classes)
     files = _Files(root)
     training = files.samples(base, classes)
-    notes = _check_variants(root, base, classes, training)
+    if base == root:
+        _check_variants(root, classes, training)
+    notes: list[str] = []
     tested: list[ImageSample] = []
     if evaluation:
         if split_of(evaluation) == "validation":
@@ -203,40 +205,30 @@ def _name_one(folders: Iterable[Path | None]) -> str:
     return f"name data={str(there[0])!r}, or " if there else ""
 
 
-def _check_variants(
-    root: Path, base: Path, classes: list[str], images: list[ImageSample]
-) -> list[str]:
-    """Refuse classes that hold only folders of the same names; return what to note.
+def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -> None:
+    """Refuse classes that hold only folders of the same names.
 
     These may be folds, sites or variants, of which the folders within are the classes.
     """
-    prefix = "" if base == root else f"{base.name}/"
     inside: dict[str, set[str]] = {}
     for label, samples in groupby(images, lambda sample: sample.label):  # by name
         assert isinstance(label, int)
         name = classes[label]
         paths = [sample.name for sample in samples]
-        inside[name] = _folders_inside(f"{prefix}{name}/", paths)
+        inside[name] = _folders_inside(f"{name}/", paths)
     counts = Counter(name for folders in inside.values() for name in folders)
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
-    hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
-    if alike and base == root:
+    if alike:
+        hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
-        deeper = [] if splits_among(sorted(shared)) else [_level(base / alike[0])]
+        deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
             f"{_name_one(deeper)}put the images of a class into one "
             "folder, or all these folders into train/ if they are classes"
         )
         raise _unclear(root, problem, how)
-    if alike:
-        return [f"the classes {_few(alike)} {hold}"]
-    if all(inside.values()):
-        return [
-            f"no class folder holds an image itself, but folders do: {_few([*counts])}"
-        ]
-    return []
 
 
 def _folders_inside(prefix: str, images: list[str]) -> set[str]:

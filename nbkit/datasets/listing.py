@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import stat
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -205,17 +204,6 @@ class Listing:
                 for sample in samples
             ),
         )
-
-
-def alike_classes(classes: Sequence[str]) -> list[str]:
-    """Return a note on classes that differ in case, blanks or Unicode form alone."""
-    names: dict[str, list[str]] = {}
-    for name in classes:
-        plain = " ".join(unicodedata.normalize("NFKC", name).split()).casefold()
-        names.setdefault(plain, []).append(name)
-    alike = [" and ".join(map(repr, group)) for group in names.values() if group[1:]]
-    what = "classes differ in case, blanks or Unicode form alone"
-    return [f"{what}: {', '.join(alike)}"] if alike else []
 
 
 def is_broken_symlink(path: Path) -> bool:

@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nbkit.errors import NbkitError
 from nbkit.readspeed.work import ReadWork
@@ -24,12 +23,6 @@ def fio_version() -> str | None:
         return None
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
     return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-@dataclass(frozen=True)
-class _Done:
-    seconds: float
-    total_bytes: int
 
 
 def read(
@@ -57,15 +50,15 @@ def read(
         process.communicate()
         raise
     done = _parse(output) if process.returncode == 0 else None
-    if done is None or done.total_bytes != work.total_bytes:
-        have = f"{done.total_bytes:,} bytes" if done else "nothing"
+    if done is None or done[1] != work.total_bytes:
+        have = f"{done[1]:,} bytes" if done else "nothing"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
         message = (
             f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}). "
             "Use engine='own'."
         )
         raise NbkitError(message)
-    return done.seconds
+    return done[0]
 
 
 def _options(work: ReadWork, seed: int) -> list[str]:
@@ -94,8 +87,8 @@ def _options(work: ReadWork, seed: int) -> list[str]:
     ]
 
 
-def _parse(output: str) -> _Done | None:
-    """Return what fio's JSON says; notes may stand before it."""
+def _parse(output: str) -> tuple[float, int] | None:
+    """Return seconds and bytes as fio's JSON says; notes may stand before it."""
     start = output.find("{")
     if start < 0:
         return None
@@ -104,4 +97,4 @@ def _parse(output: str) -> _Done | None:
     if job["error"] or not totals["bw_bytes"]:
         return None
     # Of several threads fio has one rate; it counts their time in whole milliseconds.
-    return _Done(totals["io_bytes"] / totals["bw_bytes"], totals["io_bytes"])
+    return totals["io_bytes"] / totals["bw_bytes"], totals["io_bytes"]

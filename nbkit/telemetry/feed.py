@@ -137,7 +137,7 @@ class Feed:
                 case "kernels":
                     self._holders.set_kernels([Kernel(**kernel) for kernel in value])
                 case "runs":
-                    self._holders.set_runs([_run(**run) for run in value])
+                    self._holders.set_runs([ReportedRun(**run) for run in value])
                 case "hide_commands_of_others":
                     self._holders.hide_commands_of_others = bool(value)
                 case "interval_seconds":
@@ -228,16 +228,6 @@ class Feed:
         elif self._unavailable is None or self._unavailable["reason"] != reason:
             since = round(since, 3)
             self._unavailable = {"reason": reason, "message": message, "since": since}
-
-
-def _run(
-    run_id: str,
-    name: str | None = None,
-    devices: Sequence[str] = (),
-    pids: Sequence[int] = (),
-    path: str | None = None,
-) -> ReportedRun:
-    return ReportedRun(run_id, name, tuple(devices), tuple(pids), path)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

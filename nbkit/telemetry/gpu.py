@@ -95,7 +95,6 @@ class Gpu:
         self._slow_values: dict[str, Any] = {}
         self._slow_due = 0.0
         self._was_mig: bool | None = None
-        """Whether MIG was on when it was last known."""
 
     @classmethod
     def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:
@@ -122,7 +121,9 @@ class Gpu:
         values: dict[str, Any] = {}
         try:
             is_mig = self._mig_enabled()
-            self._forget_after_switch(is_mig)
+            if is_mig not in (None, self._was_mig):
+                self._was_mig = is_mig
+                self._next_form.clear()  # under MIG a GPU tells less
             for query in self._questions.sample:
                 values |= self._ask(query, self.handle)
             memory = self._ask(self._questions.memory, self.handle)
@@ -241,18 +242,6 @@ class Gpu:
 
     def _mig_enabled(self) -> bool | None:
         return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
-
-    def _forget_after_switch(self, is_mig: bool | None) -> None:
-        """Ask everything again after MIG was switched: under it a GPU tells less."""
-        if is_mig is None:
-            return
-        if self._was_mig not in (None, is_mig):
-            self._next_form.clear()
-            self._reasons = {k: v for k, v in self._reasons.items() if k == "xid"}
-            self._slow_due = 0.0
-            if self._detailed and self._gpm is None:
-                self._gpm = Gpm(self._pynvml)
-        self._was_mig = is_mig
 
     def _read_mig(self) -> dict[str, Any]:
         """Return processes and instances under MIG.

@@ -136,15 +136,8 @@ class GpuReader:
             ]
         gpus = self._with_xids(self._recognised(sorted(gpus, key=_index)))
         self._is_whole = all(gpu.error is None for gpu in gpus)
-        return GpuReading(
-            tuple(gpus),
-            opened.devices,
-            opened.driver_version,
-            opened.cuda_driver_version,
-            opened.pids_are_here,
-            opened.reported_holders,
-            *self._why_none(gpus),
-        )
+        reason, message = self._why_none(gpus)
+        return replace(opened, gpus=tuple(gpus), reason=reason, message=message)
 
     def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
         """Return GPUs with the names that they had before the source was opened again.

@@ -54,9 +54,9 @@ class ReportedRun:
 
     run_id: str
     name: str | None = None
-    devices: tuple[str, ...] = ()
+    devices: Sequence[str] = ()
     """UUIDs of its GPUs or MIG instances."""
-    pids: tuple[int, ...] = ()
+    pids: Sequence[int] = ()
     """Its ranks, as they count pids."""
     path: str | None = None
     """The notebook that owns it."""

@@ -97,7 +97,7 @@ def checks() -> Iterator[CheckResult]:
         yield judge_compiler()
     yield from _nvimagecodec(driver)
     yield from _dali(driver)
-    words = "not installed; only INT8 needs it: on GPUs, and where torch has none"
+    words = "not installed; only INT8 on GPUs needs it"
     yield check_package("torchao", "torchao", words, pip_install("torchao"), "info")
 
 

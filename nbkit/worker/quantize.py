@@ -2,8 +2,7 @@
 
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
-of the activations are taken from calibration images. Where torch has no torch.ao, this
-is left to torchao (`nbkit.worker.quantize_export`). On GPUs torch has no INT8
+of the activations are taken from calibration images. On GPUs torch has no INT8
 convolution; there torchao quantizes the linear layers, finds the range of their input
 again in every pass, and is fast once compiled. Whatever the way, it is counted which
 part of the model's multiply-adds is INT8: a model that is mostly something else is
@@ -29,7 +28,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
-from nbkit.worker.quantize_export import quantize_exported
 
 _ENGINES = ("x86", "onednn", "fbgemm", "qnnpack")
 """The first that this build of torch has: x86 takes the better of the next two."""
@@ -142,7 +140,11 @@ def _static(
         from torch.ao.quantization import get_default_qconfig_mapping
         from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
     except ImportError as error:
-        return quantize_exported(model, config, calibration, str(error))
+        message = (
+            f"precision='int8' on a CPU: torch {torch.__version__} has no "
+            f"torch.ao.quantization ({error}). Use 'bf16', or an earlier torch."
+        )
+        raise ConfigError(message) from error
     if config.compile:
         message = (
             "compile=True with precision='int8' on a CPU: torch.ao computes with "
