@@ -87,10 +87,7 @@ def _built_in(name: str, on_wait: Callable[[], None] | None) -> Listing:
 
 
 def _layouts(root: Path) -> dict[str, str]:
-    """Return what a folder could be read as, and the first file that says so.
-
-    A folder of images in folders alone could be nothing else, and is not named.
-    """
+    """Return what a folder could be read as, and the first file that says so."""
     layouts: dict[str, str] = {}
     for name, (is_shard, _) in _PACKED.items():
         if shards := shards_below(root, is_shard):

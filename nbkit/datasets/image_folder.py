@@ -27,20 +27,15 @@ _NAMED_IN_MESSAGE = 3
 
 
 def list_image_folder(root: Path) -> Listing:
-    """Return the images in class folders.
-
-    Either ``train/<class>/`` and, for evaluation, ``val/<class>/``; or ``<class>/``
-    alone, which has no evaluation images. The splits may have any of their usual names,
-    in any case; test is for evaluation where there is no val, and it has no other
-    classes than train. Folders inside a class belong to it, and links are followed.
-    Names that begin with a dot are skipped, and ``lost+found``.
-
-    Notes
-    -----
-    Folders in ``train/`` are classes whatever their names are. Without it, folders that
-    are parts of a data set by their names, or that hold no image themselves but folders
-    of the same names, are refused: they may be splits, folds or variants.
-    """
+    """Return the images in class folders."""
+    # Either ``train/<class>/`` and, for evaluation, ``val/<class>/``; or ``<class>/``
+    # alone, which has no evaluation images. The splits may have any of their usual
+    # names, in any case; test is for evaluation where there is no val, and it has no
+    # other classes than train. Folders inside a class belong to it, and links are
+    # followed. Names that begin with a dot are skipped, and ``lost+found``.
+    # Folders in ``train/`` are classes whatever their names are. Without it, folders
+    # that are parts of a data set by their names, or that hold no image themselves but
+    # folders of the same names, are refused: they may be splits, folds or variants.
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         message = (
@@ -206,10 +201,9 @@ def _name_one(folders: Iterable[Path | None]) -> str:
 
 
 def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -> None:
-    """Refuse classes that hold only folders of the same names.
-
-    These may be folds, sites or variants, of which the folders within are the classes.
-    """
+    """Refuse classes that hold only folders of the same names."""
+    # These may be folds, sites or variants, of which the folders within are the
+    # classes.
     inside: dict[str, set[str]] = {}
     for label, samples in groupby(images, lambda sample: sample.label):  # by name
         assert isinstance(label, int)
@@ -232,10 +226,7 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
 
 
 def _folders_inside(prefix: str, images: list[str]) -> set[str]:
-    """Return the folders that hold the images of a class, which holds none itself.
-
-    A folder that is alone in another is passed through.
-    """
+    """Return the folders that hold the images of a class, which holds none itself."""
     while True:
         if any("/" not in image[len(prefix) :] for image in images):
             return set()
@@ -270,10 +261,7 @@ def _images_in(folder: Path) -> list[str]:
 
 
 def _holds_image(folder: Path) -> bool:
-    """Tell whether there is an image in a folder, or further down, but not by a link.
-
-    A folder that may not be read has none.
-    """
+    """Tell whether an image is in a folder or further down, but not by a link."""
     return any(
         _is_image(name) and not is_hidden(name)
         for _, _, names in os.walk(folder)

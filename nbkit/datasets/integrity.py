@@ -21,12 +21,8 @@ _AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def is_whole_png(data: bytes) -> bool:
-    """Return whether a PNG has all its chunks as they were written, and none unknown.
-
-    References
-    ----------
-    https://www.w3.org/TR/png-3/#5Chunk-layout
-    """
+    """Return whether a PNG has all chunks as they were written, and none unknown."""
+    # https://www.w3.org/TR/png-3/#5Chunk-layout
     view, place = memoryview(data), _PNG_START
     while place + 12 <= len(data):
         kind = data[place + 4 : place + 8]
@@ -43,16 +39,11 @@ def is_whole_png(data: bytes) -> bool:
 
 
 def is_whole_jpeg(data: bytes) -> bool:
-    """Return whether a JPEG's segments follow one another and no scan is missing.
-
-    Pillow looks for the next segment where one ends too early or too late. Where scans
-    of a progressive JPEG are missing, libjpeg smooths what is decoded: a part of it,
-    decoded alone, has other pixels.
-
-    References
-    ----------
-    https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annexes B and G
-    """
+    """Return whether a JPEG's segments follow one another and no scan is missing."""
+    # Pillow looks for the next segment where one ends too early or too late. Where
+    # scans of a progressive JPEG are missing, libjpeg smooths what is decoded: a part
+    # of it, decoded alone, has other pixels.
+    # https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annexes B and G
     is_progressive, missing = False, set[tuple[int, int]]()
     for marker, body in _segments(data):
         if marker < _FIRST_MARKER:

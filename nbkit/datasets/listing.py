@@ -190,10 +190,7 @@ class Listing:
         yield "evaluation", self.evaluation
 
     def open(self) -> Samples:
-        """Return all images, those for training first, to read their files.
-
-        Sizes and what decoders have to know are unknown here, and not right.
-        """
+        """Return all images, those for training first, to read their files."""
         unknown = Decoding(0, 0, 1, is_plain=False)
         return Samples(
             self.root,

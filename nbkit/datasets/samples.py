@@ -126,10 +126,8 @@ class Samples:
         return Decoding(width, height, orientation, bool(is_plain))
 
     def packed_at(self, index: int) -> tuple[int, int]:
-        """Return the number of the packed file that holds an image, and its offset.
-
-        The number is -1 where the image is a separate file.
-        """
+        """Return the number of the packed file that holds an image, and its offset."""
+        # The number is -1 where the image is a separate file.
         return self._number(index, 1), self._number(index, 2)
 
     def place(self, index: int) -> str:

@@ -70,11 +70,9 @@ class Meter:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """What was read, from one poll to the next; empty without a counter.
-
-        Without what is before the first operation and after the last: a separate
-        engine needs a moment to start.
-        """
+        """What was read, from one poll to the next; empty without a counter."""
+        # Without what is before the first operation and after the last: a separate
+        # engine needs a moment to start.
         pairs = [
             (before, now)
             for before, now in itertools.pairwise(self._looks)
@@ -91,11 +89,9 @@ class Meter:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes that the devices delivered; None where only a process is watched.
-
-        At most what the reading process got from a device, if it tells: others may
-        read as well.
-        """
+        """Bytes that the devices delivered; None where only a process is watched."""
+        # At most what the reading process got from a device, if it tells: others may
+        # read as well.
         if not self._devices or len(self._looks) < 2:
             return None
         return min([self._looks[-1][2] - self._looks[0][2], *self._fetched_bytes])

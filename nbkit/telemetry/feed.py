@@ -100,10 +100,7 @@ class Feed:
         return asked_at + _PATIENCE_SECONDS
 
     def tick(self) -> None:
-        """Begin a sample; it is written when the GPUs have answered.
-
-        While they do not, nothing happens at first; then the host is shown alone.
-        """
+        """Begin a sample; it is written when the GPUs have answered."""
         asked_at = self._gpus.asked_at
         if asked_at is None:
             self._gpus.ask()

@@ -67,10 +67,7 @@ class Rates:
     def mb_per_s(
         self, owner: Any, name: str, t: float | None, count: int | None
     ) -> float | None:
-        """Return by how many megabytes a second a counter of bytes grew.
-
-        None at first, and where it fell: it wrapped, or began again.
-        """
+        """Return a counter's growth in MB/s; None at first and where it fell."""
         if t is None or count is None:
             return None
         t_before, count_before = self._before.get((owner, name), (t, count))

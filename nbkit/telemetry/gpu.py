@@ -244,11 +244,9 @@ class Gpu:
         return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
 
     def _read_mig(self) -> dict[str, Any]:
-        """Return processes and instances under MIG.
-
-        Only privileged callers may ask the GPU itself for its processes then; anybody
-        may ask the instances.
-        """
+        """Return processes and instances under MIG."""
+        # Only privileged callers may ask the GPU itself for its processes then; anybody
+        # may ask the instances.
         instances: list[MigSample] = []
         held: list[GpuProcess] | None = []
         for handle, uuid, name in self._mig_instances():

@@ -140,11 +140,9 @@ class GpuReader:
         return replace(opened, gpus=tuple(gpus), reason=reason, message=message)
 
     def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
-        """Return GPUs with the names that they had before the source was opened again.
-
-        One that was lost does not tell its UUID any more. It keeps its place among the
-        others, which are known by theirs.
-        """
+        """Return GPUs with their names from before the source was opened again."""
+        # One that was lost does not tell its UUID any more. It keeps its place among
+        # the others, which are known by theirs.
         gpus = list(gpus)
         uuids = {gpu.uuid for gpu in gpus}
         recognised: list[_Gpu] = []

@@ -155,11 +155,9 @@ class HolderFinder:
         self._known = {pid: it for pid, it in self._known.items() if pid in used}
 
     def _note_roots(self) -> None:
-        """Note the processes of kernels and runs, with their start times.
-
-        A new pid is trusted the first time; later, another start time shows that
-        another process has the pid by now.
-        """
+        """Note the processes of kernels and runs, with their start times."""
+        # A new pid is trusted the first time; later, another start time shows that
+        # another process has the pid by now.
         kernels = self._kernels.values()
         reported = [
             ("kernel", it.kernel_id, it.pid) for it in kernels if it.pid is not None

@@ -92,11 +92,9 @@ def _network_bytes() -> tuple[int | None, ...]:
 
 
 def _hardware(folder: Path) -> set[str]:
-    """Return the names of the devices in a folder of /sys that are hardware.
-
-    Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a hardware
-    device carries: to add them would count the same bytes again.
-    """
+    """Return the names of the devices in a folder of /sys that are hardware."""
+    # Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a
+    # hardware device carries: to add them would count the same bytes again.
     if not folder.is_dir():
         return set()
     return {entry.name for entry in folder.iterdir() if (entry / "device").exists()}

@@ -86,10 +86,7 @@ def _time_of(line: bytes) -> float | None:
 
 
 def _values(line: bytes) -> list[Any] | None:
-    """Return the values of GPUs and host; None if it is not a sample.
-
-    Another user may have written anything into it.
-    """
+    """Return the values of GPUs and host; None if it is not a sample."""
     try:
         sample = parse_object(line)
         if sample.get("kind") != "sample":

@@ -70,11 +70,9 @@ _P2P_WAYS = {
 
 
 def open_nvml(*, detailed: bool = False, xid_events: bool = False) -> Nvml:
-    """Return NVML, initialised; close it when done.
-
-    Open it once and keep it: the call takes up to seconds where persistence mode is
-    off, and drivers have hung after many of them.
-    """
+    """Return NVML, initialised; close it when done."""
+    # Open it once and keep it: the call takes up to seconds where persistence mode is
+    # off, and drivers have hung after many of them.
     try:
         import pynvml
     except ImportError as error:
@@ -201,13 +199,11 @@ class Nvml:
         return tuple(gpu.read() for gpu in selected)
 
     def topology(self) -> list[list[str | None]]:
-        """Return how each GPU reaches each other one; rows and columns by NVML index.
-
-        The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
-        switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
-        ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
-        ``INTERNAL`` the same board. None is unknown.
-        """
+        """Return how each GPU reaches each other one, both by NVML index."""
+        # The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
+        # switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
+        # ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
+        # ``INTERNAL`` the same board. None is unknown.
         return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
 
     def p2p(self) -> dict[str, list[list[str | None]]]:

@@ -59,10 +59,8 @@ class Sampler:
         self._open()
 
     def read(self) -> Sample:
-        """Return one reading; a part that cannot be read says so and spoils no other.
-
-        Rates and shares in it are those since the previous call.
-        """
+        """Return one reading; a part that cannot be read spoils no other."""
+        # Rates and shares in it are those since the previous call.
         t, began = clock.now(), time.monotonic()
         if self._nvml is None and began >= self._next_try:
             self._open()

@@ -63,17 +63,12 @@ _ROOT = Path("/")
 
 
 def covers(architectures: Sequence[str], capability: Capability) -> bool:
-    """Return whether a build of torch has code that a GPU runs.
-
-    Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
-    compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``) either
-    is for that GPU alone, with ``f`` for the same X and Y or a later one.
-
-    References
-    ----------
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
-    https://developer.nvidia.com/blog/nvidia-blackwell-and-nvidia-cuda-12-9-introduce-family-specific-architecture-features
-    """
+    """Return whether a build of torch has code that a GPU runs."""
+    # Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
+    # compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``)
+    # either is for that GPU alone, with ``f`` for the same X and Y or a later one.
+    # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    # https://developer.nvidia.com/blog/nvidia-blackwell-and-nvidia-cuda-12-9-introduce-family-specific-architecture-features
     for name in architectures:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", name)
         if match is None:
@@ -122,11 +117,9 @@ def needed_branch(
 
 
 def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
-    """Return the driver's version and what is known of its GPUs; None without a GPU.
-
-    nvidia-smi is asked first. Without it, a container may still have the GPUs, and sees
-    the version of the kernel module; one without the GPUs sees that too.
-    """
+    """Return the driver's version and what is known of its GPUs; None without a GPU."""
+    # nvidia-smi is asked first. Without it, a container may still have the GPUs, and
+    # sees the version of the kernel module; one without the GPUs sees that too.
     # Drivers before 510 know of no compute_cap.
     for fields in ("driver_version,compute_cap", "driver_version"):
         rows = _ask_smi(fields)
@@ -164,10 +157,8 @@ def _ask_smi(fields: str) -> list[list[str]]:
 
 
 def main(locked: bool = False) -> int:
-    """Print pip's requirement, the extra for DALI and why; nothing without a GPU.
-
-    The lock has the DALI of CUDA 12, which any driver runs that runs a torch.
-    """
+    """Print pip's requirement, the extra for DALI and why; nothing without a GPU."""
+    # The lock has the DALI of CUDA 12, which any driver runs that runs a torch.
     driver = read_driver()
     if driver is None:
         return 0

@@ -20,11 +20,9 @@ _LIMIT_SECONDS = 30.0
 
 
 def judge_compiler(include: Path | None = None) -> CheckResult:
-    """Return whether programs can be compiled against this Python.
-
-    On GPUs, Triton compiles a launcher in C for each kernel, on the machine that runs
-    it; on CPUs the kernels themselves are C++.
-    """
+    """Return whether programs can be compiled against this Python."""
+    # On GPUs, Triton compiles a launcher in C for each kernel, on the machine that runs
+    # it; on CPUs the kernels themselves are C++.
     folder = include or Path(sysconfig.get_path("include"))
     compiler = _compiler("C")
     missing: list[str] = []

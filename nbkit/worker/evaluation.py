@@ -92,21 +92,13 @@ def evaluate(
 
 
 def area_under_roc(scores: torch.Tensor, labels: torch.Tensor) -> float | None:
-    """Return the area under the ROC curve of one label.
-
-    That is how often an image with the label scores higher than one without; equal
-    scores count half.
-
-    Notes
-    -----
-    The value of `nbkit.statistics.auroc.area_under_roc`, without its interval: that one
-    is for those who have no torch, and takes 5 times as long (0.10 s for a label of
-    25,596 images, on a CPU), which every evaluation of a run would wait for.
-
-    References
-    ----------
-    Mann and Whitney (1947), https://doi.org/10.1214/aoms/1177730491
-    """
+    """Return the area under the ROC curve of one label."""
+    # That is how often an image with the label scores higher than one without; equal
+    # scores count half.
+    # The value of `nbkit.statistics.auroc.area_under_roc`, without its interval: that
+    # one is for those who have no torch, and takes 5 times as long (0.10 s for a label
+    # of 25,596 images, on a CPU), which every evaluation of a run would wait for.
+    # Mann and Whitney (1947), https://doi.org/10.1214/aoms/1177730491
     has_label = labels > 0.5
     positives = int(has_label.sum())
     negatives = len(labels) - positives
@@ -244,10 +236,8 @@ def _names_and_labels(manifest: Manifest) -> tuple[list[str], list[Any]]:
 
 
 def _from_all_ranks(batches: Sequence[torch.Tensor], world_size: int) -> torch.Tensor:
-    """Return every rank's rows, on the host, in the order of the evaluation.
-
-    The ranks take its batches in turn; each has as many, padding included.
-    """
+    """Return every rank's rows, on the host, in the order of the evaluation."""
+    # The ranks take its batches in turn; each has as many, padding included.
     # A loader's last batch may be shorter; what is filled in has a mask of 0.
     own = pad_sequence([*batches], batch_first=True)
     gathered = [own]

@@ -42,11 +42,9 @@ def run_entry(
     ending: Ending,
     prepare_rendezvous: PrepareRendezvous,
 ) -> None:
-    """Do what ``code/entry.json`` says; what a function returns is kept.
-
-    The code finds torchrun's environment, so that ``init_process_group()`` works as
-    under torchrun; no process group is made for it.
-    """
+    """Do what ``code/entry.json`` says; what a function returns is kept."""
+    # The code finds torchrun's environment, so that ``init_process_group()`` works as
+    # under torchrun; no process group is made for it.
     entry = read_entry(rank.paths)
     if entry is None:
         message = f"{rank.paths.entry} is missing. Launch the run again."
@@ -91,10 +89,7 @@ def run_entry(
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
-    """Let tracebacks show lines as they were at the launch, of cells too.
-
-    A module that was edited while the run waited is imported as it is now.
-    """
+    """Let tracebacks show lines as they were at the launch, of cells too."""
     edited = []
     for name, source in entry["sources"].items():
         stored = read_file(rank.paths.source / source["file"])
@@ -136,11 +131,9 @@ def _call(rank: Rank) -> Any:
 
 
 def send_main_to_spawned() -> None:
-    """Let multiprocessing send what ``__main__`` defines to children that it spawns.
-
-    By itself it sends names, and lets the child execute the file of ``__main__``: what
-    a cell defines has none.
-    """
+    """Let multiprocessing send what ``__main__`` defines to children that it spawns."""
+    # By itself it sends names, and lets the child execute the file of ``__main__``:
+    # what a cell defines has none.
     ForkingPickler.reducer_override = _reduce_for_child  # type: ignore[attr-defined]
 
 

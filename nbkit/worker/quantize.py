@@ -76,12 +76,10 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
 
 
 def _check_compiled(config: ExperimentConfig) -> None:
-    """Raise unless a model of torchao's is compiled, as its own examples are.
-
-    Else finding the range of an input, rounding it and the product are separate
-    kernels, which take longer than the product in 16 bits:
-    https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
-    """
+    """Raise unless a model of torchao's is compiled, as its own examples are."""
+    # Else finding the range of an input, rounding it and the product are separate
+    # kernels, which take longer than the product in 16 bits:
+    # https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
     if config.compile:
         return
     message = (
@@ -94,12 +92,10 @@ def _check_compiled(config: ExperimentConfig) -> None:
 def multiply_adds(
     model: nn.Module, image_size: int, device: torch.device
 ) -> tuple[dict[str, int], int]:
-    """Return the multiply-adds of one image: by the name of a layer, and in all.
-
-    Layers that are named are convolutions, linear layers and attention; what torch
-    counts of convolutions and products outside of these is in the sum. What remains
-    (additions, normalisation, activation functions) is a percent or so.
-    """
+    """Return the multiply-adds of one image: by the name of a layer, and in all."""
+    # Layers that are named are convolutions, linear layers and attention; what torch
+    # counts of convolutions and products outside of these is in the sum. What remains
+    # (additions, normalisation, activation functions) is a percent or so.
     counts: dict[str, int] = {}
 
     def count(name: str, module: nn.Module, outputs: Any) -> None:
@@ -237,10 +233,8 @@ def _dynamic(
 
 
 def _linear_layers(model: nn.Module) -> list[str]:
-    """Return the names of the layers that torchao can quantize.
-
-    Attention reads the weights of its output layer without calling it: that is of
-    another type. The last layer has too few rows a batch for INT8 kernels.
-    """
+    """Return the names of the layers that torchao can quantize."""
+    # Attention reads the weights of its output layer without calling it: that is of
+    # another type. The last layer has too few rows a batch for INT8 kernels.
     names = [n for n, module in model.named_modules() if type(module) is nn.Linear]
     return names[:-1]

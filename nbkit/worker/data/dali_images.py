@@ -59,12 +59,10 @@ class Images:
     def without_refused(
         self, batches: list[list[ShownImage]], why: str
     ) -> list[list[ShownImage]] | None:
-        """Return batches with the pixels of those images that DALI cannot decode.
-
-        DALI does not say which they are: the same decoder is asked outside of it. Where
-        only the decoder of the GPU refuses one, Pillow decodes all. None if no image is
-        refused.
-        """
+        """Return batches with the pixels of those images that DALI cannot decode."""
+        # DALI does not say which they are: the same decoder is asked outside of it.
+        # Where only the decoder of the GPU refuses one, Pillow decodes all. None if no
+        # image is refused.
         encoded = [image for batch in batches for image in batch if not image.is_bare]
         numbers = {image.number for image in encoded if self._is_refused(image)}
         count = len(numbers - self._refused)

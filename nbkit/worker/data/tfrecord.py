@@ -285,11 +285,9 @@ class _Images:
             return index, read_image(self._samples, index)
 
     def decode(self, record: Record) -> torch.Tensor:
-        """Return an image's pixels (uint8, shape ``(size, size, 3)``).
-
-        By Pillow, which does not hold Python's lock: nvImageCodec does, so that threads
-        would wait for each other.
-        """
+        """Return an image's pixels (uint8, shape ``(size, size, 3)``)."""
+        # By Pillow, which does not hold Python's lock: nvImageCodec does, so that
+        # threads would wait for each other.
         index, data = record
         if index in self._left_out:
             return self._none
