@@ -29,7 +29,6 @@ _SECTOR_BYTES = 512
 
 _Look: TypeAlias = tuple[float, int, int, int | None]
 """When, operations so far, bytes, and of which process; None for devices."""
-_LOOK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,6 @@ class Meter:
         self._period_seconds = period_seconds
         self._pid = os.getpid()
         self._looks: list[_Look] = []
-        self._own = 0, 0
-        """Operations and bytes of this process with which its counters were read."""
         self._fetched_before: int | None = None
         self._fetched_bytes: list[int] = []
         """What the reading process got from devices; empty if it does not tell."""
@@ -135,23 +132,17 @@ class Meter:
         pid = self._pid
         try:
             if not self._devices:
-                return *self._count_process(pid), pid
+                return *_count_process(pid), pid
             counted = [_delivered(device) for device in self._devices]
         except OSError:
             return None  # a process has ended, or is not ours to look at
         return sum(n for n, _ in counted), sum(size for _, size in counted), None
 
-    def _count_process(self, pid: int) -> tuple[int, int]:
-        # One read, which the counters contain from the next time on.
-        with Path(f"/proc/{pid}/io").open("rb", buffering=0) as file:
-            text = file.read(_LOOK_BYTES)
-        named = dict(line.split(": ") for line in text.decode().splitlines())
-        operations, size = int(named["syscr"]), int(named["rchar"])
-        if pid == os.getpid():
-            own_operations, own_size = self._own
-            self._own = own_operations + 1, own_size + len(text)
-            operations, size = operations - own_operations, size - own_size
-        return operations, size
+
+def _count_process(pid: int) -> tuple[int, int]:
+    text = Path(f"/proc/{pid}/io").read_text()
+    named = dict(line.split(": ") for line in text.splitlines())
+    return int(named["syscr"]), int(named["rchar"])
 
 
 def _delivered(device: Path) -> tuple[int, int]:

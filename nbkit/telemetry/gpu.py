@@ -124,6 +124,9 @@ class Gpu:
             if is_mig not in (None, self._was_mig):
                 self._was_mig = is_mig
                 self._next_form.clear()  # under MIG a GPU tells less
+                self._slow_due = 0.0
+                if self._detailed and self._gpm is None:
+                    self._gpm = Gpm(self._pynvml)
             for query in self._questions.sample:
                 values |= self._ask(query, self.handle)
             memory = self._ask(self._questions.memory, self.handle)

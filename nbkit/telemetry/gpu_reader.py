@@ -47,9 +47,9 @@ class GpuReading:
     driver_version: str | None = None
     cuda_driver_version: str | None = None
     pids_are_here: bool = True
-    """As in `GpuSource`."""
+    """Whether pids may be those of processes of this machine."""
     reported_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """As in `GpuSource`."""
+    """What the source itself says of a process, by pid: parts of a holder."""
     reason: str | None = None
     """Why GPUs cannot be read; None if they can."""
     message: str | None = None

@@ -98,12 +98,12 @@ def _task(
 
         return infer
     if config.has_entry:
-        from nbkit.worker.function import run_entry
+        from nbkit.worker.function import prepare_alone, run_entry
 
         if rank.world_size == 1 and device_kind(config) in ("cpu", "replay"):
-            from nbkit.worker.single_process import prepare_rendezvous
-        else:
-            from nbkit.worker.process_group import prepare_rendezvous
+            return partial(run_entry, ending=ending, prepare_rendezvous=prepare_alone)
+        from nbkit.worker.process_group import prepare_rendezvous
+
         return partial(run_entry, ending=ending, prepare_rendezvous=prepare_rendezvous)
     from nbkit.worker.train import train
 

@@ -171,10 +171,6 @@ def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
     except NotImplementedError:
         # Until torch 2.7 only the older server takes an inherited socket.
         return TCPStore(**options, **inherited, use_libuv=False)
-    except TypeError:
-        # One that takes none binds the port by itself.
-        os.close(int(listener))
-        return TCPStore(**options)
 
 
 def _why_no_cuda() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import linecache
 import os
+import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
@@ -86,6 +87,20 @@ def run_entry(
             raise
     if entry["kind"] == "function" and not ending.is_forked:
         _keep(returned, rank, entry["name"])
+
+
+def prepare_alone(
+    rank: Rank, config: ExperimentConfig
+) -> tuple[None, Callable[[], None]]:
+    """Leave the rendezvous port to `init_process_group`, but to no other program."""
+    # As under plain Python, torch is imported when the code asks for it, or never.
+    port_socket = socket.socket()
+    port_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener := os.environ.get("NBKIT_LISTEN_FD"):
+        os.close(int(listener))
+        # Two sockets may share a port as long as none of them listens; torch asks so.
+        port_socket.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    return None, port_socket.close
 
 
 def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:

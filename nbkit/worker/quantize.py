@@ -29,9 +29,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
 
-_ENGINES = ("x86", "onednn", "fbgemm", "qnnpack")
-"""The first that this build of torch has: x86 takes the better of the next two."""
-
 _LEAST_SHARE = 0.5
 """Of the multiply-adds. With less it would be named after what it mostly is not."""
 
@@ -51,7 +48,14 @@ def quantize(
         share = sum(counts.get(name, 0) for name in names) / max(1, total)
         # Users are not asked to install what would not help.
         _check_share(share, config, device)
-        _check_compiled(config)
+        if not config.compile:
+            # Finding the range of an input, rounding it and the product are then
+            # separate kernels, which take longer than the product in 16 bits.
+            message = (
+                "precision='int8' with compile=False is slower than fp16 on a GPU "
+                "(torchao). Set compile=True."
+            )
+            raise ConfigError(message)
         quantized, facts = _dynamic(model, names, device)
     else:
         quantized, names, facts = _static(model, config, calibration)
@@ -71,20 +75,6 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
         f"{config.model} can be INT8 on {device.type} with {library} (minimum "
         f"{_LEAST_SHARE * 100:.0f}%). Use 'fp16' or "
         f"'bf16'{elsewhere}."
-    )
-    raise ConfigError(message)
-
-
-def _check_compiled(config: ExperimentConfig) -> None:
-    """Raise unless a model of torchao's is compiled, as its own examples are."""
-    # Else finding the range of an input, rounding it and the product are separate
-    # kernels, which take longer than the product in 16 bits:
-    # https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
-    if config.compile:
-        return
-    message = (
-        "precision='int8' with compile=False is slower than fp16 on a GPU "
-        "(torchao). Set compile=True."
     )
     raise ConfigError(message)
 
@@ -147,12 +137,11 @@ def _static(
             "its own kernels, which torch.compile cannot trace. Set compile=False."
         )
         raise ConfigError(message)
-    engine = _engine()
+    engine = torch.backends.quantized.engine
     images = 0
     with warnings.catch_warnings():
         # It says at every layer that it will move to torchao one day.
         warnings.simplefilter("ignore")
-        torch.backends.quantized.engine = engine
         size = config.image_size
         example = (torch.zeros(1, 3, size, size),)
         try:
@@ -184,18 +173,6 @@ def _static(
         "calibration_images": images,
     }
     return quantized, names, facts
-
-
-def _engine() -> str:
-    supported = torch.backends.quantized.supported_engines
-    for name in _ENGINES:
-        if name in supported:
-            return name
-    message = (
-        f"precision='int8' needs one of the engines {', '.join(_ENGINES)}, but torch "
-        f"{torch.__version__} has {', '.join(supported)}. Use 'bf16', or another build."
-    )
-    raise ConfigError(message)
 
 
 def _dynamic(

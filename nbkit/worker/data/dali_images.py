@@ -13,7 +13,7 @@ from nbkit.plural import plural
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
 from nbkit.worker.data.images import decode_whole, unreadable_message
-from nbkit.worker.data.notes import say
+from nbkit.worker.data.source import say
 from nbkit.worker.data.window import PixelWindow, Turn
 
 # A network file system answers in a millisecond; several answers are awaited together.

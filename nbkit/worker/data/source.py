@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -37,9 +38,9 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.visible import encodable, visible
 from nbkit.worker.data.left_out import by_reason
 from nbkit.worker.data.left_out import in_words as reasons_in_words
-from nbkit.worker.data.notes import say
 from nbkit.worker.rank import Rank
 
 _POLL_SECONDS = 0.1
@@ -157,6 +158,12 @@ def _place(stored: Path, target: Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise store_error(target, error) from error
+
+
+def say(text: str) -> None:
+    """Write a line of the log, whatever names it quotes."""
+    sys.stdout.write(encodable(f"data: {visible(text)}\n", sys.stdout.encoding))
+    sys.stdout.flush()
 
 
 class _Progress:
