@@ -6,9 +6,10 @@ import functools
 import hashlib
 import os
 import stat
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,17 @@ class Listing:
         )
 
 
+def alike_classes(classes: Sequence[str]) -> list[str]:
+    """Return a note on classes that differ in case, blanks or Unicode form alone."""
+    names: dict[str, list[str]] = {}
+    for name in classes:
+        plain = " ".join(unicodedata.normalize("NFKC", name).split()).casefold()
+        names.setdefault(plain, []).append(name)
+    alike = [" and ".join(map(repr, group)) for group in names.values() if group[1:]]
+    what = "classes differ in case, blanks or Unicode form alone"
+    return [f"{what}: {', '.join(alike)}"] if alike else []
+
+
 def is_broken_symlink(path: Path) -> bool:
     """Tell whether a path is a link to nothing, or to itself."""
     return path.is_symlink() and not path.exists()
@@ -226,10 +238,6 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for a record; the others mean nothing elsewhere."""
-        return {
-            "source": self.source,
-            "kind": self.kind,
-            "files": self.files,
-            "bytes": self.bytes,
-            "sha256": self.sha256,
-        }
+        values = asdict(self)
+        del values["stamp"]
+        return values

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing
+from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.datasets.packed import PackDescription
 from nbkit.datasets.recordio import RecordIOWriter
 from nbkit.datasets.samples import ImageSample, Samples
@@ -284,7 +284,7 @@ class _Shards:
 
 def _print_notes(listing: Listing) -> None:
     """Print what a person may not expect, and what is not part of the pack."""
-    notes = [*listing.notes]
+    notes = [*listing.notes, *alike_classes(listing.classes)]
     if skipped := listing.skipped_files:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
         notes.append(f"not packed (not part of the data): {what}")

@@ -28,7 +28,6 @@ from nbkit.telemetry.gpu_reader import GpuReader, GpuReading, GpuThread
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
-from nbkit.telemetry.host_share import HostShareReader
 from nbkit.telemetry.machine_history import HistoryThread
 from nbkit.telemetry.sample import HostSample
 from nbkit.telemetry.sampler import add_child_options, to_interval
@@ -84,7 +83,7 @@ class Feed:
         self.interval_seconds = interval_seconds
         self._hostname = socket.gethostname()
         self._host = HostReader(per_core=True)
-        self._share = HostShareReader()
+        self._share = frames.HostShareReader()
         self._holders = HolderFinder(run_marker)
         self._rates = frames.Rates()
         self._reading = GpuReading()

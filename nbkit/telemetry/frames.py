@@ -7,12 +7,16 @@ can be distinguished, since the frame goes to every viewer every second.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from nbkit.telemetry.control_groups import smallest_limit
+from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
-from nbkit.telemetry.host_share import HostShare
 from nbkit.telemetry.sample import (
     CLOCK_EVENT_WORDS,
     FIRST_READING,
@@ -56,6 +60,39 @@ GPU_COLUMNS, HOST_COLUMNS = tuple(_GPU_FIELDS), tuple(_HOST_FIELDS)
 _COLUMN_OF_FIELD = {field: column for column, field in _GPU_FIELDS.items()}
 _DIGITS = {"load_average_1_minute": 2, "energy_joules": None}
 """Decimal places that are not one."""
+
+_SHARE_SECONDS = 30.0
+"""Between two looks: each reads every mount of the host, and limits hardly change."""
+
+
+@dataclass(frozen=True)
+class HostShare:
+    """A part of the host."""
+
+    cpus: float
+    """CPUs that the process may keep busy, by affinity and control group."""
+    memory_bytes: int | None
+    """Memory that its control group grants; None without a limit. It may be more than
+    the host has.
+    """
+
+
+class HostShareReader:
+    """Looks now and then at what this process may use."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._share: HostShare | None = None
+        self._due = 0.0
+
+    def read(self) -> HostShare:
+        """Return the share as it was at most half a minute ago."""
+        now = time.monotonic()
+        if self._share is None or now >= self._due:
+            self._due = now + _SHARE_SECONDS
+            memory_bytes = smallest_limit("memory", self._root)
+            self._share = HostShare(usable_cpus(self._root), memory_bytes)
+        return self._share
 
 
 class Rates:

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from nbkit import clock
@@ -91,12 +90,7 @@ class Sampler:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self) -> None:

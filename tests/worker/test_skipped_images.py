@@ -8,7 +8,8 @@ from nbkit.errors import ConfigError
 from nbkit.store.record import read_json
 from nbkit.worker.data import source
 from nbkit.worker.data.left_out import in_words
-from tests.datasets.images import write_table
+from tests.datasets.images import jpeg, write_table
+from tests.datasets.odd_layouts import fill
 from tests.datasets.odd_packs import tar_bytes
 from tests.worker.images import CLASSES, config_of, names, picture
 
@@ -238,6 +239,23 @@ def test_labels_without_a_training_image_are_counted(tmp_path, new_run, capsys, 
     said = "data: 2 of 3 labels have no training image\n"
     assert said in capsys.readouterr().out
     assert source.describe(config, manifest)["classes_without_training_images"] == 2
+
+
+@pytest.mark.parametrize(
+    "others", [("cat", "Cat"), ("cat ", "cat"), ("caf\xe9", "cafe\u0301")]
+)
+def test_classes_that_look_alike_are_named(tmp_path, new_run, capsys, others):
+    for number, name in enumerate((*others, "dog")):
+        fill(tmp_path, f"data/{name}/1.jpg", data=jpeg(number))
+    config = config_of(pack(tmp_path / "data", tmp_path / "packed", "tfrecord"))
+    assert "classes differ in case" in capsys.readouterr().out
+
+    manifest = source.prepare(config, new_run())
+
+    first, second = sorted(others)
+    (note,) = source.describe(config, manifest)["notes"]
+    assert note.endswith(f"Unicode form alone: {first!r} and {second!r}")
+    assert f"data: {note}\n" in capsys.readouterr().out
 
 
 def test_columns_that_are_no_labels_are_noted(tmp_path, new_run, capsys):

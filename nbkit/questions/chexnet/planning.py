@@ -11,7 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing
+from nbkit.datasets.listing import Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
@@ -321,7 +321,7 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
         yield f"Images: {values['data']}, read as {listing.kind}."
     if listing.split_by:
         yield f"Train/evaluation split: {listing.split_by}."
-    notes = tuple(listing.notes)
+    notes = (*listing.notes, *alike_classes(listing.classes))
     yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
     if not listing.patients:
         yield (

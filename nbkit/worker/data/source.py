@@ -22,7 +22,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.enough import check_several_labels
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Fingerprint, Listing
+from nbkit.datasets.listing import Fingerprint, Listing, alike_classes
 from nbkit.datasets.manifest import (
     Manifest,
     known_manifest,
@@ -140,7 +140,7 @@ def _counted_now(manifest: Manifest, listing: Listing) -> Manifest:
     """Return a manifest with what comes and goes: notes, and files beside the data."""
     return replace(
         manifest,
-        notes=listing.notes,
+        notes=(*listing.notes, *alike_classes(manifest.classes)),
         skipped_files=listing.skipped_files,
     )
 
