@@ -160,12 +160,7 @@ class GpuReader:
         for gpu in gpus:
             if gpu.xid is not None:
                 self._xids[gpu.uuid] = gpu.xid
-        return [
-            gpu
-            if gpu.uuid not in self._xids
-            else replace(gpu, xid=self._xids[gpu.uuid])
-            for gpu in gpus
-        ]
+        return [replace(gpu, xid=self._xids.get(gpu.uuid)) for gpu in gpus]
 
     def _why_none(self, gpus: Sequence[GpuSample]) -> tuple[str | None, str | None]:
         if gpus:
