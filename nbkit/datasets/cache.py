@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +28,6 @@ NAMED_IMAGES = {
 }
 """How many images they have, for training and for evaluation, and labels an image."""
 
-_ABANDONED_AFTER_SECONDS = 86_400
-
 
 def cache_path(name: str) -> Path:
     """Return where a built-in set is, or will be."""
@@ -43,7 +40,6 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     if folder.is_dir():
         return folder
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    _remove_abandoned(folder)
     try:
         temporary.mkdir(parents=True)
         make(temporary)
@@ -62,14 +58,3 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what was begun long ago by a process that was killed."""
-    for begun in folder.parent.glob(f".{folder.name}.*"):
-        try:
-            age_seconds = time.time() - begun.stat().st_mtime
-        except FileNotFoundError:
-            continue  # Its own process has just removed it.
-        if age_seconds > _ABANDONED_AFTER_SECONDS:
-            shutil.rmtree(begun, ignore_errors=True)

@@ -11,10 +11,7 @@ from nbkit.errors import ConfigError
 
 
 def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
-    """Refuse what ranks would refuse after they have started.
-
-    Nothing is downloaded or made: built-in sets are as large as they are.
-    """
+    """Refuse what ranks would refuse after they have started."""
     sizes = dict(NAMED_IMAGES)
     for config in configs:
         if config.data == "synthetic":

@@ -45,7 +45,11 @@ def find(
     rules = {"missing_labels": missing_labels, "uncertain_labels": uncertain_labels}
     check_rules(rules)
     if data in NAMED:
-        return _built_in(data, on_wait)
+        if data == "made-labels":
+            return list_multi_label(made_labels_folder(on_wait=on_wait) / LABELS)
+        if data == "photos":
+            return list_image_folder(photos_folder(on_wait=on_wait))
+        return list_image_folder(downloaded_folder(data, on_wait=on_wait))
     root = expanded(data, "data")
     if root.is_file() and root.suffix.lower() == ".csv":
         if is_nih(root):
@@ -78,19 +82,8 @@ def find(
     return list_image_folder(root)
 
 
-def _built_in(name: str, on_wait: Callable[[], None] | None) -> Listing:
-    if name == "photos":
-        return list_image_folder(photos_folder(on_wait=on_wait))
-    if name == "made-labels":
-        return list_multi_label(made_labels_folder(on_wait=on_wait) / LABELS)
-    return list_image_folder(downloaded_folder(name, on_wait=on_wait))
-
-
 def _layouts(root: Path) -> dict[str, str]:
-    """Return what a folder could be read as, and the first file that says so.
-
-    A folder of images in folders alone could be nothing else, and is not named.
-    """
+    """Return what a folder could be read as, and the first file that says so."""
     layouts: dict[str, str] = {}
     for name, (is_shard, _) in _PACKED.items():
         if shards := shards_below(root, is_shard):

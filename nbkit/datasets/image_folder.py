@@ -27,20 +27,15 @@ _NAMED_IN_MESSAGE = 3
 
 
 def list_image_folder(root: Path) -> Listing:
-    """Return the images in class folders.
-
-    Either ``train/<class>/`` and, for evaluation, ``val/<class>/``; or ``<class>/``
-    alone, which has no evaluation images. The splits may have any of their usual names,
-    in any case; test is for evaluation where there is no val, and it has no other
-    classes than train. Folders inside a class belong to it, and links are followed.
-    Names that begin with a dot are skipped, and ``lost+found``.
-
-    Notes
-    -----
-    Folders in ``train/`` are classes whatever their names are. Without it, folders that
-    are parts of a data set by their names, or that hold no image themselves but folders
-    of the same names, are refused: they may be splits, folds or variants.
-    """
+    """Return the images in class folders."""
+    # Either ``train/<class>/`` and, for evaluation, ``val/<class>/``; or ``<class>/``
+    # alone, which has no evaluation images. The splits may have any of their usual
+    # names, in any case; test is for evaluation where there is no val, and it has no
+    # other classes than train. Folders inside a class belong to it, and links are
+    # followed. Names that begin with a dot are skipped, and ``lost+found``.
+    # Folders in ``train/`` are classes whatever their names are. Without it, folders
+    # that are parts of a data set by their names, or that hold no image themselves but
+    # folders of the same names, are refused: they may be splits, folds or variants.
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         message = (
@@ -77,7 +72,9 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
     _check_classes(root, base, classes)
     files = _Files(root)
     training = files.samples(base, classes)
-    notes = _check_variants(root, base, classes, training)
+    if base == root:
+        _check_variants(root, classes, training)
+    notes: list[str] = []
     tested: list[ImageSample] = []
     if evaluation:
         if split_of(evaluation) == "validation":
@@ -203,47 +200,33 @@ def _name_one(folders: Iterable[Path | None]) -> str:
     return f"name data={str(there[0])!r}, or " if there else ""
 
 
-def _check_variants(
-    root: Path, base: Path, classes: list[str], images: list[ImageSample]
-) -> list[str]:
-    """Refuse classes that hold only folders of the same names; return what to note.
-
-    These may be folds, sites or variants, of which the folders within are the classes.
-    """
-    prefix = "" if base == root else f"{base.name}/"
+def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -> None:
+    """Refuse classes that hold only folders of the same names."""
+    # These may be folds, sites or variants, of which the folders within are the
+    # classes.
     inside: dict[str, set[str]] = {}
     for label, samples in groupby(images, lambda sample: sample.label):  # by name
         assert isinstance(label, int)
         name = classes[label]
         paths = [sample.name for sample in samples]
-        inside[name] = _folders_inside(f"{prefix}{name}/", paths)
+        inside[name] = _folders_inside(f"{name}/", paths)
     counts = Counter(name for folders in inside.values() for name in folders)
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
-    hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
-    if alike and base == root:
+    if alike:
+        hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
-        deeper = [] if splits_among(sorted(shared)) else [_level(base / alike[0])]
+        deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
             f"{_name_one(deeper)}put the images of a class into one "
             "folder, or all these folders into train/ if they are classes"
         )
         raise _unclear(root, problem, how)
-    if alike:
-        return [f"the classes {_few(alike)} {hold}"]
-    if all(inside.values()):
-        return [
-            f"no class folder holds an image itself, but folders do: {_few([*counts])}"
-        ]
-    return []
 
 
 def _folders_inside(prefix: str, images: list[str]) -> set[str]:
-    """Return the folders that hold the images of a class, which holds none itself.
-
-    A folder that is alone in another is passed through.
-    """
+    """Return the folders that hold the images of a class, which holds none itself."""
     while True:
         if any("/" not in image[len(prefix) :] for image in images):
             return set()
@@ -278,10 +261,7 @@ def _images_in(folder: Path) -> list[str]:
 
 
 def _holds_image(folder: Path) -> bool:
-    """Tell whether there is an image in a folder, or further down, but not by a link.
-
-    A folder that may not be read has none.
-    """
+    """Tell whether an image is in a folder or further down, but not by a link."""
     return any(
         _is_image(name) and not is_hidden(name)
         for _, _, names in os.walk(folder)
@@ -290,13 +270,7 @@ def _holds_image(folder: Path) -> bool:
 
 
 class _Files:
-    """Walks the classes of a data set, in which each folder counts once.
-
-    Parameters
-    ----------
-    root
-        What names are relative to.
-    """
+    """Walks the classes of a data set, in which each folder counts once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

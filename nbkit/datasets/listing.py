@@ -9,7 +9,7 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +191,7 @@ class Listing:
         yield "evaluation", self.evaluation
 
     def open(self) -> Samples:
-        """Return all images, those for training first, to read their files.
-
-        Sizes and what decoders have to know are unknown here, and not right.
-        """
+        """Return all images, those for training first, to read their files."""
         unknown = Decoding(0, 0, 1, is_plain=False)
         return Samples(
             self.root,
@@ -241,10 +238,6 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for a record; the others mean nothing elsewhere."""
-        return {
-            "source": self.source,
-            "kind": self.kind,
-            "files": self.files,
-            "bytes": self.bytes,
-            "sha256": self.sha256,
-        }
+        values = asdict(self)
+        del values["stamp"]
+        return values

@@ -89,11 +89,9 @@ class Manifest:
 
 
 def manifest_name(fingerprint: Fingerprint) -> str:
-    """Return what the store calls the manifest of a data set.
-
-    What cannot be decoded here may be readable for another version of Pillow, or for
-    other rules of nbkit: each has its own manifest.
-    """
+    """Return what the store calls the manifest of a data set."""
+    # What cannot be decoded here may be readable for another version of Pillow, or for
+    # other rules of nbkit: each has its own manifest.
     text = f"{fingerprint.stamp} {_RULES} {decoder_version()}"
     return f"{hashlib.sha256(text.encode()).hexdigest()}.jsonl"
 

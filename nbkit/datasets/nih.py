@@ -76,7 +76,10 @@ def list_nih(csv_path: Path) -> Listing:
         columns, rows = read_columns(csv_path)
     except ValueError as error:
         raise _unusable(csv_path, str(error)) from error
-    places = _places(csv_path, columns)
+    required = (_IMAGE, _FINDINGS, _PATIENT)
+    if lacking := [name for name in required if name not in columns]:
+        raise _unusable(csv_path, f"has no column {', '.join(map(repr, lacking))}")
+    places = [columns.index(name) for name in required]
     where = _images_below(csv_path.parent)
     labels: dict[str, tuple[int, ...]] = {}
     patients: dict[str, str] = {}
@@ -98,7 +101,12 @@ def list_nih(csv_path: Path) -> Listing:
         else:
             labels[name] = _labels(csv_path, line, findings)
             patients[name] = patient
-    _check_images(csv_path, len(rows), missing)
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        problem = f"lists {len(missing)} of {len(rows)} images that are missing"
+        raise _unusable(csv_path, f"{problem} ({some})")
+    if not rows:
+        raise _unusable(csv_path, "lists no image")
     splits, lists = _splits(csv_path, patients)
     check_patients(csv_path, splits, patients)
     samples: dict[str, list[ImageSample]] = {"train": [], "evaluation": []}
@@ -121,14 +129,6 @@ def list_nih(csv_path: Path) -> Listing:
         described_by=[csv_path.name, *lists],
         rule=SPLIT_RULE,
     )
-
-
-def _places(csv_path: Path, columns: Sequence[str]) -> list[int]:
-    required = (_IMAGE, _FINDINGS, _PATIENT)
-    missing = [name for name in required if name not in columns]
-    if missing:
-        raise _unusable(csv_path, f"has no column {', '.join(map(repr, missing))}")
-    return [columns.index(name) for name in required]
 
 
 def _images_below(root: Path) -> dict[str, list[str]]:
@@ -154,15 +154,6 @@ def _only_one(
         problem = f"lists {image!r}, which is there as {' and as '.join(names)}"
         raise _unusable(csv_path, problem)
     return names[0] if names else None
-
-
-def _check_images(csv_path: Path, listed: int, missing: Sequence[str]) -> None:
-    if missing:
-        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        problem = f"lists {len(missing)} of {listed} images that are missing ({some})"
-        raise _unusable(csv_path, problem)
-    if not listed:
-        raise _unusable(csv_path, "lists no image")
 
 
 def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:

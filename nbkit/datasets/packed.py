@@ -64,13 +64,7 @@ class PackDescription:
 
     @classmethod
     def read(cls, folder: Path) -> PackDescription | None:
-        """Return a pack's description; None if it has none.
-
-        Raises
-        ------
-        ConfigError
-            If there is one that nbkit did not write.
-        """
+        """Return a pack's description; None if it has none."""
         path = folder / DESCRIPTION
         try:
             entries: dict[str, Any] = json.loads(read_file(path))

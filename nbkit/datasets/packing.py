@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from nbkit.datasets.find import find
 from nbkit.datasets.listing import Listing, alike_classes
@@ -35,14 +35,6 @@ _SUFFIXES = {"webdataset": ".tar", "recordio": ".rec", "tfrecord": ".tfrecord"}
 _SHARD_MEGABYTES = 256
 _LINE_SECONDS = 5.0
 """Between two lines of progress."""
-
-
-class _Writer(Protocol):
-    """Writes one packed file and its index."""
-
-    def add(self, index: int, sample: ImageSample, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def pack(
@@ -256,7 +248,7 @@ class _Shards:
         self._format = format
         self._name = "val" if split == "evaluation" else split
         self._shard_bytes = shard_bytes
-        self._writer: _Writer | None = None
+        self._writer: WebDatasetWriter | RecordIOWriter | TFRecordWriter | None = None
         self._written = 0
         self._images = self._files = 0
 
@@ -277,7 +269,7 @@ class _Shards:
             writer, self._writer = self._writer, None
             writer.close()
 
-    def _open(self) -> _Writer:
+    def _open(self) -> WebDatasetWriter | RecordIOWriter | TFRecordWriter:
         name = self._name
         if self._shard_bytes is not None:
             name += f"-{self._files:05}"

@@ -20,11 +20,9 @@ BY_PATIENT = "a fifth of the patients, drawn by a hash of their id"
 
 
 def evaluation_patients(patients: Iterable[str]) -> set[str]:
-    """Return the patients whose images are for evaluation, always the same ones.
-
-    They are those that come first by a hash of their id. Of two or more patients at
-    least one is taken, and one is left.
-    """
+    """Return the patients whose images are for evaluation, always the same ones."""
+    # They are those that come first by a hash of their id. Of two or more patients at
+    # least one is taken, and one is left.
     ordered = sorted(
         set(patients),
         key=lambda name: hashlib.sha256(f"{SPLIT_RULE}/{name}".encode()).digest(),

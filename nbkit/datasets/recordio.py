@@ -152,14 +152,7 @@ def _names(path: Path) -> dict[int, str]:
 
 
 class RecordIOWriter:
-    """Writes one RecordIO file, its index and its list of images.
-
-    Parameters
-    ----------
-    path
-        The file to write. Index (``.idx``) and list (``.lst``) are beside it, as from
-        MXNet's ``im2rec``.
-    """
+    """Writes one RecordIO file, its index and its list of images."""
 
     def __init__(self, path: Path) -> None:
         self._stack = ExitStack()

@@ -50,10 +50,7 @@ _FEW_LEVELS = 16
 
 
 def open_image(data: bytes) -> ImageFile.ImageFile:
-    """Return an image file, opened; only this function asks Pillow what a file is.
-
-    No program is ever started by an image: only formats that Pillow decodes by itself.
-    """
+    """Return an image file, opened; only this function asks Pillow what a file is."""
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:

@@ -68,15 +68,6 @@ class Samples:
 
     A million Python objects would be copied into every loading process, one after the
     other, because using an object writes its reference count.
-
-    Parameters
-    ----------
-    root
-        The folder that names and packed files are relative to.
-    shards
-        Paths of the packed files below ``root``.
-    samples
-        The images, in order; all have been looked at.
     """
 
     def __init__(
@@ -135,10 +126,8 @@ class Samples:
         return Decoding(width, height, orientation, bool(is_plain))
 
     def packed_at(self, index: int) -> tuple[int, int]:
-        """Return the number of the packed file that holds an image, and its offset.
-
-        The number is -1 where the image is a separate file.
-        """
+        """Return the number of the packed file that holds an image, and its offset."""
+        # The number is -1 where the image is a separate file.
         return self._number(index, 1), self._number(index, 2)
 
     def place(self, index: int) -> str:
@@ -149,13 +138,7 @@ class Samples:
         return f"{self.name(index)} in {self._root / self._shards[shard]}"
 
     def read(self, index: int) -> bytes:
-        """Return an image's file as it is.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        """
+        """Return an image's file as it is."""
         shard = self._number(index, 1)
         if shard < 0:
             return read_file(self._root / self.name(index), None)

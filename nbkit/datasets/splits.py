@@ -40,14 +40,12 @@ def splits_in(path: str) -> set[str]:
 
 
 def splits_among(names: Sequence[str]) -> list[str]:
-    """Return the folders that are parts of a data set and no classes, by their names.
-
-    A single word does not tell: ``bullet_train``, ``test_tube`` and even ``train`` may
-    be classes. These are parts: names that are equal but for the split (``seg_train``,
-    ``seg_pred``), of words for splits and containers alone (``train_data``,
-    ``unlabeled``), and all folders if all have such a word, or are numbered containers
-    (``fold_0``, ``x_images_part_1``).
-    """
+    """Return the folders that by their names are parts of a data set, no classes."""
+    # A single word does not tell: ``bullet_train``, ``test_tube`` and even ``train``
+    # may be classes. These are parts: names that are equal but for the split
+    # (``seg_train``, ``seg_pred``), of words for splits and containers alone
+    # (``train_data``, ``unlabeled``), and all folders if all have such a word, or are
+    # numbered containers (``fold_0``, ``x_images_part_1``).
     words = {name: _words(name) for name in names}
     word_lists = [*words.values()]
     is_contained = all(of and _CONTAINERS.issuperset(of) for of in word_lists)

@@ -237,13 +237,6 @@ def _masked_checksum(data: bytes) -> int:
 class TFRecordWriter:
     """Writes one TFRecord file and its index for NVIDIA DALI.
 
-    Parameters
-    ----------
-    path
-        The file to write.
-    classes
-        Names of the classes.
-
     Notes
     -----
     The index (``.idx``) is that of DALI's ``tfrecord2idx``: offset and length in bytes

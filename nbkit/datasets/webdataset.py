@@ -205,11 +205,6 @@ _Part: TypeAlias = tuple[str, int, int, str]
 class WebDatasetWriter:
     """Writes one tar file and its index for NVIDIA DALI.
 
-    Parameters
-    ----------
-    path
-        The file to write.
-
     Notes
     -----
     The index is that of DALI's ``wds2idx``:

@@ -97,15 +97,7 @@ class PageCacheState:
     def after_reading(
         self, device_bytes: int | None, read_bytes: int
     ) -> PageCacheState:
-        """Return what is known once the files were read.
-
-        Parameters
-        ----------
-        device_bytes
-            What their device delivered meanwhile; None where no device counts.
-        read_bytes
-            What was read.
-        """
+        """Return what is known once the files were read."""
         if self.state == "warm":
             return self
         if device_bytes is None:
@@ -128,10 +120,7 @@ class PageCacheState:
 
 
 def missing_bytes(arrived_bytes: float, read_bytes: float) -> str | None:
-    """Return ``4 KiB of 256 MiB`` where too little arrived; None if it was enough.
-
-    The one rule for cold reads and cold epochs: at least half of what was read.
-    """
+    """Return ``4 KiB of 256 MiB`` where too little arrived; None if it was enough."""
     if arrived_bytes >= _ARRIVED_AT_LEAST * read_bytes:
         return None
     return f"{size_in_words(arrived_bytes)} of {size_in_words(read_bytes)}"
@@ -291,10 +280,8 @@ def _of_all(
     files: Sequence[Path],
     is_over: threading.Event | None = None,
 ) -> list[Any]:
-    """Do something with every file, several together; return the results in order.
-
-    An interrupt sets ``is_over``, for those that are being read.
-    """
+    """Do something with every file, several together; return the results in order."""
+    # An interrupt sets ``is_over``, for those that are being read.
     if len(files) == 1:
         return [do(files[0])]
     # A few large files are divided among all threads, too.
@@ -365,11 +352,9 @@ def _count_resident(path: Path, end: int | None = None) -> tuple[int, int] | Non
 
 
 def _may_own(descriptor: int) -> bool:
-    """Tell whether the kernel takes this process for a file's owner.
-
-    Root may not be: in a container, or without its capabilities. The kernel asks the
-    same for O_NOATIME as for ``mincore``.
-    """
+    """Tell whether the kernel takes this process for a file's owner."""
+    # Root may not be: in a container, or without its capabilities. The kernel asks the
+    # same for O_NOATIME as for ``mincore``.
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NOATIME)

@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nbkit.errors import NbkitError
 from nbkit.readspeed.work import ReadWork
@@ -26,31 +25,10 @@ def fio_version() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-@dataclass(frozen=True)
-class _Done:
-    seconds: float
-    total_bytes: int
-
-
 def read(
     work: ReadWork, seed: int, on_start: Callable[[int], None] | None = None
 ) -> float:
-    """Let fio do the work once, and return how many seconds it took.
-
-    Parameters
-    ----------
-    work
-        Of one file.
-    seed
-        Of the order, where that is left to chance.
-    on_start
-        Called with the process that reads.
-
-    Raises
-    ------
-    NbkitError
-        If fio fails, or has read something else.
-    """
+    """Let fio do the work once, and return how many seconds it took."""
     [file] = work.files
     program = shutil.which("fio") or "fio"
     # A plain colon separates file names.
@@ -72,15 +50,15 @@ def read(
         process.communicate()
         raise
     done = _parse(output) if process.returncode == 0 else None
-    if done is None or done.total_bytes != work.total_bytes:
-        have = f"{done.total_bytes:,} bytes" if done else "nothing"
+    if done is None or done[1] != work.total_bytes:
+        have = f"{done[1]:,} bytes" if done else "nothing"
         complaint = complaints.strip().splitlines()[-1:] or ["no reason given"]
         message = (
             f"fio read {have} of {file}, not {work.total_bytes:,} ({complaint[0]}). "
             "Use engine='own'."
         )
         raise NbkitError(message)
-    return done.seconds
+    return done[0]
 
 
 def _options(work: ReadWork, seed: int) -> list[str]:
@@ -109,8 +87,8 @@ def _options(work: ReadWork, seed: int) -> list[str]:
     ]
 
 
-def _parse(output: str) -> _Done | None:
-    """Return what fio's JSON says; notes may stand before it."""
+def _parse(output: str) -> tuple[float, int] | None:
+    """Return seconds and bytes as fio's JSON says; notes may stand before it."""
     start = output.find("{")
     if start < 0:
         return None
@@ -119,4 +97,4 @@ def _parse(output: str) -> _Done | None:
     if job["error"] or not totals["bw_bytes"]:
         return None
     # Of several threads fio has one rate; it counts their time in whole milliseconds.
-    return _Done(totals["io_bytes"] / totals["bw_bytes"], totals["io_bytes"])
+    return totals["io_bytes"] / totals["bw_bytes"], totals["io_bytes"]

@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias
 
 _SECTOR_BYTES = 512
@@ -29,7 +28,6 @@ _SECTOR_BYTES = 512
 
 _Look: TypeAlias = tuple[float, int, int, int | None]
 """When, operations so far, bytes, and of which process; None for devices."""
-_LOOK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -45,24 +43,13 @@ class Interval:
 
 
 class Meter:
-    """Looks at counters while something is read; a context.
-
-    Parameters
-    ----------
-    devices
-        Folders in ``/sys`` of the block devices that hold what is read; of none, the
-        reading process is watched.
-    period_seconds
-        Between two looks.
-    """
+    """Looks at counters while something is read; a context."""
 
     def __init__(self, devices: Sequence[Path], period_seconds: float = 0.1) -> None:
         self._devices = devices
         self._period_seconds = period_seconds
         self._pid = os.getpid()
         self._looks: list[_Look] = []
-        self._own = 0, 0
-        """Operations and bytes of this process with which its counters were read."""
         self._fetched_before: int | None = None
         self._fetched_bytes: list[int] = []
         """What the reading process got from devices; empty if it does not tell."""
@@ -79,11 +66,9 @@ class Meter:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """What was read, from one poll to the next; empty without a counter.
-
-        Without what is before the first operation and after the last: a separate
-        engine needs a moment to start.
-        """
+        """What was read, from one poll to the next; empty without a counter."""
+        # Without what is before the first operation and after the last: a separate
+        # engine needs a moment to start.
         pairs = [
             (before, now)
             for before, now in itertools.pairwise(self._looks)
@@ -100,11 +85,9 @@ class Meter:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes that the devices delivered; None where only a process is watched.
-
-        At most what the reading process got from a device, if it tells: others may
-        read as well.
-        """
+        """Bytes that the devices delivered; None where only a process is watched."""
+        # At most what the reading process got from a device, if it tells: others may
+        # read as well.
         if not self._devices or len(self._looks) < 2:
             return None
         return min([self._looks[-1][2] - self._looks[0][2], *self._fetched_bytes])
@@ -121,12 +104,7 @@ class Meter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
         self._look()
@@ -148,23 +126,17 @@ class Meter:
         pid = self._pid
         try:
             if not self._devices:
-                return *self._count_process(pid), pid
+                return *_count_process(pid), pid
             counted = [_delivered(device) for device in self._devices]
         except OSError:
             return None  # a process has ended, or is not ours to look at
         return sum(n for n, _ in counted), sum(size for _, size in counted), None
 
-    def _count_process(self, pid: int) -> tuple[int, int]:
-        # One read, which the counters contain from the next time on.
-        with Path(f"/proc/{pid}/io").open("rb", buffering=0) as file:
-            text = file.read(_LOOK_BYTES)
-        named = dict(line.split(": ") for line in text.decode().splitlines())
-        operations, size = int(named["syscr"]), int(named["rchar"])
-        if pid == os.getpid():
-            own_operations, own_size = self._own
-            self._own = own_operations + 1, own_size + len(text)
-            operations, size = operations - own_operations, size - own_size
-        return operations, size
+
+def _count_process(pid: int) -> tuple[int, int]:
+    text = Path(f"/proc/{pid}/io").read_text()
+    named = dict(line.split(": ") for line in text.splitlines())
+    return int(named["syscr"]), int(named["rchar"])
 
 
 def _delivered(device: Path) -> tuple[int, int]:

@@ -103,21 +103,17 @@ def describe_place(path: Path) -> dict[str, Any]:
 
 
 def block_devices(paths: Iterable[Path]) -> list[Path]:
-    """Return the folders in ``/sys`` of the devices that hold files.
-
-    Nothing if a file is on no device of this machine.
-    """
+    """Return the folders in ``/sys`` of the devices that hold files."""
+    # Nothing if a file is on no device of this machine.
     devices = [block_device(path) for path in paths]
     existing = [device for device in devices if device is not None]
     return existing if len(existing) == len(devices) else []
 
 
 def block_device(path: Path) -> Path | None:
-    """Return the folder in ``/sys`` of the device that holds a file.
-
-    None where no device of this machine does, or the file system does not say which
-    (network, overlay, btrfs).
-    """
+    """Return the folder in ``/sys`` of the device that holds a file."""
+    # None where no device of this machine does, or the file system does not say which
+    # (network, overlay, btrfs).
     number = path.stat().st_dev
     folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     return folder if (folder / "stat").exists() else None

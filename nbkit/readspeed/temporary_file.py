@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +15,12 @@ _NAME = ".nbkit-readspeed-"
 _PIECE_BYTES = 2**22
 _LEFT_FREE = 0.1
 """Part of the free space that a measurement must leave free."""
-_ABANDONED_AFTER_SECONDS = 86_400
 
 
 @contextmanager
 def temporary_file(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Make a file of random bytes in a folder, and remove it in the end.
-
-    A killed process leaves it; the next one in that folder removes it a day later.
-
-    Random, because some storage compresses, or keeps equal blocks once.
-    """
+    """Make a file of random bytes in a folder, and remove it in the end."""
+    # Random, because some storage compresses, or keeps equal blocks once.
     if not folder.is_dir():
         message = f"{folder} is not a folder. Name a file, or a folder that exists."
         raise ConfigError(message)
@@ -39,7 +33,6 @@ def temporary_file(folder: Path, size_bytes: int) -> Iterator[Path]:
             "file."
         )
         raise ConfigError(message)
-    _remove_abandoned(folder)
     path = folder / f"{_NAME}{uuid.uuid4().hex}"
     try:
         _write(path, size_bytes)
@@ -58,13 +51,3 @@ def _write(path: Path, size_bytes: int) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise store_error(path, error) from error
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what a killed process left long ago."""
-    for path in folder.glob(f"{_NAME}*"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-                path.unlink()
-        except OSError:
-            continue  # its own process has just removed it, or it is another user's

@@ -104,10 +104,8 @@ def work_on(
 
 
 def _sizes(files: Sequence[Path]) -> list[int]:
-    """Return the sizes of files; one with several names has none by the others.
-
-    What is read a second time comes from memory.
-    """
+    """Return the sizes of files; one with several names has none by the others."""
+    # What is read a second time comes from memory.
     seen: dict[tuple[int, int], Path] = {}
     sizes = []
     for path in files:

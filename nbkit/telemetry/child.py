@@ -18,11 +18,9 @@ def start_sampler(
     process_roots: Sequence[int] = (),
     stderr: IO[bytes] | int | None = None,
 ) -> SamplerProcess:
-    """Start a process that appends samples of this machine to a file.
-
-    It ends when `SamplerProcess.stop` is called or this process ends in any way, be it
-    by SIGKILL: the kernel then closes the pipe between the two.
-    """
+    """Start a process that appends samples of this machine to a file."""
+    # It ends when `SamplerProcess.stop` is called or this process ends in any way, be
+    # it by SIGKILL: the kernel then closes the pipe between the two.
     read_end, write_end = os.pipe()
     # -P: the folder of a notebook may hold a signal.py or a json.py.
     command = [sys.executable, "-P", "-m", "nbkit.telemetry.sampler"]
@@ -67,11 +65,9 @@ class SamplerProcess:
         return self._process.poll()
 
     def stop(self, timeout_seconds: float = 5.0) -> int | None:
-        """Take a last sample, end the sampler and return its exit code.
-
-        A process that hangs in the driver cannot even be killed: after the time-out
-        it is sent SIGKILL and left to the kernel, and None is returned.
-        """
+        """Take a last sample, end the sampler and return its exit code."""
+        # A process that hangs in the driver cannot even be killed: after the time-out
+        # it is sent SIGKILL and left to the kernel, and None is returned.
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1

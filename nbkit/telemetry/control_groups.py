@@ -19,14 +19,10 @@ _FILES = {
 
 
 def smallest_limit(controller: str, root: Path = Path("/")) -> int | None:
-    """Return what this process's control group and all above it grant at most.
-
-    References
-    ----------
-    https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.max, pids.max)
-    https://docs.kernel.org/admin-guide/cgroup-v1/memory.html (memory.limit_in_bytes)
-    https://docs.kernel.org/admin-guide/cgroup-v1/pids.html (pids.max)
-    """
+    """Return what this process's control group and all above it grant at most."""
+    # https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.max, pids.max)
+    # https://docs.kernel.org/admin-guide/cgroup-v1/memory.html (memory.limit_in_bytes)
+    # https://docs.kernel.org/admin-guide/cgroup-v1/pids.html (pids.max)
     limits: list[int] = []
     for folder in group_folders(controller, root):
         for name in dict.fromkeys(_FILES[controller]):
@@ -65,11 +61,9 @@ def _carries(controller: str, mount: Mount, controllers: list[str]) -> bool:
 
 
 def _folders(root: Path, mount: Mount, group: str) -> list[Path]:
-    """Return the folder of a group and those above it, up to the mount point.
-
-    Inside a container the group's name may be the host's, and only a part of the
-    hierarchy may be mounted: what is outside it cannot be seen.
-    """
+    """Return the folder of a group and those above it, up to the mount point."""
+    # Inside a container the group's name may be the host's, and only a part of the
+    # hierarchy may be mounted: what is outside it cannot be seen.
     top = root / mount.mount_point.relative_to("/")
     inside = group.removeprefix(mount.root.rstrip("/")).strip("/")
     folder = top / inside

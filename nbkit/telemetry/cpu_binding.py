@@ -70,12 +70,8 @@ def gpu_nodes(
     mig_parents: Mapping[str, str],
     cuda_order: str | None,
 ) -> GpuNodes:
-    """Return the NUMA nodes of the GPUs that CUDA numbers in a process.
-
-    References
-    ----------
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
-    """
+    """Return the NUMA nodes of the GPUs that CUDA numbers in a process."""
+    # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
     allowed = [gpu for gpu in gpus if gpu.uuid and not gpu.error]
     numbered = [replace(gpu, index=number) for number, gpu in enumerate(allowed)]
     parts = None if setting is None else [part.strip() for part in setting.split(",")]

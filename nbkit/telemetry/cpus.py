@@ -10,17 +10,12 @@ from nbkit.telemetry.control_groups import group_folders
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
-    """Return how many CPUs this process may keep busy.
-
-    The smaller of the CPUs that the scheduler may put it on (affinity, cpuset, as
-    Slurm and taskset set them) and of the CPU time that its control groups grant
-    (``docker run --cpus 1.5`` gives 1.5).
-
-    References
-    ----------
-    https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max)
-    https://docs.kernel.org/scheduler/sched-bwc.html (cpu.cfs_quota_us)
-    """
+    """Return how many CPUs this process may keep busy."""
+    # The smaller of the CPUs that the scheduler may put it on (affinity, cpuset, as
+    # Slurm and taskset set them) and of the CPU time that its control groups grant
+    # (``docker run --cpus 1.5`` gives 1.5).
+    # https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max)
+    # https://docs.kernel.org/scheduler/sched-bwc.html (cpu.cfs_quota_us)
     if hasattr(os, "sched_getaffinity"):
         cpus = len(os.sched_getaffinity(0))
     else:
@@ -29,10 +24,8 @@ def usable_cpus(root: Path = Path("/")) -> float:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return the CPU time that this process's control groups grant, in CPUs.
-
-    None where neither its own nor one above it sets a limit.
-    """
+    """Return the CPU time that this process's control groups grant, in CPUs."""
+    # None where neither its own nor one above it sets a limit.
     quotas = [_quota(folder) for folder in group_folders("cpu", root)]
     return min((quota for quota in quotas if quota is not None), default=None)
 

@@ -28,7 +28,6 @@ from nbkit.telemetry.gpu_reader import GpuReader, GpuReading, GpuThread
 from nbkit.telemetry.gpu_source import SourceSetting
 from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
-from nbkit.telemetry.host_share import HostShareReader
 from nbkit.telemetry.machine_history import HistoryThread
 from nbkit.telemetry.sample import HostSample
 from nbkit.telemetry.sampler import add_child_options, to_interval
@@ -66,23 +65,7 @@ class _Output:
 
 
 class Feed:
-    """Turns readings into lines.
-
-    Parameters
-    ----------
-    output
-        Where lines go.
-    setting
-        Where readings of GPUs come from.
-    gpus
-        The thread that reads them.
-    past
-        The thread that reads files of samplers.
-    interval_seconds
-        Time between samples.
-    run_marker
-        Name of the environment variable that holds a run's id in all its processes.
-    """
+    """Turns readings into lines."""
 
     def __init__(
         self,
@@ -100,7 +83,7 @@ class Feed:
         self.interval_seconds = interval_seconds
         self._hostname = socket.gethostname()
         self._host = HostReader(per_core=True)
-        self._share = HostShareReader()
+        self._share = frames.HostShareReader()
         self._holders = HolderFinder(run_marker)
         self._rates = frames.Rates()
         self._reading = GpuReading()
@@ -116,10 +99,7 @@ class Feed:
         return asked_at + _PATIENCE_SECONDS
 
     def tick(self) -> None:
-        """Begin a sample; it is written when the GPUs have answered.
-
-        While they do not, nothing happens at first; then the host is shown alone.
-        """
+        """Begin a sample; it is written when the GPUs have answered."""
         asked_at = self._gpus.asked_at
         if asked_at is None:
             self._gpus.ask()
@@ -153,7 +133,7 @@ class Feed:
                 case "kernels":
                     self._holders.set_kernels([Kernel(**kernel) for kernel in value])
                 case "runs":
-                    self._holders.set_runs([_run(**run) for run in value])
+                    self._holders.set_runs([ReportedRun(**run) for run in value])
                 case "hide_commands_of_others":
                     self._holders.hide_commands_of_others = bool(value)
                 case "interval_seconds":
@@ -244,16 +224,6 @@ class Feed:
         elif self._unavailable is None or self._unavailable["reason"] != reason:
             since = round(since, 3)
             self._unavailable = {"reason": reason, "message": message, "since": since}
-
-
-def _run(
-    run_id: str,
-    name: str | None = None,
-    devices: Sequence[str] = (),
-    pids: Sequence[int] = (),
-    path: str | None = None,
-) -> ReportedRun:
-    return ReportedRun(run_id, name, tuple(devices), tuple(pids), path)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -7,12 +7,16 @@ can be distinguished, since the frame goes to every viewer every second.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from nbkit.telemetry.control_groups import smallest_limit
+from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.gpu_reader import GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
-from nbkit.telemetry.host_share import HostShare
 from nbkit.telemetry.sample import (
     CLOCK_EVENT_WORDS,
     FIRST_READING,
@@ -22,45 +26,73 @@ from nbkit.telemetry.sample import (
     HostSample,
 )
 
-GPU_COLUMNS = (
-    "utilization_percent",
-    "memory_used_mib",
-    "memory_reserved_mib",
-    "power_watts",
-    "temperature_celsius",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "clock_events",
-    "pcie_rx_mb_per_s",
-    "pcie_tx_mb_per_s",
-    "nvlink_rx_mb_per_s",
-    "nvlink_tx_mb_per_s",
-    "sm_activity_percent",
-    "tensor_activity_percent",
-    "energy_joules",
-)
-
-HOST_COLUMNS = (
-    "cpu_percent",
-    "load_average_1_minute",
-    "memory_used_mib",
-    "disk_read_mb_per_s",
-    "disk_write_mb_per_s",
-    "net_rx_mb_per_s",
-    "net_tx_mb_per_s",
-)
-
-_COLUMN_OF_FIELD = {
-    "gpu_utilization_percent": "utilization_percent",
-    "memory_used_bytes": "memory_used_mib",
-    "memory_reserved_bytes": "memory_reserved_mib",
-    "clock_event_reasons": "clock_events",
-    "pcie_rx_bytes": "pcie_rx_mb_per_s",
-    "pcie_tx_bytes": "pcie_tx_mb_per_s",
-    "nvlink_rx_bytes": "nvlink_rx_mb_per_s",
-    "nvlink_tx_bytes": "nvlink_tx_mb_per_s",
+_GPU_FIELDS = {
+    "utilization_percent": "gpu_utilization_percent",
+    "memory_used_mib": "memory_used_bytes",
+    "memory_reserved_mib": "memory_reserved_bytes",
+    "power_watts": "power_watts",
+    "temperature_celsius": "temperature_celsius",
+    "sm_clock_mhz": "sm_clock_mhz",
+    "memory_clock_mhz": "memory_clock_mhz",
+    "clock_events": "clock_event_reasons",
+    "pcie_rx_mb_per_s": "pcie_rx_bytes",
+    "pcie_tx_mb_per_s": "pcie_tx_bytes",
+    "nvlink_rx_mb_per_s": "nvlink_rx_bytes",
+    "nvlink_tx_mb_per_s": "nvlink_tx_bytes",
+    "sm_activity_percent": "sm_activity_percent",
+    "tensor_activity_percent": "tensor_activity_percent",
+    "energy_joules": "energy_joules",
 }
-"""Columns and parts of the inventory that are not named like the field of a sample."""
+"""Field of a `GpuSample` by the column that shows it."""
+
+_HOST_FIELDS = {
+    "cpu_percent": "cpu_percent",
+    "load_average_1_minute": "load_average_1_minute",
+    "memory_used_mib": "memory_used_bytes",
+    "disk_read_mb_per_s": "disk_read_bytes",
+    "disk_write_mb_per_s": "disk_write_bytes",
+    "net_rx_mb_per_s": "net_rx_bytes",
+    "net_tx_mb_per_s": "net_tx_bytes",
+}
+"""Field of a `HostSample` by the column that shows it."""
+
+GPU_COLUMNS, HOST_COLUMNS = tuple(_GPU_FIELDS), tuple(_HOST_FIELDS)
+_COLUMN_OF_FIELD = {field: column for column, field in _GPU_FIELDS.items()}
+_DIGITS = {"load_average_1_minute": 2, "energy_joules": None}
+"""Decimal places that are not one."""
+
+_SHARE_SECONDS = 30.0
+"""Between two looks: each reads every mount of the host, and limits hardly change."""
+
+
+@dataclass(frozen=True)
+class HostShare:
+    """A part of the host."""
+
+    cpus: float
+    """CPUs that the process may keep busy, by affinity and control group."""
+    memory_bytes: int | None
+    """Memory that its control group grants; None without a limit. It may be more than
+    the host has.
+    """
+
+
+class HostShareReader:
+    """Looks now and then at what this process may use."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._share: HostShare | None = None
+        self._due = 0.0
+
+    def read(self) -> HostShare:
+        """Return the share as it was at most half a minute ago."""
+        now = time.monotonic()
+        if self._share is None or now >= self._due:
+            self._due = now + _SHARE_SECONDS
+            memory_bytes = smallest_limit("memory", self._root)
+            self._share = HostShare(usable_cpus(self._root), memory_bytes)
+        return self._share
 
 
 class Rates:
@@ -72,10 +104,7 @@ class Rates:
     def mb_per_s(
         self, owner: Any, name: str, t: float | None, count: int | None
     ) -> float | None:
-        """Return by how many megabytes a second a counter of bytes grew.
-
-        None at first, and where it fell: it wrapped, or began again.
-        """
+        """Return a counter's growth in MB/s; None at first and where it fell."""
         if t is None or count is None:
             return None
         t_before, count_before = self._before.get((owner, name), (t, count))
@@ -164,35 +193,30 @@ def gpu_row(gpu: GpuSample, rates: Rates) -> list[float | None] | None:
         return None
     owner = gpu.uuid or gpu.index
     return [
-        gpu.gpu_utilization_percent,
-        _mib(gpu.memory_used_bytes),
-        _mib(gpu.memory_reserved_bytes),
-        _rounded(gpu.power_watts),
-        gpu.temperature_celsius,
-        gpu.sm_clock_mhz,
-        gpu.memory_clock_mhz,
-        _clock_event_bits(gpu.clock_event_reasons),
-        rates.mb_per_s(owner, "pcie_rx", gpu.t, gpu.pcie_rx_bytes),
-        rates.mb_per_s(owner, "pcie_tx", gpu.t, gpu.pcie_tx_bytes),
-        rates.mb_per_s(owner, "nvlink_rx", gpu.t, gpu.nvlink_rx_bytes),
-        rates.mb_per_s(owner, "nvlink_tx", gpu.t, gpu.nvlink_tx_bytes),
-        _rounded(gpu.sm_activity_percent),
-        _rounded(gpu.tensor_activity_percent),
-        None if gpu.energy_joules is None else round(gpu.energy_joules),
+        _cell(column, getattr(gpu, field), rates, owner, gpu.t)
+        for column, field in _GPU_FIELDS.items()
     ]
 
 
 def host_row(host: HostSample, t: float, rates: Rates) -> list[float | None]:
     """Return the host's values in the order of `HOST_COLUMNS`."""
     return [
-        host.cpu_percent,
-        host.load_average_1_minute,
-        _mib(host.memory_used_bytes),
-        rates.mb_per_s("host", "disk_read", t, host.disk_read_bytes),
-        rates.mb_per_s("host", "disk_write", t, host.disk_write_bytes),
-        rates.mb_per_s("host", "net_rx", t, host.net_rx_bytes),
-        rates.mb_per_s("host", "net_tx", t, host.net_tx_bytes),
+        _cell(column, getattr(host, field), rates, "host", t)
+        for column, field in _HOST_FIELDS.items()
     ]
+
+
+def _cell(
+    column: str, value: Any, rates: Rates, owner: str | int, t: float | None
+) -> float | None:
+    """Return a field in the unit of its column."""
+    if column.endswith("_mb_per_s"):
+        return rates.mb_per_s(owner, column, t, value)
+    if column == "clock_events":
+        return _clock_event_bits(value)
+    if column.endswith("_mib"):
+        return _mib(value)
+    return None if value is None else round(value, _DIGITS.get(column, 1))
 
 
 def memory_row(memory: Sequence[int | None]) -> list[int | None]:
@@ -202,10 +226,6 @@ def memory_row(memory: Sequence[int | None]) -> list[int | None]:
 
 def _mib(count: int | None) -> int | None:
     return None if count is None else round(count / 2**20)
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 1)
 
 
 _BIT_OF_WORD = {word: 1 << place for place, word in enumerate(CLOCK_EVENT_WORDS)}

@@ -37,13 +37,7 @@ class Gpm:
         self._values: dict[str, float | None] | None = None
 
     def read(self, handle: Any) -> dict[str, float | None] | None:
-        """Return the activity since the previous call; None in the first one.
-
-        Raises
-        ------
-        pynvml.NVMLError
-            If it cannot be read; of "not supported" if this GPU has no GPM.
-        """
+        """Return the activity since the previous call; None in the first one."""
         nvml = self._pynvml
         if not self._supported:
             if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:

@@ -77,17 +77,7 @@ class _WholeGpuError(Exception):
 
 
 class Gpu:
-    """One GPU, with its memory of what it cannot tell.
-
-    Parameters
-    ----------
-    pynvml
-        The binding.
-    index
-        NVML's index of the GPU.
-    detailed
-        Whether readings hold details too: activity, memory errors, Xid errors.
-    """
+    """One GPU, with its memory of what it cannot tell."""
 
     def __init__(self, pynvml: Any, index: int, *, detailed: bool = False) -> None:
         self._pynvml = pynvml
@@ -105,7 +95,6 @@ class Gpu:
         self._slow_values: dict[str, Any] = {}
         self._slow_due = 0.0
         self._was_mig: bool | None = None
-        """Whether MIG was on when it was last known."""
 
     @classmethod
     def find(cls, pynvml: Any, index: int, *, detailed: bool = False) -> Self:
@@ -132,7 +121,12 @@ class Gpu:
         values: dict[str, Any] = {}
         try:
             is_mig = self._mig_enabled()
-            self._forget_after_switch(is_mig)
+            if is_mig not in (None, self._was_mig):
+                self._was_mig = is_mig
+                self._next_form.clear()  # under MIG a GPU tells less
+                self._slow_due = 0.0
+                if self._detailed and self._gpm is None:
+                    self._gpm = Gpm(self._pynvml)
             for query in self._questions.sample:
                 values |= self._ask(query, self.handle)
             memory = self._ask(self._questions.memory, self.handle)
@@ -252,24 +246,10 @@ class Gpu:
     def _mig_enabled(self) -> bool | None:
         return self._ask(self._questions.mig_enabled, self.handle)["mig_enabled"]
 
-    def _forget_after_switch(self, is_mig: bool | None) -> None:
-        """Ask everything again after MIG was switched: under it a GPU tells less."""
-        if is_mig is None:
-            return
-        if self._was_mig not in (None, is_mig):
-            self._next_form.clear()
-            self._reasons = {k: v for k, v in self._reasons.items() if k == "xid"}
-            self._slow_due = 0.0
-            if self._detailed and self._gpm is None:
-                self._gpm = Gpm(self._pynvml)
-        self._was_mig = is_mig
-
     def _read_mig(self) -> dict[str, Any]:
-        """Return processes and instances under MIG.
-
-        Only privileged callers may ask the GPU itself for its processes then; anybody
-        may ask the instances.
-        """
+        """Return processes and instances under MIG."""
+        # Only privileged callers may ask the GPU itself for its processes then; anybody
+        # may ask the instances.
         instances: list[MigSample] = []
         held: list[GpuProcess] | None = []
         for handle, uuid, name in self._mig_instances():

@@ -207,11 +207,9 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
 
 
 def _slot(bus_id: str | None) -> str:
-    """Return a PCI slot in one form: ``0:1b:00`` of ``00000000:1B:00.0``.
-
-    NVML writes the domain with eight digits, the kernel with four. Some machines tell
-    their GPUs apart by it alone.
-    """
+    """Return a PCI slot in one form: ``0:1b:00`` of ``00000000:1B:00.0``."""
+    # NVML writes the domain with eight digits, the kernel with four. Some machines tell
+    # their GPUs apart by it alone.
     domain, _, slot = (bus_id or "").lower().partition(".")[0].partition(":")
     try:
         return f"{int(domain, 16):x}:{slot}"

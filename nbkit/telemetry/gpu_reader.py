@@ -47,9 +47,9 @@ class GpuReading:
     driver_version: str | None = None
     cuda_driver_version: str | None = None
     pids_are_here: bool = True
-    """As in `GpuSource`."""
+    """Whether pids may be those of processes of this machine."""
     reported_holders: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """As in `GpuSource`."""
+    """What the source itself says of a process, by pid: parts of a holder."""
     reason: str | None = None
     """Why GPUs cannot be read; None if they can."""
     message: str | None = None
@@ -57,16 +57,7 @@ class GpuReading:
 
 
 class GpuReader:
-    """Reads GPUs; any call may hang.
-
-    Parameters
-    ----------
-    setting
-        Where readings come from.
-    gpus
-        GPUs to read, by NVML's index or UUID; by default those that
-        CUDA_VISIBLE_DEVICES leaves.
-    """
+    """Reads GPUs; any call may hang."""
 
     def __init__(self, setting: SourceSetting, gpus: Sequence[str] = ()) -> None:
         self._setting = setting
@@ -145,22 +136,13 @@ class GpuReader:
             ]
         gpus = self._with_xids(self._recognised(sorted(gpus, key=_index)))
         self._is_whole = all(gpu.error is None for gpu in gpus)
-        return GpuReading(
-            tuple(gpus),
-            opened.devices,
-            opened.driver_version,
-            opened.cuda_driver_version,
-            opened.pids_are_here,
-            opened.reported_holders,
-            *self._why_none(gpus),
-        )
+        reason, message = self._why_none(gpus)
+        return replace(opened, gpus=tuple(gpus), reason=reason, message=message)
 
     def _recognised(self, gpus: Iterable[_Gpu]) -> list[_Gpu]:
-        """Return GPUs with the names that they had before the source was opened again.
-
-        One that was lost does not tell its UUID any more. It keeps its place among the
-        others, which are known by theirs.
-        """
+        """Return GPUs with their names from before the source was opened again."""
+        # One that was lost does not tell its UUID any more. It keeps its place among
+        # the others, which are known by theirs.
         gpus = list(gpus)
         uuids = {gpu.uuid for gpu in gpus}
         recognised: list[_Gpu] = []
@@ -178,12 +160,7 @@ class GpuReader:
         for gpu in gpus:
             if gpu.xid is not None:
                 self._xids[gpu.uuid] = gpu.xid
-        return [
-            gpu
-            if gpu.uuid not in self._xids
-            else replace(gpu, xid=self._xids[gpu.uuid])
-            for gpu in gpus
-        ]
+        return [replace(gpu, xid=self._xids.get(gpu.uuid)) for gpu in gpus]
 
     def _why_none(self, gpus: Sequence[GpuSample]) -> tuple[str | None, str | None]:
         if gpus:
@@ -228,15 +205,7 @@ def _known_to_driver() -> set[str]:
 
 
 class GpuThread(threading.Thread):
-    """Reads GPUs when asked, in a thread that may hang.
-
-    Parameters
-    ----------
-    reader
-        What it reads with; no other thread may use it.
-    wake_fd
-        Where a byte is written when there is a reading, or when the thread failed.
-    """
+    """Reads GPUs when asked, in a thread that may hang."""
 
     def __init__(self, reader: GpuReader, wake_fd: int) -> None:
         super().__init__(name="gpus", daemon=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from nbkit.telemetry.sample import GpuDevice, GpuSample
+if TYPE_CHECKING:
+    from nbkit.telemetry.nvml import Nvml
+    from nbkit.telemetry.replay import Replay
 
 SOURCE_VARIABLE = "NBKIT_GPU_SOURCE"
 """``nvml`` (as if unset) or ``replay:FILE_OR_NAME``; only viewers follow it, never the
@@ -15,43 +16,8 @@ record of a run.
 """
 
 
-class GpuSource(Protocol):
-    """What reads GPUs: `nbkit.telemetry.nvml.Nvml` or `nbkit.telemetry.replay.Replay`.
-
-    Any call may hang, as one of NVML may.
-    """
-
-    @property
-    def driver_version(self) -> str | None:
-        """Version of the driver."""
-        ...
-
-    @property
-    def cuda_driver_version(self) -> str | None:
-        """Newest CUDA that the driver runs."""
-        ...
-
-    @property
-    def pids_are_here(self) -> bool:
-        """Whether its pids may be those of processes of this machine."""
-        ...
-
-    @property
-    def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """What the source itself says of a process, by pid: parts of a holder."""
-        ...
-
-    def devices(self) -> tuple[GpuDevice, ...]:
-        """Return what does not change about each GPU."""
-        ...
-
-    def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
-        """Return one reading of each GPU, or of those with these UUIDs."""
-        ...
-
-    def close(self) -> None:
-        """Let the GPUs go."""
-        ...
+GpuSource: TypeAlias = "Nvml | Replay"
+"""What reads GPUs. Any call may hang, as one of NVML may."""
 
 
 @dataclass(frozen=True)

@@ -38,20 +38,12 @@ class _Question:
 
 
 class GpuUsers:
-    """Asks who uses GPUs, now and then.
-
-    Parameters
-    ----------
-    timeout_seconds
-        A driver that takes longer is taken to hang: 16 GPUs that no process has open
-        take up to 48 s.
-    patience_seconds
-        For how long one call waits for the answer.
-    """
+    """Asks who uses GPUs, now and then."""
 
     def __init__(
         self, timeout_seconds: float = 60.0, patience_seconds: float = 1.0
     ) -> None:
+        # 16 GPUs that no process has open take up to 48 s.
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._has_failed = False
@@ -64,10 +56,8 @@ class GpuUsers:
     def ask(
         self, names: Collection[str], but: int | None = None
     ) -> dict[str, str] | None:
-        """Return what to say of each device that a process uses, by its name.
-
-        If the driver does not answer, every device counts as used.
-        """
+        """Return what to say of each device that a process uses, by its name."""
+        # If the driver does not answer, every device counts as used.
         if self._stuck is not None and self._stuck.poll() is None:
             return dict.fromkeys(names, _SILENT)  # no second one beside it
         if self._question is None:
@@ -166,10 +156,8 @@ def unverified_gpus(
     *,
     host_pids: bool,
 ) -> set[str]:
-    """Return devices with one user alone, who may be the asker under another pid.
-
-    In a container with its own pids the driver may name the host's, or none.
-    """
+    """Return devices with one user alone, who may be the asker under another pid."""
+    # In a container with its own pids the driver may name the host's, or none.
     by_device = _strangers(samples, names, own)
     return {
         name

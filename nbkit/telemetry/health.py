@@ -158,12 +158,8 @@ def _processes() -> CheckResult:
 
 
 def _locked_memory(rdma_ports: Sequence[Mapping[str, Any]]) -> CheckResult:
-    """Look at what NCCL needs to register buffers with an InfiniBand or RoCE card.
-
-    References
-    ----------
-    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
-    """
+    """Look at what NCCL needs to register buffers with an InfiniBand or RoCE card."""
+    # https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     is_unlimited = soft == resource.RLIM_INFINITY
     names = ", ".join(sorted({port["name"] for port in rdma_ports}))

@@ -54,9 +54,9 @@ class ReportedRun:
 
     run_id: str
     name: str | None = None
-    devices: tuple[str, ...] = ()
+    devices: Sequence[str] = ()
     """UUIDs of its GPUs or MIG instances."""
-    pids: tuple[int, ...] = ()
+    pids: Sequence[int] = ()
     """Its ranks, as they count pids."""
     path: str | None = None
     """The notebook that owns it."""
@@ -87,15 +87,7 @@ class _Known:
 
 
 class HolderFinder:
-    """Finds who holds GPUs, and remembers what it found.
-
-    Parameters
-    ----------
-    run_marker
-        Name of the environment variable that holds a run's id in all its processes.
-    host_pids
-        Whether this process counts pids as the driver does.
-    """
+    """Finds who holds GPUs, and remembers what it found."""
 
     def __init__(
         self, run_marker: str | None = None, *, host_pids: bool | None = None
@@ -163,11 +155,9 @@ class HolderFinder:
         self._known = {pid: it for pid, it in self._known.items() if pid in used}
 
     def _note_roots(self) -> None:
-        """Note the processes of kernels and runs, with their start times.
-
-        A new pid is trusted the first time; later, another start time shows that
-        another process has the pid by now.
-        """
+        """Note the processes of kernels and runs, with their start times."""
+        # A new pid is trusted the first time; later, another start time shows that
+        # another process has the pid by now.
         kernels = self._kernels.values()
         reported = [
             ("kernel", it.kernel_id, it.pid) for it in kernels if it.pid is not None

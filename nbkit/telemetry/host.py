@@ -23,15 +23,7 @@ the host, whereas the known members cost a few files each.
 
 
 class HostReader:
-    """Reads the host.
-
-    Parameters
-    ----------
-    process_roots
-        Pids of processes whose trees make up a run; the reader itself never counts.
-    per_core
-        Whether to tell the share of each CPU too.
-    """
+    """Reads the host."""
 
     def __init__(
         self, process_roots: Sequence[int] = (), *, per_core: bool = False
@@ -100,11 +92,9 @@ def _network_bytes() -> tuple[int | None, ...]:
 
 
 def _hardware(folder: Path) -> set[str]:
-    """Return the names of the devices in a folder of /sys that are hardware.
-
-    Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a hardware
-    device carries: to add them would count the same bytes again.
-    """
+    """Return the names of the devices in a folder of /sys that are hardware."""
+    # Bonds, bridges, logical volumes, RAID sets and loop devices pass on what a
+    # hardware device carries: to add them would count the same bytes again.
     if not folder.is_dir():
         return set()
     return {entry.name for entry in folder.iterdir() if (entry / "device").exists()}

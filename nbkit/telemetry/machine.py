@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
-from nbkit.telemetry.virtualization import detect_hypervisor
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _describe_cpus() -> dict[str, Any]:
     return {
         # Only x86 processors tell a guest that it is one.
         "virtual_machine": None if flags is None else "hypervisor" in flags.split(),
-        "hypervisor": detect_hypervisor(flags),
+        "hypervisor": _hypervisor(flags),
         "cpu_model": info.get("model name"),
         "num_sockets": len(set(packages)) if complete else None,
         "num_cores": len(cores) if complete else None,
@@ -93,6 +93,23 @@ def _describe_cpus() -> dict[str, Any]:
         or None,
         "cpu_frequency_governor": _read(folder / "cpu0/cpufreq/scaling_governor"),
     }
+
+
+def _hypervisor(flags: str | None) -> str | None:
+    """Return the hypervisor in the word of systemd-detect-virt, or ``bare metal``."""
+    try:
+        done = subprocess.run(
+            ["systemd-detect-virt", "--vm"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.SubprocessError):  # not installed, or it hangs
+        is_metal = flags is not None and "hypervisor" not in flags.split()
+        return "bare metal" if is_metal else None
+    word = done.stdout.strip()  # its exit status is 1 on bare metal
+    return {"": None, "none": "bare metal", "vm-other": None}.get(word, word)
 
 
 def _cpuinfo() -> dict[str, str]:

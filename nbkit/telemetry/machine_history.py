@@ -48,13 +48,14 @@ def read_history(path: Path, now: float) -> Iterator[list[Any]]:
                 continue
             yield [t, *values]
             if not is_dense:
-                _skip(file, min(t + _THIN_STEP_SECONDS, now - _DENSE_SECONDS))
+                following = min(t + _THIN_STEP_SECONDS, now - _DENSE_SECONDS)
+                file.seek(_find(file, following, file.tell()))
             taken_t = t
 
 
-def _find(file: BinaryIO, t: float) -> int:
+def _find(file: BinaryIO, t: float, start: int = 0) -> int:
     """Return where to begin to read: at a line's begin, before time `t`, near it."""
-    low, high = 0, file.seek(0, os.SEEK_END)
+    low, high = start, file.seek(0, os.SEEK_END)
     while high - low > 1 << 16:
         middle = (low + high) // 2
         file.seek(middle)
@@ -64,8 +65,8 @@ def _find(file: BinaryIO, t: float) -> int:
             high = middle
         else:
             low = middle
-    if low == 0:
-        return 0
+    if low == start:
+        return start
     file.seek(low)
     file.readline(LINE_BYTES)
     return file.tell()
@@ -79,35 +80,13 @@ def _next_time(file: BinaryIO) -> float | None:
     return None
 
 
-def _skip(file: BinaryIO, t: float) -> None:
-    """Move on towards the first line of time `t` or later, never past it."""
-    start = file.tell()
-    first, second = file.readline(LINE_BYTES), file.readline(LINE_BYTES)
-    t_first, t_second = _time_of(first), _time_of(second)
-    aim = start
-    if t_first is not None and t_second is not None and t_first < t_second < t:
-        # Lines are about as long and as far apart as these two; a little less far
-        # is safe, and the seek below ends within a line.
-        lines = int(0.9 * (t - t_first) / (t_second - t_first)) - 1
-        file.seek(start + max(lines, 0) * len(first))
-        file.readline(LINE_BYTES)
-        guess = file.tell()
-        t_guess = _next_time(file)
-        if t_guess is not None and t_guess < t:
-            aim = guess
-    file.seek(aim)
-
-
 def _time_of(line: bytes) -> float | None:
     match = _TIME.search(line, 0, 200)
     return None if match is None else float(match[1])
 
 
 def _values(line: bytes) -> list[Any] | None:
-    """Return the values of GPUs and host; None if it is not a sample.
-
-    Another user may have written anything into it.
-    """
+    """Return the values of GPUs and host; None if it is not a sample."""
     try:
         sample = parse_object(line)
         if sample.get("kind") != "sample":
@@ -150,13 +129,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 
 class HistoryThread(threading.Thread):
-    """Reads files in a separate thread: a file system may be slow, or silent.
-
-    Parameters
-    ----------
-    wake_fd
-        Where a byte is written when there are rows to take.
-    """
+    """Reads files in a separate thread: a file system may be slow, or silent."""
 
     def __init__(self, wake_fd: int) -> None:
         super().__init__(name="past", daemon=True)

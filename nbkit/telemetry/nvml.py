@@ -11,19 +11,18 @@ https://docs.nvidia.com/deploy/nvml-api/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from nbkit import clock
 from nbkit.errors import NvmlUnavailableError
 from nbkit.packages import pip_install
-from nbkit.telemetry.binding import binding_of
+from nbkit.telemetry.binding import UNREADABLE, binding_of
 from nbkit.telemetry.condition import GpuCondition, read_condition
 from nbkit.telemetry.gpu import Gpu, nvml_reason
-from nbkit.telemetry.sample import GpuDevice, GpuSample
-from nbkit.telemetry.xid import XidEvents
+from nbkit.telemetry.sample import GpuDevice, GpuSample, Xid
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA = "0x10de"
@@ -68,13 +67,21 @@ _P2P_WAYS = {
     "nvlink": "NVML_P2P_CAPS_INDEX_NVLINK",
 }
 
+_WAIT_MILLISECONDS = 1
+"""Bindings differ in whether 0 means no wait or for ever."""
+
+_MOST_AT_ONCE = 64
+"""A GPU that fails may report without end."""
+
+_ECHOES = {45, 154}
+"""What the driver reports right after another error: a program was ended, and the GPU
+must be reset."""
+
 
 def open_nvml(*, detailed: bool = False, xid_events: bool = False) -> Nvml:
-    """Return NVML, initialised; close it when done.
-
-    Open it once and keep it: the call takes up to seconds where persistence mode is
-    off, and drivers have hung after many of them.
-    """
+    """Return NVML, initialised; close it when done."""
+    # Open it once and keep it: the call takes up to seconds where persistence mode is
+    # off, and drivers have hung after many of them.
     try:
         import pynvml
     except ImportError as error:
@@ -194,26 +201,18 @@ class Nvml:
         return tuple(read_condition(self._pynvml, gpu) for gpu in self._gpus)
 
     def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
-        """Return one reading of each GPU, in NVML's order.
-
-        Parameters
-        ----------
-        uuids
-            The GPUs to read; all by default.
-        """
+        """Return one reading of each GPU, in NVML's order."""
         if self._xids is not None:
             self._xids.collect()
         selected = (gpu for gpu in self._gpus if uuids is None or gpu.uuid in uuids)
         return tuple(gpu.read() for gpu in selected)
 
     def topology(self) -> list[list[str | None]]:
-        """Return how each GPU reaches each other one; rows and columns by NVML index.
-
-        The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
-        switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
-        ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
-        ``INTERNAL`` the same board. None is unknown.
-        """
+        """Return how each GPU reaches each other one, both by NVML index."""
+        # The words are those of ``nvidia-smi topo -m``: ``X`` itself, ``PIX`` one PCIe
+        # switch, ``PXB`` several, ``PHB`` the host bridge, ``NODE`` within a NUMA node,
+        # ``SYS`` between NUMA nodes; besides, ``NVLINK`` any number of NVLinks and
+        # ``INTERNAL`` the same board. None is unknown.
         return [[self._path(a, b) for b in self._gpus] for a in self._gpus]
 
     def p2p(self) -> dict[str, list[list[str | None]]]:
@@ -236,12 +235,7 @@ class Nvml:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask_system(self, function: str) -> Any:
@@ -279,3 +273,60 @@ class Nvml:
         except nvml.NVMLError:
             return None
         return _P2P_WORDS.get(status) if isinstance(status, int) else None
+
+
+class XidEvents:
+    """Listens for Xid errors of some GPUs; each knows its last one (`Gpu.xid`)."""
+
+    def __init__(self, pynvml: Any, gpus: Sequence[Gpu]) -> None:
+        self._pynvml = pynvml
+        self._gpus: dict[bytes, Gpu] = {}
+        self._events: Any = None
+        self._reason: str | None = None
+        critical = pynvml.nvmlEventTypeXidCriticalError
+        for gpu in gpus:
+            if gpu.error:
+                continue
+            try:
+                if self._events is None:
+                    self._events = pynvml.nvmlEventSetCreate()
+                pynvml.nvmlDeviceRegisterEvents(gpu.handle, critical, self._events)
+            except pynvml.NVMLError as error:
+                gpu.set_xid_reason(nvml_reason(pynvml, error.value))
+            else:
+                # A lost GPU no longer tells its UUID; the handle stays what it was.
+                self._gpus[bytes(gpu.handle)] = gpu
+
+    def collect(self) -> None:
+        """Note what was reported since the previous call."""
+        if not self._gpus:
+            return
+        nvml = self._pynvml
+        reporting: set[Gpu] = set()
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, _WAIT_MILLISECONDS)
+            except nvml.NVMLError as error:
+                silent = error.value == nvml.NVML_ERROR_TIMEOUT
+                reason = None if silent else nvml_reason(nvml, error.value)
+                if reason != self._reason:
+                    self._reason = reason
+                    for gpu in self._gpus.values():
+                        gpu.set_xid_reason(reason)
+                return
+            try:
+                gpu = self._gpus.get(bytes(event.device))
+                code = int(event.eventData)
+            except UNREADABLE:
+                continue
+            if gpu is None or (gpu in reporting and code in _ECHOES):
+                continue
+            reporting.add(gpu)
+            gpu.xid = Xid(code, round(clock.now(), 3))
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._events is not None:
+            self._pynvml.nvmlEventSetFree(self._events)
+            self._events = None
+        self._gpus = {}

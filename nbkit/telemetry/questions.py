@@ -133,11 +133,9 @@ def _gauges(pynvml: Any) -> tuple[Query, ...]:
 
 
 def _counters(pynvml: Any) -> tuple[Query, ...]:
-    """Return the questions whose answers only grow.
-
-    PCIe bytes come from field counters (since driver 555), which answer immediately:
-    ``nvmlDeviceGetPcieThroughput`` measures for 20 ms in each call.
-    """
+    """Return the questions whose answers only grow."""
+    # PCIe bytes come from field counters (since driver 555), which answer immediately:
+    # ``nvmlDeviceGetPcieThroughput`` measures for 20 ms in each call.
     return (
         _single(
             "energy_joules",

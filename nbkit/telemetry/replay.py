@@ -154,15 +154,7 @@ def _longest(parts: Iterator[Trace]) -> Trace:
 
 
 class Replay:
-    """A trace that is being played; made by `open_replay`.
-
-    Parameters
-    ----------
-    trace
-        What is played.
-    clock
-        Seconds that only grow.
-    """
+    """A trace that is being played; made by `open_replay`."""
 
     def __init__(
         self, trace: Trace, clock: Callable[[], float] = time.monotonic
@@ -212,13 +204,7 @@ class Replay:
         return tuple(map(GpuDevice.from_dict, described))
 
     def read(self, uuids: Collection[str] | None = None) -> tuple[GpuSample, ...]:
-        """Return the reading of this moment.
-
-        Raises
-        ------
-        NvmlUnavailableError
-            If the GPUs could not be read at this moment of the trace.
-        """
+        """Return the reading of this moment."""
         self._hang(self._clock() - self._began)
         passed = self._clock() - self._began
         rounds, offset = divmod(passed, self._round_seconds)

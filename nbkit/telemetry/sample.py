@@ -55,11 +55,9 @@ class _Record:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the record that `to_dict` described.
-
-        Names that this version does not know are left out, so that files of a later
-        version can be read.
-        """
+        """Return the record that `to_dict` described."""
+        # Names that this version does not know are left out, so that files of a later
+        # version can be read.
         names = {item.name for item in fields(cls)}
         return cls(**{name: values[name] for name in names & values.keys()})
 

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from nbkit import clock
@@ -43,16 +42,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class Sampler:
-    """Reads GPUs and host together.
-
-    Parameters
-    ----------
-    gpu_uuids
-        The GPUs to read: all by default, none if empty. The UUID of a MIG instance
-        means the GPU that contains it.
-    process_roots
-        Pids of processes whose trees make up a run.
-    """
+    """Reads GPUs and host together; a MIG instance stands for its GPU."""
 
     def __init__(
         self,
@@ -68,10 +58,8 @@ class Sampler:
         self._open()
 
     def read(self) -> Sample:
-        """Return one reading; a part that cannot be read says so and spoils no other.
-
-        Rates and shares in it are those since the previous call.
-        """
+        """Return one reading; a part that cannot be read spoils no other."""
+        # Rates and shares in it are those since the previous call.
         t, began = clock.now(), time.monotonic()
         if self._nvml is None and began >= self._next_try:
             self._open()
@@ -102,12 +90,7 @@ class Sampler:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self) -> None:

@@ -27,12 +27,10 @@ class Mount(NamedTuple):
 
 
 def describe_storage(path: Path | str) -> dict[str, Any]:
-    """Return what a file or folder is on, as JSON values; unknown is None.
-
-    A path that does not exist yet, or may not be looked at, stands for the nearest
-    folder above it that does and may.
-    On a network file system whose server is silent, this waits for the server.
-    """
+    """Return what a file or folder is on, as JSON values; unknown is None."""
+    # A path that does not exist yet, or may not be looked at, stands for the nearest
+    # folder above it that does and may. On a network file system whose server is
+    # silent, this waits for the server.
     nearest, space = _nearest(expanded(path, "path"))
     description: dict[str, Any] = {
         "path": str(nearest),
@@ -58,12 +56,8 @@ def describe_storage(path: Path | str) -> dict[str, Any]:
 
 
 def read_mounts(root: Path = Path("/")) -> list[Mount]:
-    """Return what is mounted, in order; a later mount hides an earlier one.
-
-    References
-    ----------
-    https://docs.kernel.org/filesystems/proc.html (3.5, mountinfo)
-    """
+    """Return what is mounted, in order; a later mount hides an earlier one."""
+    # https://docs.kernel.org/filesystems/proc.html (3.5, mountinfo)
     try:
         # Any user may name a folder, in bytes that are not UTF-8 or other line ends.
         text = os.fsdecode((root / "proc/self/mountinfo").read_bytes())

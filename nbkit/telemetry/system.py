@@ -17,15 +17,12 @@ _MACHINE = (
 
 
 def summarise_system(path: Path, run_pids: Collection[int]) -> dict[str, Any] | None:
-    """Return raw sums over a run's samples; None without samples.
-
-    Notes
-    -----
-    In a container with its own pids, NVML gives the host's pids or none at all, and
-    the run's own processes would pass for strangers. Strangers are counted only if one
-    of the ranks was seen on the GPUs, which shows that both speak of the same pids. Of
-    a GPU that is divided into MIG instances, those on the instances of ranks count.
-    """
+    """Return raw sums over a run's samples; None without samples."""
+    # In a container with its own pids, NVML gives the host's pids or none at all, and
+    # the run's own processes would pass for strangers. Strangers are counted only if
+    # one of the ranks was seen on the GPUs, which shows that both speak of the same
+    # pids. Of a GPU that is divided into MIG instances, those on the instances of ranks
+    # count.
     sums = _Sums(set(run_pids))
     for row in _rows(path):
         if row["kind"] == "header":

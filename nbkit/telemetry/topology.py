@@ -35,11 +35,9 @@ class Cpu:
 def read_cpus(
     root: Path = Path("/"), usable: Collection[int] | None = None
 ) -> tuple[Cpu, ...]:
-    """Return the CPUs of this machine by socket, NUMA node, core and number.
-
-    On many machines the second threads of all cores are numbered after the first
-    ones: by number, two halves would be two threads of every core.
-    """
+    """Return the CPUs of this machine by socket, NUMA node, core and number."""
+    # On many machines the second threads of all cores are numbered after the first
+    # ones: by number, two halves would be two threads of every core.
     if usable is None:
         usable = os.sched_getaffinity(0)
     system = root / "sys/devices/system"
@@ -69,10 +67,8 @@ def read_cpus(
 
 
 def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
-    """Return NUMA node and CPUs near a PCI slot; nothing where the kernel has neither.
-
-    NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
-    """
+    """Return NUMA node and CPUs near a PCI slot, as far as the kernel knows them."""
+    # NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
     if pci_bus_id is None:
         return {}
     # NVML writes the domain with eight digits, sysfs with four.

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 Capability = tuple[int, int]
 
@@ -59,21 +58,15 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 
 _SMI_SECONDS = 60.0
 """Eight GPUs without persistence mode take up to half of it."""
-_ROOT = Path("/")
 
 
 def covers(architectures: Sequence[str], capability: Capability) -> bool:
-    """Return whether a build of torch has code that a GPU runs.
-
-    Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
-    compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``) either
-    is for that GPU alone, with ``f`` for the same X and Y or a later one.
-
-    References
-    ----------
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
-    https://developer.nvidia.com/blog/nvidia-blackwell-and-nvidia-cuda-12-9-introduce-family-specific-architecture-features
-    """
+    """Return whether a build of torch has code that a GPU runs."""
+    # Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
+    # compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``)
+    # either is for that GPU alone, with ``f`` for the same X and Y or a later one.
+    # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+    # https://developer.nvidia.com/blog/nvidia-blackwell-and-nvidia-cuda-12-9-introduce-family-specific-architecture-features
     for name in architectures:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", name)
         if match is None:
@@ -121,12 +114,8 @@ def needed_branch(
     return next(usable_branches, None)
 
 
-def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
-    """Return the driver's version and what is known of its GPUs; None without a GPU.
-
-    nvidia-smi is asked first. Without it, a container may still have the GPUs, and sees
-    the version of the kernel module; one without the GPUs sees that too.
-    """
+def read_driver() -> tuple[str, list[Capability]] | None:
+    """Return the driver's version and what is known of its GPUs, from nvidia-smi."""
     # Drivers before 510 know of no compute_cap.
     for fields in ("driver_version,compute_cap", "driver_version"):
         rows = _ask_smi(fields)
@@ -137,11 +126,7 @@ def read_driver(root: Path = _ROOT) -> tuple[str, list[Capability]] | None:
             return rows[0][0], [
                 (int(match[1]), int(match[2])) for match in matches if match
             ]
-    file = root / "proc/driver/nvidia/version"
-    if not file.exists() or not (root / "dev/nvidiactl").exists():
-        return None
-    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", file.read_text())
-    return (match[1], []) if match else None
+    return None
 
 
 def _ask_smi(fields: str) -> list[list[str]]:
@@ -164,10 +149,8 @@ def _ask_smi(fields: str) -> list[list[str]]:
 
 
 def main(locked: bool = False) -> int:
-    """Print pip's requirement, the extra for DALI and why; nothing without a GPU.
-
-    The lock has the DALI of CUDA 12, which any driver runs that runs a torch.
-    """
+    """Print pip's requirement, the extra for DALI and why; nothing without a GPU."""
+    # The lock has the DALI of CUDA 12, which any driver runs that runs a torch.
     driver = read_driver()
     if driver is None:
         return 0

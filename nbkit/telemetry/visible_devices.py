@@ -19,13 +19,9 @@ def visible_devices(
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
 ) -> list[GpuDevice]:
-    """Return the GPUs that a CUDA_VISIBLE_DEVICES setting leaves, in its order.
-
-    Notes
-    -----
-    Numbers are taken in PCI bus order, as NVML counts; GPUs that are passed on by UUID
-    do not depend on CUDA's own order.
-    """
+    """Return the GPUs that a CUDA_VISIBLE_DEVICES setting leaves, in its order."""
+    # Numbers are taken in PCI bus order, as NVML counts; GPUs that are passed on by
+    # UUID do not depend on CUDA's own order.
     if setting is None:
         return list(gpus)
     chosen: list[GpuDevice] = []
@@ -48,15 +44,11 @@ def unknown_entry(
     setting: str | None,
     mig_parents: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return the first entry that names a GPU which is not there; None without any.
-
-    Notes
-    -----
-    Some entries hide what follows on purpose: an empty one, ``-1``, Slurm's
-    ``NoDevFiles``, ``none`` and ``void`` of container runtimes. Any other, such as
-    ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these. Without a
-    GPU, a number or UUID may be meant for another machine.
-    """
+    """Return the first entry that names a GPU which is not there; None without any."""
+    # Some entries hide what follows on purpose: an empty one, ``-1``, Slurm's
+    # ``NoDevFiles``, ``none`` and ``void`` of container runtimes. Any other, such as
+    # ``all``, ``cuda:0`` or a number in quotes, CUDA takes for one of these. Without a
+    # GPU, a number or UUID may be meant for another machine.
     for part in (part.strip() for part in (setting or "").split(",")):
         if part in _HIDING:
             return None

@@ -24,11 +24,9 @@ _LONGEST_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
 
 
 def main() -> None:
-    """Run this rank; a failure leaves torchelastic's error file.
-
-    A function or script ends as Python ends (see `nbkit.worker.ending`); nbkit's own
-    tasks have nothing to end, and leave.
-    """
+    """Run this rank; a failure leaves torchelastic's error file."""
+    # A function or script ends as Python ends (see `nbkit.worker.ending`); nbkit's own
+    # tasks have nothing to end, and leave.
     sys.excepthook = print_redacted
     faulthandler.enable()
     start_clock()  # torchrun on a host of its own has no supervisor there
@@ -58,10 +56,8 @@ def main() -> None:
 
 
 def _keep_socket_paths_short() -> None:
-    """Let multiprocessing have its sockets below /tmp if TMPDIR is too long for them.
-
-    Else loading processes wait for ever for one that could not be bound.
-    """
+    """Let multiprocessing have its sockets in /tmp if TMPDIR is too long for them."""
+    # Else loading processes wait for ever for one that could not be bound.
     if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_TMPDIR:
         return
     from multiprocessing.util import get_temp_dir
@@ -102,12 +98,12 @@ def _task(
 
         return infer
     if config.has_entry:
-        from nbkit.worker.function import run_entry
+        from nbkit.worker.function import prepare_alone, run_entry
 
         if rank.world_size == 1 and device_kind(config) in ("cpu", "replay"):
-            from nbkit.worker.single_process import prepare_rendezvous
-        else:
-            from nbkit.worker.process_group import prepare_rendezvous
+            return partial(run_entry, ending=ending, prepare_rendezvous=prepare_alone)
+        from nbkit.worker.process_group import prepare_rendezvous
+
         return partial(run_entry, ending=ending, prepare_rendezvous=prepare_rendezvous)
     from nbkit.worker.train import train
 

@@ -24,11 +24,9 @@ from nbkit.worker.rank import Rank
 
 
 def measure_allreduce(rank: Rank, config: ExperimentConfig) -> None:
-    """Time all-reduces of growing messages; a lone rank has nothing to reduce.
-
-    Every duration is kept; `nbkit.statistics.allreduce_timing` makes bandwidths of
-    them.
-    """
+    """Time all-reduces of growing messages; a lone rank has nothing to reduce."""
+    # Every duration is kept; `nbkit.statistics.allreduce_timing` makes bandwidths of
+    # them.
     device = choose_device(rank, config)
     group = create_process_group(rank, config, device)
     write_facts(rank, config, device, group, None, None, completed=False)
@@ -67,10 +65,8 @@ def message_sizes(config: AllReduceConfig) -> Iterator[int]:
 def _time_all_reduces(
     size: int, config: AllReduceConfig, device: torch.device, beat: Callable[[], None]
 ) -> list[float]:
-    """Return the duration of each timed all-reduce, in seconds.
-
-    Each is a sign of progress: all of a size may take longer than the hang timeout.
-    """
+    """Return the duration of each timed all-reduce, in seconds."""
+    # Each is a sign of progress: all of a size may take longer than the hang timeout.
     message = torch.ones(size // 4, dtype=torch.float32, device=device)
     for _ in range(config.warmup_iterations):
         dist.all_reduce(message)

@@ -55,11 +55,9 @@ def resolve(
     group: dist.ProcessGroup | None,
     manifest: Manifest | None,
 ) -> int:
-    """Return the batch size of every rank; called by all.
-
-    With ``max`` each rank probes its own GPU, and the smallest answer holds for all:
-    on a shared machine one GPU may have less free memory than the others.
-    """
+    """Return the batch size of every rank; called by all."""
+    # With ``max`` each rank probes its own GPU, and the smallest answer holds for all:
+    # on a shared machine one GPU may have less free memory than the others.
     if config.batch_size_per_gpu != "max":
         return config.batch_size_per_gpu
     if device.type != "cuda" or config.oversubscribe:
@@ -88,11 +86,9 @@ def resolve(
 
 
 def largest(fits: Callable[[int], bool], limit: int = LIMIT) -> int:
-    """Return the largest size that fits; 0 if 1 does not.
-
-    Powers of two are tried first, then the step half-way to the next one: 64, 96, 128,
-    192 ... are sizes that kernels like.
-    """
+    """Return the largest size that fits; 0 if 1 does not."""
+    # Powers of two are tried first, then the step half-way to the next one: 64, 96,
+    # 128, 192 ... are sizes that kernels like.
     size = _FIRST_SIZE
     while size > limit or not fits(size):
         size //= 2
@@ -107,10 +103,8 @@ def largest(fits: Callable[[int], bool], limit: int = LIMIT) -> int:
 
 
 def fits(config: ExperimentConfig, device: torch.device, size: int) -> bool:
-    """Return whether two training steps at a batch size stay within memory.
-
-    The second step counts: the optimizer's state is made in the first.
-    """
+    """Return whether two training steps at a batch size stay within memory."""
+    # The second step counts: the optimizer's state is made in the first.
     try:
         _train_two_steps(config, device, size)
     except RuntimeError as error:
@@ -124,10 +118,8 @@ def fits(config: ExperimentConfig, device: torch.device, size: int) -> bool:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error, or the one that it hides, says that memory ran out.
-
-    A capture of CUDA graphs that ends by one says only that it ended.
-    """
+    """Return whether an error, or the one that it hides, says that memory ran out."""
+    # A capture of CUDA graphs that ends by one says only that it ended.
     if error is None:
         return False
     return (

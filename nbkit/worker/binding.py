@@ -16,10 +16,8 @@ from nbkit.worker.rank import Rank, device_kind
 
 
 def bind(rank: Rank, config: ExperimentConfig) -> CpuBinding:
-    """Bind this process as ``cpu_binding`` asks; return to what, or why not.
-
-    A bound rank has no more threads than CPUs.
-    """
+    """Bind this process as ``cpu_binding`` asks; return to what, or why not."""
+    # A bound rank has no more threads than CPUs.
     policy = config.cpu_binding
     gpus = None if policy == "none" else _gpu_nodes(config)
     binding = choose(policy, read_cpus(), rank.local_rank, rank.local_world_size, gpus)
@@ -33,10 +31,8 @@ def bind(rank: Rank, config: ExperimentConfig) -> CpuBinding:
 
 
 def _gpu_nodes(config: ExperimentConfig) -> GpuNodes | None:
-    """Return where the GPUs of this host's ranks are; None where they use none.
-
-    NVML says, not torch, which would start threads first.
-    """
+    """Return where the GPUs of this host's ranks are; None where they use none."""
+    # NVML says, not torch, which would start threads first.
     kind = device_kind(config)
     if kind in ("cpu", "replay"):
         return None

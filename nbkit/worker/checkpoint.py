@@ -101,11 +101,9 @@ def latest(folder: Path) -> Path | None:
 def agreed(
     rank: Rank, group: dist.ProcessGroup | None, limit_seconds: float = SHOWN_SECONDS
 ) -> Path | None:
-    """Return the newest complete checkpoint that rank 0 finds; called by all ranks.
-
-    Another node may still show a folder as it was: ranks that each choose the newest
-    would continue from different steps.
-    """
+    """Return the newest complete checkpoint that rank 0 finds; called by all ranks."""
+    # Another node may still show a folder as it was: ranks that each choose the newest
+    # would continue from different steps.
     folder = rank.paths.checkpoints
     newest = latest(folder) if rank.rank == 0 else None
     if group is None:
@@ -245,10 +243,8 @@ def _own(folder: Path) -> list[Path]:
 
 
 def _complete(folder: Path) -> list[Path]:
-    """Return the complete checkpoints, the newest first, one of each step.
-
-    A former one counts where its successor did not get its name.
-    """
+    """Return the complete checkpoints, the newest first, one of each step."""
+    # A former one counts where its successor did not get its name.
     by_step = {
         step_of(path): path
         for path in sorted(_own(folder))  # former ones first: their names have a dot

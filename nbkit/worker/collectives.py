@@ -30,22 +30,16 @@ _RENAMED_IN = (2, 9)
 
 
 def record_collectives(rank: Rank) -> None:
-    """Let NCCL keep its last operations; write them down when the supervisor asks.
-
-    Called before the process group is made.
-    """
+    """Let NCCL keep its last operations; write them down when the supervisor asks."""
+    # Called before the process group is made.
     prepare_environment()
     file = rank.paths.rank(rank.attempt, rank.rank).collectives
     threading.Thread(target=_write_when_asked, args=(file,), daemon=True).start()
 
 
 def prepare_environment() -> None:
-    """Ask torch and NCCL to record and to warn; what the user has set stays.
-
-    References
-    ----------
-    https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
-    """
+    """Ask torch and NCCL to record and to warn; what the user has set stays."""
+    # https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
     newer = tuple(map(int, torch.__version__.split(".")[:2])) >= _RENAMED_IN
     if not any(name in os.environ for name in _NAMES):
         os.environ[_NAMES[0] if newer else _NAMES[1]] = _RECORDED_OPERATIONS

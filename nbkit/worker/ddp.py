@@ -57,12 +57,10 @@ def warm_up_ddp(
     *,
     passes: int,
 ) -> None:
-    """Bring gradient exchange to where it stood when the checkpoint was written.
-
-    DDP sorts its buckets again during the first steps, and the order in which gradients
-    of three or more ranks are added up depends on the buckets. Passes that are thrown
-    away make a resumed attempt add in the order of an uninterrupted one.
-    """
+    """Bring gradient exchange to where it stood when the checkpoint was written."""
+    # DDP sorts its buckets again during the first steps, and the order in which
+    # gradients of three or more ranks are added up depends on the buckets. Passes that
+    # are thrown away make a resumed attempt add in the order of an uninterrupted one.
     side = config.image_size
     for _ in range(passes):
         images = torch.zeros(batch, 3, side, side, device=device)
@@ -88,13 +86,11 @@ def no_sync(
 
 
 def _buffer_exchange(model: nn.Module) -> dict[str, Any]:
-    """Return the argument by which DDP leaves running statistics alone in a step.
-
-    DDP sends rank 0's buffers to the others before every forward pass: 159 of a
-    ResNet-50. A training step of batch normalisation does not read its running
-    statistics, and an evaluation takes rank 0's first. Buffers of any other kind may
-    be read, so that a model which has some keeps DDP's default.
-    """
+    """Return the argument by which DDP leaves running statistics alone in a step."""
+    # DDP sends rank 0's buffers to the others before every forward pass: 159 of a
+    # ResNet-50. A training step of batch normalisation does not read its running
+    # statistics, and an evaluation takes rank 0's first. Buffers of any other kind may
+    # be read, so that a model which has some keeps DDP's default.
     statistics = {
         id(buffer)
         for module in model.modules()

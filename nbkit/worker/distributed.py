@@ -54,11 +54,9 @@ def check_build(capability: tuple[int, int], architectures: list[str]) -> None:
 def create_process_group(
     rank: Rank, config: ExperimentConfig, device: torch.device
 ) -> dist.ProcessGroup | None:
-    """Make the process group; return a group for objects and flags on the host.
-
-    A lone rank needs none and gets None. NCCL refuses two ranks on a device, so that
-    ranks which really share a GPU talk through gloo.
-    """
+    """Make the process group; return a group for objects and flags on the host."""
+    # A lone rank needs none and gets None. NCCL refuses two ranks on a device, so that
+    # ranks which really share a GPU talk through gloo.
     if rank.world_size == 1:
         return None
     timeout = datetime.timedelta(seconds=config.collective_timeout_seconds)
@@ -81,11 +79,9 @@ def create_process_group(
 
 
 def final_barrier(group: dist.ProcessGroup | None) -> None:
-    """Wait until every rank has said all it had to say.
-
-    The groups are not destroyed: with a peer gone, gloo's destructor has been seen to
-    wait for ever (torch 2.7). The process ends right after this and frees them all.
-    """
+    """Wait until every rank has said all it had to say."""
+    # The groups are not destroyed: with a peer gone, gloo's destructor has been seen to
+    # wait for ever (torch 2.7). The process ends right after this and frees them all.
     if group is not None:
         dist.barrier(group)
 
@@ -109,10 +105,8 @@ class StopAgreement:
         self._work: Any = None
 
     def reached(self, *, alarm: bool = False, window_steps: int = 0) -> bool:
-        """Return whether every rank stops here; called by all at each boundary.
-
-        An agreed stop stays agreed: a loop around the one that heard it may ask, too.
-        """
+        """Return whether every rank stops here; called by all at each boundary."""
+        # An agreed stop stays agreed: a loop around the one that heard it may ask, too.
         proposed = 0 if self._rank.rank else window_steps
         if self._group is None:
             self.alarm = alarm
@@ -154,11 +148,9 @@ def gather(
 
 
 def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
-    """Return the store through which ranks find each other.
-
-    The supervisor has bound the port already and rank 0 inherits the socket, so that
-    no other program can take it meanwhile. Under plain torchrun the agent has it.
-    """
+    """Return the store through which ranks find each other."""
+    # The supervisor has bound the port already and rank 0 inherits the socket, so that
+    # no other program can take it meanwhile. Under plain torchrun the agent has it.
     listener = os.environ.get("NBKIT_LISTEN_FD")
     under_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     options = {
@@ -179,10 +171,6 @@ def rendezvous(rank: Rank, timeout: datetime.timedelta) -> TCPStore:
     except NotImplementedError:
         # Until torch 2.7 only the older server takes an inherited socket.
         return TCPStore(**options, **inherited, use_libuv=False)
-    except TypeError:
-        # One that takes none binds the port by itself.
-        os.close(int(listener))
-        return TCPStore(**options)
 
 
 def _why_no_cuda() -> str:

@@ -20,12 +20,10 @@ _SETTLING_SECONDS = 1.0
 
 
 def is_stable(seconds: Sequence[float], warmup_steps: int) -> bool:
-    """Return whether the warm-up is over, by the times of all steps so far.
-
-    After ``warmup_steps``: once two consecutive groups of 5 steps have equal medians
-    within 5 %, a second after the first step (which compiles and allocates), or at the
-    latest when that has lasted as long as a window may.
-    """
+    """Return whether the warm-up is over, by the times of all steps so far."""
+    # After ``warmup_steps``: once two consecutive groups of 5 steps have equal medians
+    # within 5 %, a second after the first step (which compiles and allocates), or at
+    # the latest when that has lasted as long as a window may.
     if len(seconds) < max(1, warmup_steps):
         return False
     settled = math.fsum(seconds[1:])
@@ -39,10 +37,8 @@ def is_stable(seconds: Sequence[float], warmup_steps: int) -> bool:
 
 
 def window_steps(num_steps: int, seconds: float) -> int:
-    """Return how many steps a window has if so many steps took so long.
-
-    At least 6 s and 20 steps; at most 30 s, but 3 steps.
-    """
+    """Return how many steps a window has if so many steps took so long."""
+    # At least 6 s and 20 steps; at most 30 s, but 3 steps.
     mean = max(seconds / num_steps, 1e-6)
     wanted = max(WINDOW_STEPS, math.ceil(WINDOW_SECONDS / mean))
     return max(_FEWEST_STEPS, min(wanted, math.floor(WINDOW_SECONDS_MAX / mean)))
@@ -54,17 +50,6 @@ class Duration:
     With ``steps`` or ``epochs`` both are known at once. Otherwise rank 0 derives them
     from its step times, and its number reaches all ranks at the same step, with the
     flags of `StopAgreement`: no other collective, and no wait for a device.
-
-    Parameters
-    ----------
-    config
-        ``steps``, ``epochs`` and ``warmup_steps`` matter.
-    steps_per_epoch
-        Of the data.
-    first_step
-        Steps of earlier attempts.
-    profiled_steps
-        Steps after the warm-up that do not count either.
     """
 
     def __init__(
@@ -120,15 +105,7 @@ class Duration:
                 self.window_steps = window_steps(*counts)
 
     def opens_window(self, step: int, agreed_steps: int) -> bool:
-        """Return whether the window opens after this step; called at each boundary.
-
-        Parameters
-        ----------
-        step
-            Steps issued so far.
-        agreed_steps
-            Rank 0's proposal as every rank knows it at this boundary.
-        """
+        """Return whether the window opens after this step; called at each boundary."""
         if self.ended_by != "time":
             return step == self._window_start
         if not agreed_steps:

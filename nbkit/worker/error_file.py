@@ -16,11 +16,9 @@ _MOST_TRACEBACK_CHARACTERS = 16_384
 
 
 def write_error_file(error: BaseException) -> None:
-    """Write an exception into the error file that torchelastic asks for, if it does.
-
-    An exception may say with which address or password something was tried, and its
-    text may be as long as the data it is about.
-    """
+    """Write an exception into the error file that torchelastic asks for, if it does."""
+    # An exception may say with which address or password something was tried, and its
+    # text may be as long as the data it is about.
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return

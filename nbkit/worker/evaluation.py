@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,29 +31,6 @@ from nbkit.worker.precision import Precision
 from nbkit.worker.rank import Rank
 
 
-class Score(Protocol):
-    """Takes in batches of one rank, and sums up over all of them."""
-
-    def add(
-        self, outputs: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
-    ) -> None:
-        """Take in logits (float, shape ``(n, classes)``), labels and the mask."""
-        ...
-
-    def result(self) -> dict[str, Any]:
-        """Return what is written down; called by all ranks."""
-        ...
-
-    def predictions(self, manifest: Manifest, rank: Rank) -> Predictions | None:
-        """Return what the model said of each image of the manifest; called by all.
-
-        None on all ranks but the first, and if the labels that came are not the
-        manifest's, in its order. Loaders hand over no names: images of equal labels
-        that have changed places are not noticed.
-        """
-        ...
-
-
 def evaluate(
     model: nn.Module,
     batches: Data,
@@ -70,7 +47,7 @@ def evaluate(
             dist.broadcast(buffer, 0)
     model.eval()
     device = next(model.parameters()).device
-    score: Score = (
+    score = (
         _LabelRanking(manifest.classes, rank.world_size)
         if manifest is not None and manifest.is_multi_label
         else _Accuracy(device, rank.world_size)
@@ -92,21 +69,13 @@ def evaluate(
 
 
 def area_under_roc(scores: torch.Tensor, labels: torch.Tensor) -> float | None:
-    """Return the area under the ROC curve of one label.
-
-    That is how often an image with the label scores higher than one without; equal
-    scores count half.
-
-    Notes
-    -----
-    The value of `nbkit.statistics.auroc.area_under_roc`, without its interval: that one
-    is for those who have no torch, and takes 5 times as long (0.10 s for a label of
-    25,596 images, on a CPU), which every evaluation of a run would wait for.
-
-    References
-    ----------
-    Mann and Whitney (1947), https://doi.org/10.1214/aoms/1177730491
-    """
+    """Return the area under the ROC curve of one label."""
+    # That is how often an image with the label scores higher than one without; equal
+    # scores count half.
+    # The value of `nbkit.statistics.auroc.area_under_roc`, without its interval: that
+    # one is for those who have no torch, and takes 5 times as long (0.10 s for a label
+    # of 25,596 images, on a CPU), which every evaluation of a run would wait for.
+    # Mann and Whitney (1947), https://doi.org/10.1214/aoms/1177730491
     has_label = labels > 0.5
     positives = int(has_label.sum())
     negatives = len(labels) - positives
@@ -167,6 +136,9 @@ class _Accuracy:
         }
 
     def predictions(self, manifest: Manifest, rank: Rank) -> Predictions | None:
+        # None where the labels that came are not the manifest's, in its order. Loaders
+        # hand over no names: images of equal labels that have changed places are not
+        # noticed.
         classes = _from_all_ranks(self._classes, self._world_size)
         scores = _from_all_ranks(self._scores, self._world_size)
         if rank.rank != 0:
@@ -244,10 +216,8 @@ def _names_and_labels(manifest: Manifest) -> tuple[list[str], list[Any]]:
 
 
 def _from_all_ranks(batches: Sequence[torch.Tensor], world_size: int) -> torch.Tensor:
-    """Return every rank's rows, on the host, in the order of the evaluation.
-
-    The ranks take its batches in turn; each has as many, padding included.
-    """
+    """Return every rank's rows, on the host, in the order of the evaluation."""
+    # The ranks take its batches in turn; each has as many, padding included.
     # A loader's last batch may be shorter; what is filled in has a mask of 0.
     own = pad_sequence([*batches], batch_first=True)
     gathered = [own]

@@ -116,11 +116,9 @@ def _device(device: torch.device | None) -> dict[str, Any]:
 
 
 def _uuid(device: torch.device, uuid: object) -> str:
-    """Return the name of a GPU or MIG instance, as the driver and the pool call it.
-
-    torch tells it without the prefix, and of an instance, by the version of CUDA, its
-    own or its GPU's. A process that may use an instance was given its name.
-    """
+    """Return the name of a GPU or MIG instance, as the driver and the pool call it."""
+    # torch tells it without the prefix, and of an instance, by the version of CUDA, its
+    # own or its GPU's. A process that may use an instance was given its name.
     entries = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     entry = dict(enumerate(entries)).get(device.index or 0, "").strip()
     return entry if entry.startswith("MIG-") else f"GPU-{uuid}"
@@ -148,11 +146,9 @@ def _software(device: torch.device | None) -> dict[str, Any]:
 
 
 def _tf32(switches: Any) -> bool | None:
-    """Return whether products use TF32; None if torch does not say.
-
-    A user's function may have written the newer switch (from torch 2.9 on), after which
-    reading the older one is an error.
-    """
+    """Return whether products use TF32; None if torch does not say."""
+    # A user's function may have written the newer switch (from torch 2.9 on), after
+    # which reading the older one is an error.
     try:
         if precision := getattr(switches, "fp32_precision", None):
             return precision == "tf32"

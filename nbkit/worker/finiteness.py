@@ -39,11 +39,6 @@ class FiniteWatch:
     may follow from those of the step before, so that the finding names both steps. A
     step that GradScaler skips leaves the weights as they were: its gradients count only
     where the scale has come down to 1. Running statistics count as weights.
-
-    Parameters
-    ----------
-    model
-        Without wrappers.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -57,11 +52,9 @@ class FiniteWatch:
         self._finite_until, self.found = step, NonFinite.from_dict(nonfinite)
 
     def look(self, step: int) -> torch.Tensor | None:
-        """Return 1 if a weight is not finite after a step, else 0; None if not due.
-
-        A scalar on the device: `nbkit.worker.step_clock.StepClock.end` takes it to the
-        host.
-        """
+        """Return 1 if a weight is not finite after a step, else 0; None if not due."""
+        # A scalar on the device: `nbkit.worker.step_clock.StepClock.end` takes it to
+        # the host.
         return _overflow(self._weights) if step % PERIOD_STEPS == 0 else None
 
     def look_now(self, step: int) -> bool:
@@ -147,11 +140,9 @@ def _weights(model: nn.Module) -> list[list[torch.Tensor]]:
 
 
 def _overflow(groups: list[list[torch.Tensor]]) -> torch.Tensor:
-    """Return 1 if a weight is not finite, else 0: a scalar on their device.
-
-    This is what GradScaler looks at gradients with: many tensors in one kernel. It
-    multiplies them by a scale as it reads them, here by 1, which changes no number.
-    """
+    """Return 1 if a weight is not finite, else 0: a scalar on their device."""
+    # This is what GradScaler looks at gradients with: many tensors in one kernel. It
+    # multiplies them by a scale as it reads them, here by 1, which changes no number.
     found_inf = torch.zeros((), device=groups[0][0].device if groups else None)
     scale = torch.ones_like(found_inf)
     for weights in groups:

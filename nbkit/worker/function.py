@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import linecache
 import os
+import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
@@ -42,11 +43,9 @@ def run_entry(
     ending: Ending,
     prepare_rendezvous: PrepareRendezvous,
 ) -> None:
-    """Do what ``code/entry.json`` says; what a function returns is kept.
-
-    The code finds torchrun's environment, so that ``init_process_group()`` works as
-    under torchrun; no process group is made for it.
-    """
+    """Do what ``code/entry.json`` says; what a function returns is kept."""
+    # The code finds torchrun's environment, so that ``init_process_group()`` works as
+    # under torchrun; no process group is made for it.
     entry = read_entry(rank.paths)
     if entry is None:
         message = f"{rank.paths.entry} is missing. Launch the run again."
@@ -90,11 +89,22 @@ def run_entry(
         _keep(returned, rank, entry["name"])
 
 
-def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
-    """Let tracebacks show lines as they were at the launch, of cells too.
+def prepare_alone(
+    rank: Rank, config: ExperimentConfig
+) -> tuple[None, Callable[[], None]]:
+    """Leave the rendezvous port to `init_process_group`, but to no other program."""
+    # As under plain Python, torch is imported when the code asks for it, or never.
+    port_socket = socket.socket()
+    port_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener := os.environ.get("NBKIT_LISTEN_FD"):
+        os.close(int(listener))
+        # Two sockets may share a port as long as none of them listens; torch asks so.
+        port_socket.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    return None, port_socket.close
 
-    A module that was edited while the run waited is imported as it is now.
-    """
+
+def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
+    """Let tracebacks show lines as they were at the launch, of cells too."""
     edited = []
     for name, source in entry["sources"].items():
         stored = read_file(rank.paths.source / source["file"])
@@ -136,11 +146,9 @@ def _call(rank: Rank) -> Any:
 
 
 def send_main_to_spawned() -> None:
-    """Let multiprocessing send what ``__main__`` defines to children that it spawns.
-
-    By itself it sends names, and lets the child execute the file of ``__main__``: what
-    a cell defines has none.
-    """
+    """Let multiprocessing send what ``__main__`` defines to children that it spawns."""
+    # By itself it sends names, and lets the child execute the file of ``__main__``:
+    # what a cell defines has none.
     ForkingPickler.reducer_override = _reduce_for_child  # type: ignore[attr-defined]
 
 

@@ -17,15 +17,11 @@ def capture(
     device: torch.device,
     batch: int,
 ) -> None:
-    """Replace the model's training passes by CUDA graphs; evaluation stays eager.
-
-    The graphs are captured before DDP wraps the model, as torch asks for; the gradients
-    then arrive all together, so that their exchange cannot overlap with computing.
-
-    References
-    ----------
-    https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html
-    """
+    """Replace the model's training passes by CUDA graphs; evaluation stays eager."""
+    # The graphs are captured before DDP wraps the model, as torch asks for; the
+    # gradients then arrive all together, so that their exchange cannot overlap with
+    # computing.
+    # https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html
     if device.type != "cuda":
         message = "cuda_graphs=True needs a GPU. Set cuda_graphs=False."
         raise ConfigError(message)

@@ -183,10 +183,7 @@ def _calibration(
     device: torch.device,
     rank: Rank,
 ) -> Iterator[torch.Tensor]:
-    """Yield training images, at most as many as configured; random ones if synthetic.
-
-    They have a separate loader: its processes end before anything is timed.
-    """
+    """Yield as many training images as configured; random ones if synthetic."""
     remaining = config.inference.calibration_images
     batches = _opened(config, manifest, device)
     stream = (
@@ -223,10 +220,9 @@ class _Passes:
         self.on_gpu = images.device.type == "cuda"
 
     def time_each(self, count: int, limit_seconds: float) -> list[float]:
-        """Return the time of every pass in seconds, from images to ready outputs.
-
-        After three, time ends them too. It does not count the first, which may compile.
-        """
+        """Return the time of every pass in seconds, from images to ready outputs."""
+        # After three, time ends them too. It does not count the first, which may
+        # compile.
         seconds: list[float] = []
         until = 0.0
         while len(seconds) < count and not self._rank.stop_requested:
@@ -242,10 +238,8 @@ class _Passes:
         return seconds
 
     def in_a_row(self, count: int, seconds: float) -> tuple[int, float]:
-        """Pass until there are so many, and so many seconds are over.
-
-        There is no wait in between. Returns the passes, and their time in seconds.
-        """
+        """Pass until there are so many, and so many seconds are over."""
+        # There is no wait in between. Returns the passes, and their time in seconds.
         self._wait()
         began = time.perf_counter()
         done = 0

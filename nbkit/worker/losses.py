@@ -16,11 +16,9 @@ from nbkit.worker.rank import Rank
 def training_loss(
     config: ExperimentConfig, manifest: Manifest | None, rank: Rank
 ) -> nn.Module:
-    """Return the loss of a batch, from logits and labels.
-
-    Labels are the index of a class, int64, of shape (n,); or, where an image can have
-    several, 0 or 1 for each of them, float, of shape (n, labels).
-    """
+    """Return the loss of a batch, from logits and labels."""
+    # Labels are the index of a class, int64, of shape (n,); or, where an image can have
+    # several, 0 or 1 for each of them, float, of shape (n, labels).
     if manifest is not None and manifest.is_multi_label:
         if config.label_weighting == "none":
             return nn.BCEWithLogitsLoss()
@@ -42,11 +40,9 @@ def training_loss(
 
 
 def label_weights(manifest: Manifest) -> dict[str, float | None]:
-    """Return for each label negatives over positives of the training images.
-
-    None where all of them have the label, or none has it. The more images lack a label,
-    the more one that has it counts: in the loss, both weigh the same together.
-    """
+    """Return for each label negatives over positives of the training images."""
+    # None where all of them have the label, or none has it. The more images lack a
+    # label, the more one that has it counts: in the loss, both weigh the same together.
     images = manifest.train
     labels = [images.label(number) for number in range(len(images))]
     counts = [sum(column) for column in zip(*labels, strict=True)]  # type: ignore[arg-type]

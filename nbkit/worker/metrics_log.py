@@ -51,10 +51,7 @@ class MeasuredCounts:
     _queue_start: float | None = field(default=None, repr=False)
 
     def open(self) -> None:
-        """Start counting CPU time: the next step to be issued is the window's first.
-
-        A GPU may still be busy with the warm-up, but no longer for the host's account.
-        """
+        """Start counting CPU time: the next step to be issued is the window's first."""
         self._cpu_start, self._queue_start = cpu_seconds(), cpu_queue_seconds()
         self._host_start, self._clock_start = host_cpu_seconds(), time.monotonic()
 
@@ -72,10 +69,7 @@ class MeasuredCounts:
 
     @contextlib.contextmanager
     def without_this_thread(self) -> Iterator[None]:
-        """Leave out what this thread does, such as a checkpoint.
-
-        Loading processes continue meanwhile, for the next steps.
-        """
+        """Leave out what this thread does, such as a checkpoint."""
         began, queued = time.thread_time(), cpu_queue_seconds()
         yield
         if self._cpu_start is not None:
@@ -107,20 +101,7 @@ class MeasuredCounts:
 
 
 class MetricsLog:
-    """Counts finished steps on every rank; on rank 0 it writes them too.
-
-    Parameters
-    ----------
-    rank
-        This rank.
-    config
-        ``warmup_steps`` and ``tensorboard`` matter.
-    images_per_step
-        Images of one optimizer step, all ranks together.
-    profiled_steps
-        Steps after the warm-up that are slower because they are profiled: they do not
-        count either.
-    """
+    """Counts finished steps on every rank; on rank 0 it writes them too."""
 
     def __init__(
         self,

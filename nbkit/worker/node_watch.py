@@ -58,15 +58,7 @@ class _WatchedChild:
 
 
 class NodeWatch:
-    """What nbkit knows of this host in an attempt, and does there.
-
-    Parameters
-    ----------
-    paths
-        The run's files.
-    attempt
-        Number of the attempt.
-    """
+    """What nbkit knows of this host in an attempt, and does there."""
 
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._paths = paths
@@ -266,10 +258,8 @@ class NodeWatch:
             self._over.set()
 
     def _end_torchrun(self) -> None:
-        """End this process if it waits for other hosts though the run has ended.
-
-        A torchrun waits for all others at its end, five minutes for one that is gone.
-        """
+        """End this process if it waits for other hosts though the run has ended."""
+        # A torchrun waits for all others at its end, five minutes for one that is gone.
         is_over = self._status["is_over"] or not self._expected
         if is_over and time.monotonic() > self._end_at:
             _say(f"run {self._paths.run_id} has ended.")

@@ -17,17 +17,12 @@ from nbkit.config import ExperimentConfig
 
 
 def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
-    """Return the configured optimizer over a model's parameters.
-
-    Biases and normalisation weights (parameters of one dimension) are separate and
-    not decayed unless ``decay_norm_and_bias`` says so. SGD and AdamW are
-    torch's in their fused form, in which one kernel updates many parameters.
-
-    References
-    ----------
-    He et al.: Bag of Tricks for Image Classification, section 3.1 (no bias decay),
-    https://arxiv.org/abs/1812.01187
-    """
+    """Return the configured optimizer over a model's parameters."""
+    # Biases and normalisation weights (parameters of one dimension) are separate and
+    # not decayed unless ``decay_norm_and_bias`` says so. SGD and AdamW are torch's in
+    # their fused form, in which one kernel updates many parameters.
+    # He et al.: Bag of Tricks for Image Classification, section 3.1 (no bias decay),
+    # https://arxiv.org/abs/1812.01187
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for parameter in model.parameters():
@@ -51,12 +46,11 @@ def build(config: ExperimentConfig, model: nn.Module) -> Optimizer:
 
 
 def _start_momentum(optimizer: SGD) -> None:
-    """Give every weight its momentum buffer, of zeros.
-
-    SGD's fused form makes them in its first step without writing them, and leaves them
-    so where GradScaler skips that step: the next one would add whatever the memory
-    held. A buffer of zeros makes the first step what it is without one, the gradient.
-    """
+    """Give every weight its momentum buffer, of zeros."""
+    # SGD's fused form makes them in its first step without writing them, and leaves
+    # them so where GradScaler skips that step: the next one would add whatever the
+    # memory held. A buffer of zeros makes the first step what it is without one, the
+    # gradient.
     for group in optimizer.param_groups:
         for weight in group["params"]:
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
@@ -75,19 +69,6 @@ class LARS(Optimizer):
     rate is ``eta * |w| / (|g| + weight_decay * |w|)``, or 1 where a norm is 0 and in
     groups with ``adapt=False``; then ``v = momentum * v + lr * local * u`` and
     ``w = w - v``.
-
-    Parameters
-    ----------
-    params
-        Parameters or groups; a group's ``adapt`` turns adaptation off.
-    lr
-        Global learning rate.
-    momentum
-        Momentum.
-    eta
-        Trust coefficient.
-    weight_decay
-        Weight decay.
 
     Notes
     -----
@@ -207,10 +188,9 @@ class _Probe(Optimizer):
 
 
 def _scale_is_handed_over() -> bool:
-    """Return whether this torch's GradScaler sets what `LARS` reads in a step.
-
-    The names are not public, and gradients that stay scaled would be taken as they are.
-    """
+    """Return whether this torch's GradScaler sets what `LARS` reads in a step."""
+    # The names are not public, and gradients that stay scaled would be taken as they
+    # are.
     weight = torch.zeros(1, requires_grad=True)
     weight.grad = torch.zeros(1)
     scaler = torch.amp.GradScaler("cpu")

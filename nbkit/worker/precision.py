@@ -28,19 +28,6 @@ _AMPERE = (8, 0)
 class Precision:
     """What ``precision`` and ``memory_format`` mean on a device.
 
-    Parameters
-    ----------
-    config
-        ``precision`` and ``memory_format`` matter.
-    device
-        Where the model runs.
-
-    Raises
-    ------
-    ConfigError
-        If the device does not have the format. It is not replaced by another one: no
-        result may stand under the name of a format that it was not measured with.
-
     Notes
     -----
     ``fp32`` turns TF32 off for matrix products and convolutions alike; torch leaves it
@@ -74,13 +61,9 @@ class Precision:
         )
 
     def update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-        """Update the weights; not where the gradients of fp16 are not finite.
-
-        Notes
-        -----
-        Nothing waits for the device, and nothing is looked at that the scaler does not
-        look at anyway.
-        """
+        """Update the weights; not where the gradients of fp16 are not finite."""
+        # Nothing waits for the device, and nothing is looked at that the scaler does
+        # not look at anyway.
         before = self.scaler.scale(self._one) if self.scaler.is_enabled() else None
         self.scaler.step(optimizer)
         self.scaler.update()
@@ -89,13 +72,9 @@ class Precision:
         return torch.stack([before, self.scaler.scale(self._one)])
 
     def kernels(self, model: nn.Module, batch_size: int) -> dict[str, str | None]:
-        """Return whose kernels compute what torch leaves to others by format alone.
-
-        Notes
-        -----
-        cuDNN normalises fp32, and fp16 with weights in fp32; bf16 torch does itself:
-        ``_select_batch_norm_backend`` in aten/src/ATen/native/Normalization.cpp.
-        """
+        """Return whose kernels compute what torch leaves to others by format alone."""
+        # cuDNN normalises fp32, and fp16 with weights in fp32; bf16 torch does itself:
+        # ``_select_batch_norm_backend`` in aten/src/ATen/native/Normalization.cpp.
         layers = (
             module for module in model.modules() if isinstance(module, nn.BatchNorm2d)
         )
@@ -141,14 +120,12 @@ def _allow_tf32(allowed: bool) -> None:
 
 
 def _switch_tf32(older: Any, newer: list[Any], allowed: bool) -> list[bool]:
-    """Write a library's switches of TF32, and return what all of them say then.
-
-    There are newer switches (``fp32_precision``, from torch 2.9 on), but torch.compile
-    still reads the older ones, which is an error once the newer ones were written:
-    https://github.com/pytorch/pytorch/issues/166387
-    The newer ones are read all the same: an attribute that torch does not know
-    remembers what was written, and switches nothing.
-    """
+    """Write a library's switches of TF32, and return what all of them say then."""
+    # Newer switches exist (``fp32_precision``, from torch 2.9 on), but torch.compile
+    # still reads the older ones, which is an error once the newer ones were written:
+    # https://github.com/pytorch/pytorch/issues/166387
+    # The newer ones are read all the same: an attribute that torch does not know
+    # remembers what was written, and switches nothing.
     newer = [switch for switch in newer if hasattr(switch, "fp32_precision")]
     states = []
     try:
@@ -165,12 +142,10 @@ def _switch_tf32(older: Any, newer: list[Any], allowed: bool) -> list[bool]:
 
 
 def _keep_layouts() -> None:
-    """Keep torch.compile from turning this process's convolutions into channels_last.
-
-    It does wherever it expects them to be faster, and what is called channels_first
-    would be measured as channels_last (``decide_layout_opt`` in
-    torch/_inductor/graph.py).
-    """
+    """Keep torch.compile from turning convolutions into channels_last."""
+    # It does wherever it expects them to be faster, and what is called channels_first
+    # would be measured as channels_last (``decide_layout_opt`` in
+    # torch/_inductor/graph.py).
     import torch._inductor.config as inductor
 
     inductor.layout_optimization = False

@@ -39,11 +39,9 @@ def prepare_rendezvous(
 
 
 def _serve_own_master(master: tuple[str, str]) -> None:
-    """Let `env://` be a client of the run's store, as under torchrun.
-
-    Where the code has set another MASTER_PORT, rank 0 becomes the server there: torch
-    takes any address for the agent's, and all ranks would wait for a server.
-    """
+    """Let `env://` be a client of the run's store, as under torchrun."""
+    # Where the code has set another MASTER_PORT, rank 0 becomes the server there: torch
+    # takes any address for the agent's, and all ranks would wait for a server.
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
 
     def uses_agent_store() -> bool:
@@ -70,11 +68,9 @@ def _work_left(device: torch.device) -> Callable[[], Callable[[], bool]]:
 def _wait_for_all(
     store: TCPStore, rank: Rank, work_left: Callable[[], Callable[[], bool]]
 ) -> None:
-    """Keep the store open until all ranks have left: rank 0's process holds it.
-
-    One that waits for rank 0 in a collective fails soon, as if this process had
-    ended. One that fails before it comes here ends all of them by the supervisor.
-    """
+    """Keep the store open until all ranks have left: rank 0's process holds it."""
+    # One that waits for rank 0 in a collective fails soon, as if this process had
+    # ended. One that fails before it comes here ends all of them by the supervisor.
     try:
         departed = store.add("nbkit/left", 1)
     except RuntimeError:
@@ -109,10 +105,8 @@ def _others_are_gone(rank: Rank) -> bool:
 
 
 def _close_connections(but: int) -> None:
-    """Close this process's connections over TCP, except those of one port.
-
-    They belong to process groups, whose own end waits for the other ranks.
-    """
+    """Close this process's connections over TCP, except those of one port."""
+    # They belong to process groups, whose own end waits for the other ranks.
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):

@@ -29,17 +29,7 @@ _TOP_OPERATORS = 12
 
 
 class StepProfile:
-    """Traces some steps of rank 0 and writes them into the run's folder.
-
-    Parameters
-    ----------
-    rank
-        This rank; the others only leave the same steps out.
-    config
-        ``profile`` and ``warmup_steps`` matter.
-    device
-        Where the computation runs.
-    """
+    """Traces some steps of rank 0 and writes them into the run's folder."""
 
     def __init__(
         self, rank: Rank, config: ExperimentConfig, device: torch.device

@@ -2,8 +2,7 @@
 
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
-of the activations are taken from calibration images. Where torch has no torch.ao, this
-is left to torchao (`nbkit.worker.quantize_export`). On GPUs torch has no INT8
+of the activations are taken from calibration images. On GPUs torch has no INT8
 convolution; there torchao quantizes the linear layers, finds the range of their input
 again in every pass, and is fast once compiled. Whatever the way, it is counted which
 part of the model's multiply-adds is INT8: a model that is mostly something else is
@@ -29,10 +28,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.packages import pip_install
-from nbkit.worker.quantize_export import quantize_exported
-
-_ENGINES = ("x86", "onednn", "fbgemm", "qnnpack")
-"""The first that this build of torch has: x86 takes the better of the next two."""
 
 _LEAST_SHARE = 0.5
 """Of the multiply-adds. With less it would be named after what it mostly is not."""
@@ -53,7 +48,14 @@ def quantize(
         share = sum(counts.get(name, 0) for name in names) / max(1, total)
         # Users are not asked to install what would not help.
         _check_share(share, config, device)
-        _check_compiled(config)
+        if not config.compile:
+            # Finding the range of an input, rounding it and the product are then
+            # separate kernels, which take longer than the product in 16 bits.
+            message = (
+                "precision='int8' with compile=False is slower than fp16 on a GPU "
+                "(torchao). Set compile=True."
+            )
+            raise ConfigError(message)
         quantized, facts = _dynamic(model, names, device)
     else:
         quantized, names, facts = _static(model, config, calibration)
@@ -77,31 +79,13 @@ def _check_share(share: float, config: ExperimentConfig, device: torch.device) -
     raise ConfigError(message)
 
 
-def _check_compiled(config: ExperimentConfig) -> None:
-    """Raise unless a model of torchao's is compiled, as its own examples are.
-
-    Else finding the range of an input, rounding it and the product are separate
-    kernels, which take longer than the product in 16 bits:
-    https://docs.pytorch.org/ao/stable/eager_tutorials/first_quantization_example.html
-    """
-    if config.compile:
-        return
-    message = (
-        "precision='int8' with compile=False is slower than fp16 on a GPU "
-        "(torchao). Set compile=True."
-    )
-    raise ConfigError(message)
-
-
 def multiply_adds(
     model: nn.Module, image_size: int, device: torch.device
 ) -> tuple[dict[str, int], int]:
-    """Return the multiply-adds of one image: by the name of a layer, and in all.
-
-    Layers that are named are convolutions, linear layers and attention; what torch
-    counts of convolutions and products outside of these is in the sum. What remains
-    (additions, normalisation, activation functions) is a percent or so.
-    """
+    """Return the multiply-adds of one image: by the name of a layer, and in all."""
+    # Layers that are named are convolutions, linear layers and attention; what torch
+    # counts of convolutions and products outside of these is in the sum. What remains
+    # (additions, normalisation, activation functions) is a percent or so.
     counts: dict[str, int] = {}
 
     def count(name: str, module: nn.Module, outputs: Any) -> None:
@@ -142,19 +126,22 @@ def _static(
         from torch.ao.quantization import get_default_qconfig_mapping
         from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
     except ImportError as error:
-        return quantize_exported(model, config, calibration, str(error))
+        message = (
+            f"precision='int8' on a CPU: torch {torch.__version__} has no "
+            f"torch.ao.quantization ({error}). Use 'bf16', or an earlier torch."
+        )
+        raise ConfigError(message) from error
     if config.compile:
         message = (
             "compile=True with precision='int8' on a CPU: torch.ao computes with "
             "its own kernels, which torch.compile cannot trace. Set compile=False."
         )
         raise ConfigError(message)
-    engine = _engine()
+    engine = torch.backends.quantized.engine
     images = 0
     with warnings.catch_warnings():
         # It says at every layer that it will move to torchao one day.
         warnings.simplefilter("ignore")
-        torch.backends.quantized.engine = engine
         size = config.image_size
         example = (torch.zeros(1, 3, size, size),)
         try:
@@ -186,18 +173,6 @@ def _static(
         "calibration_images": images,
     }
     return quantized, names, facts
-
-
-def _engine() -> str:
-    supported = torch.backends.quantized.supported_engines
-    for name in _ENGINES:
-        if name in supported:
-            return name
-    message = (
-        f"precision='int8' needs one of the engines {', '.join(_ENGINES)}, but torch "
-        f"{torch.__version__} has {', '.join(supported)}. Use 'bf16', or another build."
-    )
-    raise ConfigError(message)
 
 
 def _dynamic(
@@ -235,10 +210,8 @@ def _dynamic(
 
 
 def _linear_layers(model: nn.Module) -> list[str]:
-    """Return the names of the layers that torchao can quantize.
-
-    Attention reads the weights of its output layer without calling it: that is of
-    another type. The last layer has too few rows a batch for INT8 kernels.
-    """
+    """Return the names of the layers that torchao can quantize."""
+    # Attention reads the weights of its output layer without calling it: that is of
+    # another type. The last layer has too few rows a batch for INT8 kernels.
     names = [n for n, module in model.named_modules() if type(module) is nn.Linear]
     return names[:-1]

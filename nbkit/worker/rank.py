@@ -151,18 +151,14 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
 
 
 def device_kind(config: ExperimentConfig) -> str:
-    """Return what this rank computes on: "cuda", "cpu" or "replay".
-
-    "auto" is left to torch, under plain torchrun.
-    """
+    """Return what this rank computes on: "cuda", "cpu" or "replay"."""
+    # "auto" is left to torch, under plain torchrun.
     return os.environ.get("NBKIT_DEVICE_TYPE") or config.device
 
 
 def _opened(variable: str, flags: int) -> int | None:
-    """Return a file that a variable names: inherited, or by its path under torchrun.
-
-    torchrun lets its ranks inherit none.
-    """
+    """Return a file that a variable names: inherited, or by its path under torchrun."""
+    # torchrun lets its ranks inherit none.
     value = os.environ.get(variable)
     if not value:
         return None

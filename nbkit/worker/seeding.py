@@ -27,10 +27,8 @@ def seed(config: ExperimentConfig, device: torch.device) -> None:
 
 
 def seed_rank(config: ExperimentConfig, rank: Rank) -> None:
-    """Let each rank draw its own numbers, once all have built the same weights.
-
-    Else all of them would drop the same activations. Rank 0 continues as a lone rank.
-    """
+    """Let each rank draw its own numbers, once all have built the same weights."""
+    # Else all of them would drop the same activations. Rank 0 continues as a lone rank.
     if rank.rank:
         # Not the sum: rank 1 would draw what rank 0 draws with the next seed.
         own = random.Random(f"rank/{config.seed}/{rank.rank}").getrandbits(63)

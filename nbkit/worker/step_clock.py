@@ -75,13 +75,7 @@ class _Marks:
 
 
 class StepClock:
-    """Marks of the current step, and the steps whose times are known.
-
-    Parameters
-    ----------
-    device
-        Where the computation runs.
-    """
+    """Marks of the current step, and the steps whose times are known."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"

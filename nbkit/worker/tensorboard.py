@@ -10,14 +10,7 @@ from nbkit.worker.rank import Rank
 
 
 class TensorBoard:
-    """Writes numbers into the run's folder; imported with the first of them.
-
-    Parameters
-    ----------
-    rank
-        Of the run. What an earlier attempt wrote from this one's first step on is not
-        shown.
-    """
+    """Writes numbers into the run's folder; imported with the first of them."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank

@@ -34,15 +34,7 @@ from nbkit.worker.node_watch import NodeWatch, is_fresh
 
 
 class NodeLogs(LogsSpecs):
-    """Where the ranks of this host print to; see the module's text.
-
-    Parameters
-    ----------
-    log_dir
-        The folder of an attempt's logs.
-    redirects, tee, local_ranks_filter
-        As torchrun has them; they change nothing.
-    """
+    """Where the ranks of this host print to; see the module's text."""
 
     def __init__(
         self,

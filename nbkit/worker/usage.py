@@ -34,14 +34,9 @@ def host_cpu_seconds() -> float:
 
 
 def cpu_queue_seconds() -> float | None:
-    """Return how long this thread was ready to run so far while others had its CPU.
-
-    None where the kernel does not tell.
-
-    References
-    ----------
-    https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat)
-    """
+    """Return how long this thread was ready to run so far while others had its CPU."""
+    # None where the kernel does not tell.
+    # https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat)
     try:
         fields = Path("/proc/thread-self/schedstat").read_text().split()
     except OSError:

@@ -68,10 +68,8 @@ def load(
 
 @torch.no_grad()
 def _perturb(model: nn.Module, config: ExperimentConfig) -> None:
-    """Move every weight up or down by ``weight_perturbation`` of it, at random.
-
-    A separate generator: what is drawn after it stays as it was.
-    """
+    """Move every weight up or down by ``weight_perturbation`` of it, at random."""
+    # A separate generator: what is drawn after it stays as it was.
     if not config.weight_perturbation:
         return
     # The seed of the weights would make the signs depend on the weights.
@@ -207,11 +205,9 @@ def _say(rank: Rank, text: str) -> None:
 
 
 def _download(url: str, rank: Rank) -> None:
-    """Put a file where `torch.hub` looks for it, unless it is there.
-
-    torch gives no heartbeats meanwhile: over a slow line it looks like a hang. For a
-    silent server it waits for ever.
-    """
+    """Put a file where `torch.hub` looks for it, unless it is there."""
+    # torch gives no heartbeats meanwhile: over a slow line it looks like a hang. For a
+    # silent server it waits for ever.
     file = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     if file.exists():
         return

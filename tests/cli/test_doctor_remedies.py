@@ -24,8 +24,7 @@ from nbkit.store import health as store_health
 from nbkit.telemetry import health as telemetry_health
 from nbkit.telemetry import machine as telemetry_machine
 from nbkit.worker import health as worker_health
-from nbkit.worker.compiler import judge_compiler
-from nbkit.worker.health import DriverGpus
+from nbkit.worker.health import DriverGpus, judge_compiler
 from tests.house.documents import section
 from tests.telemetry.conftest import drive, no_setting, pci
 

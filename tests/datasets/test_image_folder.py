@@ -1,11 +1,9 @@
 """Images in class folders: which are found, and what is refused."""
 
-import os
-
 import pytest
 
 from nbkit.datasets.image_folder import list_image_folder
-from tests.datasets.images import CLASSES, names_of, picture, write_folder
+from tests.datasets.images import CLASSES, names_of, picture
 
 
 def test_train_and_val_folders_are_the_two_splits(folder):
@@ -38,17 +36,6 @@ def test_images_are_in_the_order_of_their_names_also_across_folders(tmp_path):
 
     assert names_of(listing.train) == ["a b/1.png", "a/1/9.png", "a/2.png", "b/1.png"]
     assert [sample.label for sample in listing.train] == [1, 0, 0, 2]
-
-
-def test_a_name_that_is_no_utf8_is_kept(tmp_path):
-    write_folder(tmp_path)
-    path = tmp_path / "train" / "apple" / "0 0.png"
-    path.rename(path.with_name(os.fsdecode(b"\xff.png")))
-
-    listing = list_image_folder(tmp_path)
-
-    name = next(name for name in names_of(listing.train) if "\udcff" in name)
-    assert os.fsencode(name) == b"train/apple/\xff.png"
 
 
 @pytest.mark.parametrize("has_folder", [True, False])

@@ -5,11 +5,8 @@ import os
 import threading
 from pathlib import Path
 
-import pytest
-
 from nbkit.datasets.image_folder import list_image_folder
 from nbkit.datasets.listing import IMAGE_SUFFIXES
-from nbkit.errors import ConfigError
 
 GUIDE = Path(__file__).parents[2] / "nbkit" / "datasets" / "README.md"
 
@@ -55,15 +52,3 @@ def test_the_guide_names_every_suffix_of_images():
     guide = GUIDE.read_text()
 
     assert " ".join(f"`{suffix}`" for suffix in IMAGE_SUFFIXES) in guide
-
-
-def test_a_file_that_has_gone_since_the_listing_is_named(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").write_bytes(b"")
-    listing = list_image_folder(tmp_path)
-    gone = tmp_path / "b" / "1.png"
-    gone.unlink()
-
-    with pytest.raises(ConfigError, match=f"{gone} was removed"):
-        listing.fingerprint()

@@ -14,7 +14,6 @@ from PIL import Image
 
 from nbkit.datasets.find import find
 from nbkit.datasets.manifest import (
-    HighBitDepth,
     Unreadable,
     manifest_name,
     read_manifest,
@@ -23,7 +22,6 @@ from nbkit.datasets.manifest import (
 from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError, StoreError
 from tests.datasets.images import images_of, jpeg, picture
-from tests.datasets.odd_files import odd_files
 
 FORMATS = ["webdataset", "recordio", "tfrecord"]
 
@@ -172,18 +170,6 @@ def test_a_name_that_is_no_utf8_survives(folder, tmp_path):
 
     names = [manifest.train.name(index) for index in range(len(manifest.train))]
     assert b"train/apple/\xff.png" in map(os.fsencode, names)
-
-
-def test_grayscale_of_more_than_8_bits_is_counted(folder, tmp_path):
-    odd = odd_files()
-    kinds = "grey 16 bits", "grey 12 bits in 16", "none half a png"
-    for number, kind in enumerate(kinds):
-        path = folder / "val" / "apple" / f"deep {number}.tif"
-        path.write_bytes(odd[kind].data)
-
-    manifest = manifest_of(folder, tmp_path / "manifest.jsonl")
-
-    assert manifest.high_bit_depth == HighBitDepth(2, 1, ["val/apple/deep 1.tif"])
 
 
 def test_another_pillow_or_other_rules_have_a_manifest_of_their_own(

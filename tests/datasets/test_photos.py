@@ -1,7 +1,6 @@
 """The default set: like ImageNet in size, the same wherever it is made."""
 
 import importlib.util
-import os
 import statistics
 import threading
 
@@ -143,15 +142,3 @@ def test_a_cache_that_cannot_be_written_is_named(monkeypatch):
 
     with pytest.raises(StoreError, match=r"/proc/nbkit/photos-1 cannot be written \("):
         cached_folder("photos", lambda folder: None)
-
-
-def test_what_a_killed_process_left_is_removed_a_day_later(cache):
-    old, new = (cache / f".photos-1.{name}" for name in ("old", "new"))
-    for begun in (old, new):
-        begun.mkdir(parents=True)
-    os.utime(old, (0, 0))
-
-    cached_folder("photos", lambda folder: None)
-
-    assert not old.exists()
-    assert new.exists()

@@ -54,21 +54,6 @@ def test_neighbours_of_one_stem_make_an_image(tmp_path, format):
     assert listing.classes == ["0", "1"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["val-000.tar", "imagenet1k-validation-00.tar", "val/0.tar", "test_0.tar"],
-)
-def test_words_in_the_path_say_what_is_for_evaluation(tmp_path, name):
-    members = [("1.jpg", b"1"), ("1.cls", b"0"), ("3.jpg", b"3"), ("3.cls", b"1")]
-    write_tar(tmp_path / "evaluating-0.tar", members)
-    write_tar(tmp_path / name, [("2.jpg", b"2"), ("2.cls", b"0")])
-
-    listing = list_webdataset(tmp_path)
-
-    assert names_of(listing.train) == ["1.jpg", "3.jpg"]
-    assert names_of(listing.evaluation) == ["2.jpg"]
-
-
 def test_files_for_evaluation_alone_are_no_data_set(tmp_path):
     write_tar(tmp_path / "val.tar", [("2.jpg", b"2"), ("2.cls", b"0")])
 

@@ -70,9 +70,7 @@ def test_ranks_that_train_nothing_start_without_torchs_compiler(task: str):
 
 
 def test_a_lone_rank_of_somebodys_code_starts_without_torch():
-    loaded = modules_loaded_by(
-        "import nbkit.worker.function, nbkit.worker.single_process"
-    )
+    loaded = modules_loaded_by("import nbkit.worker.function")
 
     assert {"torch", "numpy"} & set(loaded) == set()
 

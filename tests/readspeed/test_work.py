@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -108,32 +107,6 @@ def test_files_that_their_file_system_numbers_alike_are_all_read(
         found = work(named, "sequential")
 
     assert found.total_bytes == sum(path.stat().st_size for path in files)
-
-
-METERS = """
-import dataclasses, json, sys
-from nbkit.readspeed.meter import Meter
-
-with Meter([], period_seconds=3600) as idle:
-    pass
-with open(sys.argv[1], "rb", buffering=0) as file, Meter([], 3600) as meter:
-    file.read(1000)
-one = [dataclasses.asdict(interval) for interval in meter.intervals]
-print(json.dumps([len(idle.intervals), one]))
-"""
-
-
-def test_looks_at_the_counters_are_not_counted(tmp_path):
-    path = tmp_path / "data"
-    path.write_bytes(bytes(1000))
-
-    # In this process, pytest-xdist's thread reads whatever is sent to it.
-    said = subprocess.check_output([sys.executable, "-c", METERS, path])
-
-    idle, [one] = json.loads(said)
-    assert idle == 0
-    assert one["operation_bytes"] == 1000
-    assert one["operations_per_second"] * one["seconds"] == pytest.approx(1)
 
 
 READS = """

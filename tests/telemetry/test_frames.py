@@ -9,6 +9,8 @@ import pytest
 from nbkit.telemetry.frames import (
     GPU_COLUMNS,
     HOST_COLUMNS,
+    HostShare,
+    HostShareReader,
     Rates,
     gpu_row,
     host_row,
@@ -16,7 +18,6 @@ from nbkit.telemetry.frames import (
 )
 from nbkit.telemetry.gpu_reader import GpuReading
 from nbkit.telemetry.gpu_source import SourceSetting
-from nbkit.telemetry.host_share import HostShare
 from nbkit.telemetry.sample import (
     CLOCK_EVENT_WORDS,
     FIRST_READING,
@@ -25,6 +26,9 @@ from nbkit.telemetry.sample import (
     HostSample,
     MigSample,
 )
+from tests.telemetry.test_cpus import V2, system
+
+__all__ = ["system"]
 
 ALL = HostShare(os.cpu_count(), None)
 
@@ -225,3 +229,21 @@ def test_an_inventory_of_a_replay_says_so():
 
     assert (plain["source"], plain["replay"]) == ("nvml", None)
     assert (played["source"], played["replay"]) == ("replay", "mig")
+
+
+def test_a_share_is_the_affinity_and_what_the_control_groups_grant(system):
+    files = {"job/cpu.max": "50000 100000", "job/memory.max": "4096"}
+    root = system("0::/job", V2, **files)
+
+    assert HostShareReader(root).read() == HostShare(0.5, 4096)
+
+
+def test_limits_are_not_looked_up_at_every_reading(system):
+    root = system("0::/", V2, **{"memory.max": "4096"})
+    reader = HostShareReader(root)
+    reader.read()
+    (root / "sys/fs/cgroup/memory.max").write_text("1024\n")
+
+    assert reader.read().memory_bytes == 4096
+    reader._due = 0.0
+    assert reader.read().memory_bytes == 1024

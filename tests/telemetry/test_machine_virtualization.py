@@ -9,80 +9,34 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from nbkit.telemetry import virtualization
 from nbkit.telemetry.machine import describe_machine
 from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.sampler import Sampler
 from nbkit.telemetry.system import summarise_system
-from nbkit.telemetry.virtualization import detect_hypervisor
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
-
-GUEST = "fpu vme sse2 hypervisor avx2"
-METAL = "fpu vme sse2 avx2"
-DMI = "sys/class/dmi/id"
-CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
-
-
-@pytest.mark.parametrize(
-    ("flags", "files", "found"),
-    [
-        (GUEST, {f"{DMI}/sys_vendor": "VMware, Inc."}, "vmware"),
-        (GUEST, {f"{DMI}/product_name": "Virtual Machine"}, "microsoft"),
-        (GUEST, {f"{DMI}/sys_vendor": "Amazon EC2"}, "amazon"),
-        (METAL, {f"{DMI}/sys_vendor": "Amazon EC2"}, "bare metal"),
-        (GUEST, {"sys/hypervisor/type": "xen"}, "xen"),
-        (GUEST, {f"{DMI}/sys_vendor": "QEMU"}, "qemu"),
-        (GUEST, {f"{DMI}/sys_vendor": "QEMU", CLOCKS: "tsc kvm-clock"}, "kvm"),
-        (GUEST, {CLOCKS: "tsc kvm-clock acpi_pm"}, "kvm"),
-        (METAL, {f"{DMI}/sys_vendor": "Dell Inc.", CLOCKS: "tsc hpet"}, "bare metal"),
-        # A hypervisor that hides from the processor's flags.
-        (METAL, {f"{DMI}/sys_vendor": "VMware, Inc."}, "vmware"),
-        (GUEST, {f"{DMI}/sys_vendor": "Somebody's Cloud"}, None),
-        (None, {}, None),
-    ],
-)
-def test_a_hypervisor_is_known_by_its_signs(tmp_path, flags, files, found):
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
-
-    assert detect_hypervisor(flags, tmp_path) == found
-
-
-def test_a_product_whose_name_is_not_utf_8_hides_no_hypervisor(tmp_path):
-    folder = tmp_path / DMI
-    folder.mkdir(parents=True)
-    (folder / "product_name").write_bytes(b"Ger\xe4t")
-    (folder / "sys_vendor").write_text("VMware, Inc.")
-
-    assert detect_hypervisor(GUEST, tmp_path) == "vmware"
 
 
 @pytest.mark.parametrize(
     ("printed", "found"), [("vmware", "vmware"), ("none", "bare metal"), ("", None)]
 )
-def test_systemd_is_believed_where_it_is_installed(
-    tmp_path, monkeypatch, printed, found
-):
+def test_hypervisor_is_that_of_systemd(tmp_path, monkeypatch, printed, found):
     tool = tmp_path / "systemd-detect-virt"
     tool.write_text(f'#!/bin/sh\necho {printed}\n[ "{printed}" != none ]\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(virtualization, "_firmware", lambda root: None)
-    monkeypatch.setattr(virtualization, "_clock", lambda root: None)
-    monkeypatch.setattr(virtualization, "_read", lambda path: None)
 
-    assert detect_hypervisor(GUEST) == found
+    assert describe_machine(gpus=False)["hypervisor"] == found
 
 
-def test_a_virtual_machine_is_one_for_lscpu_too():
+def test_virtual_machine_is_one_for_lscpu_too(tmp_path, monkeypatch):
     text = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv("PATH", str(tmp_path))  # without systemd-detect-virt
 
-    hypervisor = describe_machine(gpus=False)["hypervisor"]
+    machine = describe_machine(gpus=False)
 
-    named = hypervisor not in (None, "bare metal")
-    assert named == ("Hypervisor vendor" in text)
+    is_guest = machine["virtual_machine"]
+    assert is_guest == ("Hypervisor vendor" in text)
+    assert machine["hypervisor"] == (None if is_guest else "bare metal")
 
 
 @pytest.mark.parametrize(

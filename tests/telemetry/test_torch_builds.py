@@ -14,29 +14,8 @@ from nbkit.telemetry.torch_builds import (
     covers,
     last_torch,
     needed_branch,
-    read_driver,
 )
 from nbkit.worker.distributed import check_build
-
-KERNEL_MODULES = [
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 2024\n",
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release\n",
-]
-
-
-@pytest.mark.parametrize("said", KERNEL_MODULES)
-def test_without_nvidia_smi_the_kernel_module_tells_the_driver(
-    monkeypatch, tmp_path, said
-):
-    monkeypatch.setenv("PATH", "")
-    file = tmp_path / "proc/driver/nvidia/version"
-    file.parent.mkdir(parents=True)
-    file.write_text(said + "GCC version:  gcc version 12.3.0\n")
-    # A container without the GPUs sees the module of its host, too.
-    assert read_driver(tmp_path) is None
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").touch()
-    assert read_driver(tmp_path) == ("535.183.01", [])
 
 
 def test_a_machine_of_several_kinds_gets_what_runs_on_all_of_them():

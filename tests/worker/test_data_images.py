@@ -109,13 +109,6 @@ def test_a_very_long_image_is_cropped_in_its_middle(tmp_path):
     assert pixels[8, 8].tolist() == [10, 20, 30]
 
 
-def test_too_few_images_for_one_global_batch_says_how_many_fit(flat, opened):
-    with pytest.raises(ConfigError, match=r"10 training images.*24.*Use .*=2 or less"):
-        opened(flat, 6, world_size=2, gradient_accumulation_steps=2)
-    with pytest.raises(ConfigError, match="fewer GPUs"):
-        opened(flat, 6, world_size=12)
-
-
 def test_evaluation_without_evaluation_images_says_where_they_go(flat, opened):
     assert list(opened(flat).evaluation_batches()) == []
 

@@ -12,7 +12,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.worker import optimizers
 from nbkit.worker.finiteness import all_finite
 from nbkit.worker.precision import Precision
-from nbkit.worker.step_clock import StepClock
 
 CPU = torch.device("cpu")
 
@@ -23,22 +22,6 @@ def _step(precision, model, optimizer, factor):
     loss = model(torch.ones(2, 3)).square().sum() * factor
     precision.scaler.scale(loss).backward()
     return precision.update(optimizer)
-
-
-def test_a_step_whose_gradients_overflow_in_fp16_is_skipped_and_told():
-    config = ExperimentConfig(precision="fp16")
-    precision, model = Precision(config, CPU), nn.Linear(3, 2)
-    optimizer = optimizers.build(config, model)
-    before = model.weight.detach().clone()
-
-    overflowed = _step(precision, model, optimizer, math.inf)
-    unchanged = torch.equal(model.weight, before)
-    good = _step(precision, model, optimizer, 1.0)
-
-    assert unchanged
-    assert overflowed.tolist() == [65536.0, 32768.0]
-    assert good.tolist() == [32768.0, 32768.0]
-    assert not torch.equal(model.weight, before)
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
@@ -70,17 +53,3 @@ def test_one_update_by_a_gradient_that_is_not_finite_is_seen_at_the_end(
 
     assert finite_before
     assert not all_finite(model)
-
-
-def test_scales_are_read_with_the_loss_of_their_step():
-    clock = StepClock(CPU)
-    clock.restart()
-    for number, scales in enumerate(([8.0, 4.0], [4.0, 4.0], [4.0, 8.0], [0.0, 0.0])):
-        clock.begin(number + 1, 0)
-        clock.backward_done()
-        clock.end(torch.tensor(1.5), 0.1, torch.tensor(scales))
-
-    steps = clock.finished()
-
-    assert [one.loss_scale for one in steps] == [8, 4, 4, 0]
-    assert [one.update_skipped for one in steps] == [True, False, False, True]

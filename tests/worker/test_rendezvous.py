@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from nbkit.store.paths import RunPaths
-from nbkit.worker import distributed
 from nbkit.worker.distributed import rendezvous
 from nbkit.worker.rank import Rank
 from tests.ports import free_port
@@ -53,23 +52,3 @@ def test_a_process_group_is_made_though_nothing_tells_torch_of_the_store(port, r
     assert total.item() == 1
     assert store.port == port
     assert store.add("afterwards", 1) == 1
-
-
-def test_a_torch_that_takes_no_inherited_socket_binds_the_port_itself(
-    port, rank, monkeypatch
-):
-    real = distributed.TCPStore
-
-    def without(**options):
-        if "master_listen_fd" in options:
-            message = "__init__(): incompatible constructor arguments."
-            raise TypeError(message)
-        return real(**options)
-
-    monkeypatch.setattr(distributed, "TCPStore", without)
-
-    store = rendezvous(rank, PATIENCE)
-
-    client = real("127.0.0.1", port, is_master=False, timeout=PATIENCE)
-    client.set("name", "value")
-    assert store.get("name") == b"value"

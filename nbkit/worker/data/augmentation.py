@@ -39,12 +39,8 @@ class Crop:
     """Mirrored left to right, after everything else."""
 
     def stored_box(self, decoding: Decoding) -> Box:
-        """Return the same part in the pixels as the file stores them.
-
-        References
-        ----------
-        https://www.cipa.jp/std/documents/e/DC-008-2012_E.pdf (Exif 2.3, tag 274)
-        """
+        """Return the same part in the pixels as the file stores them."""
+        # https://www.cipa.jp/std/documents/e/DC-008-2012_E.pdf (Exif 2.3, tag 274)
         left, right = self.left, self.left + self.width
         top, lower = self.top, self.top + self.height
         if decoding.orientation in (2, 3, 6, 7):
@@ -84,23 +80,17 @@ class Augmentation:
 def random_crop(
     width: int, height: int, area: tuple[float, float], generator: random.Random
 ) -> Crop:
-    """Return a random part of an image, mirrored half of the time.
-
-    References
-    ----------
-    https://docs.pytorch.org/vision/stable/generated/torchvision.transforms.RandomResizedCrop.html
-    """
+    """Return a random part of an image, mirrored half of the time."""
+    # https://docs.pytorch.org/vision/stable/generated/torchvision.transforms.RandomResizedCrop.html
     left, top, w, h = _random_box(width, height, area, generator)
     return Crop(left, top, w, h, generator.random() < 0.5)
 
 
 def evaluation_crop(width: int, height: int, size: int) -> Crop:
-    """Return the middle of an image, whose shorter side is 256/224 of the result.
-
-    It is the part that resizing the shorter side and cutting the middle out afterwards
-    shows, up to a pixel: there the longer side and the corner of the cut are rounded.
-    Here only the middle has to be resized.
-    """
+    """Return the middle of an image, whose shorter side is 256/224 of the result."""
+    # It is the part that resizing the shorter side and cutting the middle out
+    # afterwards shows, up to a pixel: there the longer side and the corner of the cut
+    # are rounded. Here only the middle has to be resized.
     side = min(width, height) * size / round(size * _RESIZE_TO_CROP)
     return Crop((width - side) / 2, (height - side) / 2, side, side, flip=False)
 

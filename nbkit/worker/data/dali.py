@@ -314,10 +314,8 @@ def _turn(pixels: torch.Tensor, turns: list[Turn]) -> None:
 
 
 def _index(places: list[int], device: torch.device) -> torch.Tensor:
-    """Return places as an index on a device, without waiting for it.
-
-    From ordinary memory the copy would wait for the steps that are under way.
-    """
+    """Return places as an index on a device, without waiting for it."""
+    # From ordinary memory the copy would wait for the steps that are under way.
     index = torch.tensor(places)
     if device.type != "cuda":
         return index

@@ -13,7 +13,7 @@ from nbkit.plural import plural
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
 from nbkit.worker.data.images import decode_whole, unreadable_message
-from nbkit.worker.data.notes import say
+from nbkit.worker.data.source import say
 from nbkit.worker.data.window import PixelWindow, Turn
 
 # A network file system answers in a millisecond; several answers are awaited together.
@@ -36,20 +36,7 @@ class ShownImage(NamedTuple):
 
 
 class Images:
-    """Reads images; several threads use it concurrently.
-
-    Parameters
-    ----------
-    samples
-        The images.
-    augmentation
-        Which part of each is shown.
-    refused
-        Places of those that nvImageCodec does not decode although they are plain; it
-        grows.
-    on_gpu
-        Whether DALI decodes on a GPU, by a decoder that cannot be asked here.
-    """
+    """Reads images; several threads use it concurrently."""
 
     def __init__(
         self,
@@ -61,28 +48,21 @@ class Images:
     ) -> None:
         self._samples = samples
         self._augmentation = augmentation
+        # Places of plain images that nvImageCodec does not decode; it grows.
         self._refused = refused
         self._on_gpu = on_gpu
 
     def read(self, epoch: int | None, indices: list[int]) -> list[ShownImage]:
-        """Return images.
-
-        Raises
-        ------
-        ConfigError
-            If one cannot be read any more.
-        """
+        """Return images."""
         return [self._read(epoch, index) for index in indices]
 
     def without_refused(
         self, batches: list[list[ShownImage]], why: str
     ) -> list[list[ShownImage]] | None:
-        """Return batches with the pixels of those images that DALI cannot decode.
-
-        DALI does not say which they are: the same decoder is asked outside of it. Where
-        only the decoder of the GPU refuses one, Pillow decodes all. None if no image is
-        refused.
-        """
+        """Return batches with the pixels of those images that DALI cannot decode."""
+        # DALI does not say which they are: the same decoder is asked outside of it.
+        # Where only the decoder of the GPU refuses one, Pillow decodes all. None if no
+        # image is refused.
         encoded = [image for batch in batches for image in batch if not image.is_bare]
         numbers = {image.number for image in encoded if self._is_refused(image)}
         count = len(numbers - self._refused)

@@ -57,17 +57,12 @@ def check() -> None:
 def decode_crops(
     images: Sequence[tuple[bytes, Decoding, Crop]], size: int
 ) -> list[torch.Tensor | None]:
-    """Return parts of images, as `nbkit.worker.data.images.decode_crop` does.
-
-    Both antialias when they make an image smaller, by the same triangle filter, and
-    blend neighbours when they make it larger. Their pixels differ by 2 of 255 levels
-    at the most, and by 0.15 on average.
-
-    References
-    ----------
-    https://docs.nvidia.com/cuda/nvimagecodec/
-    https://github.com/Cykooz/fast_image_resize
-    """
+    """Return parts of images, as `nbkit.worker.data.images.decode_crop` does."""
+    # Both antialias when they make an image smaller, by the same triangle filter, and
+    # blend neighbours when they make it larger. Their pixels differ by 2 of 255 levels
+    # at the most, and by 0.15 on average.
+    # https://docs.nvidia.com/cuda/nvimagecodec/
+    # https://github.com/Cykooz/fast_image_resize
     shown: list[torch.Tensor | None] = [None] * len(images)
     plain = [
         place for place, (_, decoding, _) in enumerate(images) if decoding.is_plain

@@ -71,22 +71,6 @@ class ImageData(ABC):
     """One rank's part of a set of images; see `nbkit.worker.data.Data`.
 
     A loader is a subclass with its own `_pixels`.
-
-    Parameters
-    ----------
-    config
-        ``loader_config`` and everything about images matter.
-    manifest
-        The images.
-    placement
-        Device and rank.
-    batch_size
-        Images of one batch of one rank.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few images, or fewer outputs than classes.
     """
 
     loader: ClassVar[str]
@@ -124,14 +108,10 @@ class ImageData(ABC):
     def _pixels(
         self, samples: Samples, requests: Requests
     ) -> Generator[torch.Tensor, None, None]:
-        """Yield the pixels of every request, in order.
-
-        Notes
-        -----
-        The generator is closed when its epoch ends, is left early, or is no longer of
-        interest; only one of the training lives at a time. One of an evaluation may
-        live beside it.
-        """
+        """Yield the pixels of every request, in order."""
+        # The generator is closed when its epoch ends, is left early, or is no longer of
+        # interest; only one of the training lives at a time. One of an evaluation may
+        # live beside it.
 
     def _settings(self) -> dict[str, Any]:
         """Return what the record keeps of how this loader reads."""
@@ -154,12 +134,10 @@ class ImageData(ABC):
     # What all have in common
 
     def train_batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield this rank's batches of one epoch, from ``first_batch`` on.
-
-        Only the newest iterator may be used: one epoch is loaded at a time. Nothing is
-        done before the first batch is asked for, not even what an epoch begins with:
-        the training then sees that time as waiting for data.
-        """
+        """Yield this rank's batches of one epoch, from ``first_batch`` on."""
+        # Only the newest iterator may be used: one epoch is loaded at a time. Nothing
+        # is done before the first batch is asked for, not even what an epoch begins
+        # with: the training then sees that time as waiting for data.
         before = tuple(self._streams)
         return self._opened(self._train_stream(epoch, first_batch, before))
 
@@ -179,10 +157,8 @@ class ImageData(ABC):
         return Requests(epoch, order, starts, self.batch_size)
 
     def evaluation_requests(self) -> Requests:
-        """Return this rank's share of the evaluation: over all ranks each image once.
-
-        Every rank has as many batches as the others.
-        """
+        """Return this rank's share of the evaluation, each image once."""
+        # Every rank has as many batches as the others.
         stride = self.batch_size * self.placement.world_size
         order = torch.arange(self.evaluation_images)
         padding = -self.evaluation_images % stride
@@ -275,10 +251,8 @@ class ImageData(ABC):
 
 
 def read_image(samples: Samples, index: int) -> bytes:
-    """Return an image's file, which is still as long as when it was looked at.
-
-    Decoders show grey where a file has been cut off.
-    """
+    """Return an image's file, which is still as long as when it was looked at."""
+    # Decoders show grey where a file has been cut off.
     data = samples.read(index)
     expected = samples.size_bytes(index)
     if len(data) != expected:

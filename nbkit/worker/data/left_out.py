@@ -12,10 +12,8 @@ _NAMED_OF_EACH = 5
 
 
 def by_reason(images: Sequence[Unreadable]) -> list[list[Unreadable]]:
-    """Return the images of each reason, the most frequent reason first.
-
-    Numbers make no other reason: of truncated files, each lacks other bytes.
-    """
+    """Return the images of each reason, the most frequent reason first."""
+    # Numbers make no other reason: of truncated files, each lacks other bytes.
     groups: dict[str, list[Unreadable]] = {}
     for image in images:
         groups.setdefault(re.sub(r"\d[\d,.]*", "0", image.reason), []).append(image)

@@ -19,15 +19,7 @@ _KEPT_BATCHES = 2
 
 
 class Normalise:
-    """Bytes to normalised images, on the device where the bytes are.
-
-    Parameters
-    ----------
-    config
-        ``memory_format`` matters.
-    device
-        Where it happens.
-    """
+    """Bytes to normalised images, on the device where the bytes are."""
 
     def __init__(self, config: ExperimentConfig, device: torch.device) -> None:
         self._channels_last = config.memory_format == "channels_last"

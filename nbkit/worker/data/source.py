@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -37,9 +38,9 @@ from nbkit.store.metrics import store_error
 from nbkit.store.paths import manifests_folder
 from nbkit.store.record import write_json
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.visible import encodable, visible
 from nbkit.worker.data.left_out import by_reason
 from nbkit.worker.data.left_out import in_words as reasons_in_words
-from nbkit.worker.data.notes import say
 from nbkit.worker.rank import Rank
 
 _POLL_SECONDS = 0.1
@@ -48,28 +49,7 @@ _LISTED_IN_MESSAGE = 3
 
 
 def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
-    """Return the images of a run, the same on every rank; called by all.
-
-    Parameters
-    ----------
-    config
-        ``data`` and ``unreadable_images`` matter.
-    rank
-        This process in its run. A request to stop ends it here.
-
-    Returns
-    -------
-    Manifest or None
-        None for synthetic images.
-
-    Raises
-    ------
-    ConfigError
-        If the data cannot be used as configured, or have changed since the attempt that
-        this one resumes.
-    StoreError
-        If the store cannot be written.
-    """
+    """Return the images of a run, the same on every rank; called by all."""
     if config.data == "synthetic":
         return None
     with rank.ended_by_a_request_to_stop():
@@ -95,20 +75,7 @@ def prepare(config: ExperimentConfig, rank: Rank) -> Manifest | None:
 
 
 def describe(config: ExperimentConfig, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what the record keeps of the data, whatever loads them.
-
-    Returns
-    -------
-    dict
-        ``fingerprint``; ``unreadable`` with the ``count`` of images left out and the
-        first of them by ``name``, ``split`` and ``reason``, of each reason one before
-        all others; ``skipped_files`` with the ``count`` of files that are not part of
-        the data, and of the most frequent by suffix in ``kinds``; ``high_bit_depth``
-        with the ``count`` of grayscale images of more than 8 bits, of how many few
-        levels are left (``coarse``), and the names of the ``first`` of these; how many
-        are the ``classes_without_training_images``; and ``notes``, lines on columns,
-        labels and classes that a person may not expect.
-    """
+    """Return what the record keeps of the data, whatever loads them."""
     if manifest is None:
         fingerprint = {"source": "synthetic", "seed": config.seed}
         unknown = dict.fromkeys(("kind", "files", "bytes", "sha256"))
@@ -191,6 +158,12 @@ def _place(stored: Path, target: Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise store_error(target, error) from error
+
+
+def say(text: str) -> None:
+    """Write a line of the log, whatever names it quotes."""
+    sys.stdout.write(encodable(f"data: {visible(text)}\n", sys.stdout.encoding))
+    sys.stdout.flush()
 
 
 class _Progress:

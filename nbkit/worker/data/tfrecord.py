@@ -157,17 +157,7 @@ class _PipelineRequests(Requests):
 
 
 class _Order:
-    """One epoch of one rank as places in the manifest; nothing is read.
-
-    Parameters
-    ----------
-    data
-        Files, steps and seed.
-    epoch
-        Counted from 0.
-    most_images
-        How many of them come; None for all that a rank's files hold.
-    """
+    """One epoch of one rank as places in the manifest; nothing is read."""
 
     def __init__(
         self, data: TFRecordData, epoch: int, most_images: int | None = None
@@ -271,19 +261,7 @@ class _Evaluation(_Stream):
 
 
 class _Images:
-    """What the steps do with single images; called in several threads concurrently.
-
-    Parameters
-    ----------
-    data
-        How large images are shown.
-    samples
-        The images.
-    epoch
-        None in an evaluation.
-    left_out
-        Places of images that are neither read nor decoded, such as padding.
-    """
+    """What the steps do with single images; called in several threads concurrently."""
 
     def __init__(
         self,
@@ -307,11 +285,9 @@ class _Images:
             return index, read_image(self._samples, index)
 
     def decode(self, record: Record) -> torch.Tensor:
-        """Return an image's pixels (uint8, shape ``(size, size, 3)``).
-
-        By Pillow, which does not hold Python's lock: nvImageCodec does, so that threads
-        would wait for each other.
-        """
+        """Return an image's pixels (uint8, shape ``(size, size, 3)``)."""
+        # By Pillow, which does not hold Python's lock: nvImageCodec does, so that
+        # threads would wait for each other.
         index, data = record
         if index in self._left_out:
             return self._none

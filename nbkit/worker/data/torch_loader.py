@@ -184,11 +184,9 @@ class _Batches(Dataset[Any]):
         self._none = torch.zeros((size, size, 3), dtype=torch.uint8)
 
     def __getitem__(self, request: Request) -> torch.Tensor | str:
-        """Return pixels (uint8, shape ``(n, size, size, 3)``), or an error's text.
-
-        Raised here, it would reach the training process wrapped in a traceback of this
-        one.
-        """
+        """Return pixels (uint8, shape ``(n, size, size, 3)``), or an error's text."""
+        # Raised here, it would reach the training process wrapped in a traceback of
+        # this one.
         pixels = []
         for start in range(0, len(request.indices), _IMAGES_AT_ONCE):
             indices = request.indices[start : start + _IMAGES_AT_ONCE]
@@ -243,11 +241,9 @@ def _signals_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """Keep the new processes from collecting what only this one can end.
-
-    A library's threads do not come along into a forked process; there, its destructor
-    would wait for them for ever.
-    """
+    """Keep the new processes from collecting what only this one can end."""
+    # A library's threads do not come along into a forked process; there, its destructor
+    # would wait for them for ever.
     gc.freeze()
     try:
         yield
@@ -256,11 +252,9 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def _leave_signals_to_the_rank(worker: int) -> None:
-    """Ignore what is sent to all processes of a run, as torchrun and Slurm do.
-
-    A loading process that ended on it would make the training fail where it was asked
-    to stop at the next step.
-    """
+    """Ignore what is sent to all processes of a run, as torchrun and Slurm do."""
+    # A loading process that ended on it would make the training fail where it was asked
+    # to stop at the next step.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     threading.Thread(target=_end_with_rank, args=(os.getppid(),), daemon=True).start()
 
