@@ -47,8 +47,7 @@ def _name(path: Path, root: Path) -> str:
 def _why_not(path: Path, root: Path) -> str | None:
     if not stat.S_ISREG(path.lstat().st_mode):
         return _ODD_FILE
-    paths = RunPaths(root)
-    if path == paths.imported:
+    if path == RunPaths(root).imported:
         return "written by an import"
     name = _name(path, root)
     if encodable(name, None) != name:
@@ -57,6 +56,6 @@ def _why_not(path: Path, root: Path) -> str | None:
         return _CONTROL
     parts = name.split("/")
     is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
-    if is_temporary and paths.worktree not in path.parents:
+    if is_temporary:
         return "a temporary file"
     return None

@@ -87,11 +87,10 @@ class ProvenanceThread(threading.Thread):
 
 def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     """Return the commit of the working folder, and keep its uncommitted diff."""
-    names = ("commit", "folder", "branch", "remote", "dirty", "diff", "untracked")
+    names = ("commit", "branch", "remote", "dirty", "diff", "untracked")
     commit = _git(cwd, "rev-parse", "HEAD")
     if commit is None:
         return dict.fromkeys(names)
-    folder = _git(cwd, "rev-parse", "--show-prefix")
     diff = _git_bytes(cwd, *_DIFF)
     untracked = _git(cwd, *_UNTRACKED)
     if diff:
@@ -103,7 +102,6 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     remote = _git(cwd, "remote", "get-url", "origin")
     return {
         "commit": commit,
-        "folder": None if folder is None else folder.rstrip("/"),
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
         # A remote's address may carry a password, which may have an @ itself.
         "remote": redacted(re.sub(r"//[^/]*@", "//", remote)) if remote else None,
