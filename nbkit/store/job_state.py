@@ -160,7 +160,7 @@ def announce(paths: RunPaths) -> None:
     submission = read_json(paths.submission) or {}
     job = submission.get("job")
     if job and _can_ask(paths):
-        announce_job(str(job["id"]), job.get("cluster"), _submitted_at(submission))
+        announce_job(str(job["id"]), job.get("cluster"))
 
 
 def _submitted_at(submission: Line) -> float | None:

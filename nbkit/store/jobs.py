@@ -1,8 +1,7 @@
 """States of Slurm jobs: one rate-limited query for all runs of a user.
 
-``squeue`` lists all of this user's jobs together, and the user's processes on a host
-share its answers. It is asked by a separate thread:
-a controller that hangs holds a reader up for a moment, and then the last answer stands.
+``squeue`` lists all of this user's jobs together. It is asked by a separate thread: a
+controller that hangs holds a reader up for a moment, and then the last answer stands.
 A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
 accounts.
 
@@ -15,17 +14,15 @@ from __future__ import annotations
 
 import datetime
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nbkit.store.cache import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
 """An answer is good for so long."""
 _PATIENCE_SECONDS = 2.0
 """A reader waits no longer for one question."""
@@ -89,11 +86,9 @@ def find_job(
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
-def announce_job(
-    job_id: str, cluster: str | None = None, submitted_at: float | None = None
-) -> None:
+def announce_job(job_id: str, cluster: str | None = None) -> None:
     """Let the next question be about this job, too, without asking it now."""
-    _cluster(cluster).announce(job_id, submitted_at)
+    _cluster(cluster).announce(job_id)
 
 
 def why_unknown(cluster: str | None = None) -> str:
@@ -107,9 +102,8 @@ class _Cluster:
     def __init__(self, name: str | None) -> None:
         self._options = () if name is None else (f"--clusters={name}",)
         self._lock = threading.Lock()
-        self._wanted: dict[str, float] = {}
-        """Asked for since the last question began, and since when (Unix time) Slurm
-        must know them: they can be missing only in the answer to a later question."""
+        self._wanted: set[str] = set()
+        """Asked for since the last question began."""
         self._found: dict[str, Job] = {}
         self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
@@ -121,10 +115,10 @@ class _Cluster:
         self._has_accounts = True
         self.trouble = ""
 
-    def announce(self, job_id: str, submitted_at: float | None) -> None:
+    def announce(self, job_id: str) -> None:
         with self._lock:
             if job_id not in self._gone:
-                self._want({job_id: _known_since(submitted_at)})
+                self._wanted.add(job_id)
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
@@ -137,13 +131,13 @@ class _Cluster:
                 job_id not in self._found
                 and submitted_at is not None
                 and self._heard_time is not None
-                and _known_since(submitted_at) <= self._heard_time
+                and submitted_at + _OTHER_CLOCK_SECONDS <= self._heard_time
             ):
                 if not self._has_accounts:
                     return self._gone.setdefault(job_id, Job(job_id, GONE))
                 question = self._begin(self._tell_ends, {job_id})
             else:
-                self._want({job_id: _known_since(submitted_at)})
+                self._wanted.add(job_id)
                 question = self._begin_if_due(max_age_seconds)
             remaining_seconds = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
         if question is not None and remaining_seconds > 0:
@@ -154,21 +148,13 @@ class _Cluster:
                 return None
             return replace(job, age_seconds=time.monotonic() - self._heard_at)
 
-    def _want(self, since: Mapping[str, float]) -> None:
-        for job_id, moment in since.items():
-            self._wanted[job_id] = min(moment, self._wanted.get(job_id, moment))
-
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""
         now = time.monotonic()
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
-            job_times, self._wanted = self._wanted, {}
-            question = self._begin(self._ask, job_times, max_age_seconds)
-            if question is None:
-                self._wanted = job_times
-            return question
+            return self._begin(self._ask)
         return self._question
 
     def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
@@ -197,44 +183,32 @@ class _Cluster:
             with self._lock:
                 self._question = None
 
-    def _ask(self, job_times: dict[str, float], max_age_seconds: float) -> None:
+    def _ask(self) -> None:
         # Of one user, the controller picks the jobs; or it would send all users'.
         question = (
             *self._options,
             *("--noheader", "--states=all", f"--user={os.geteuid()}"),
             f"--format={'|'.join(_FIELDS)}",
         )
-        place = f"{os.environ.get('SLURM_CONF')} {shutil.which('squeue')}"
+        with self._lock:
+            wanted, self._wanted = self._wanted, set()
+        asked_at, asked_time = time.monotonic(), time.time()
         try:
-            answer = ask_shared(
-                f"{place} {question}",
-                lambda: ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS),
-                max_age_seconds=max_age_seconds,
-                limit_seconds=_LIMIT_SECONDS,
-                error=SlurmSilentError,
-            )
+            text = ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS)
         except SlurmSilentError as error:
             with self._lock:
                 self.trouble = str(error)
                 self._rests_until = time.monotonic() + _REST_SECONDS
-                self._want(job_times)
+                self._wanted |= wanted
         else:
-            jobs = _jobs(answer.text)
-            lacking = {i: since for i, since in job_times.items() if i not in jobs}
+            jobs = _jobs(text)
+            missing = wanted - jobs.keys()
             with self._lock:
-                # Another process may have asked before a job can have been known.
-                missing = {
-                    job_id
-                    for job_id, since in lacking.items()
-                    if since <= answer.asked_time or job_id in self._found
-                }
-                self._want({i: s for i, s in lacking.items() if i not in missing})
                 self.trouble = ""
                 # Until accounts tell of them, their last word stands.
                 last = {i: job for i, job in self._found.items() if i in missing}
                 self._found = last | jobs
-                self._heard_at = answer.asked_at
-                self._heard_time = answer.asked_time
+                self._heard_at, self._heard_time = asked_at, asked_time
             # Accounts may be slow; what squeue has said does not wait for them.
             self._tell_ends(missing)
 
@@ -283,14 +257,6 @@ os.register_at_fork(after_in_child=lambda: _clusters.clear())
 def _cluster(name: str | None) -> _Cluster:
     # One step, so that it needs no lock.
     return _clusters.setdefault(name, _Cluster(name))
-
-
-def _known_since(submitted_at: float | None) -> float:
-    """Return since when Slurm must know a job, in Unix time."""
-    now = time.time()
-    return (
-        now if submitted_at is None else min(now, submitted_at + _OTHER_CLOCK_SECONDS)
-    )
 
 
 def _jobs(text: str) -> dict[str, Job]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nbkit.reading import read_newer
-from nbkit.store.cache import Cache
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import (
     DAMAGE_ERRORS,
@@ -28,10 +26,6 @@ from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_LEAST_KEPT = 200
-"""Fewer runs are read as fast as a file that has them."""
-_CACHE_SECONDS = 1.0
-"""Another process has the rows no longer than this; else they are read again."""
 _SETTLED_SECONDS = 2.0
 """A file that changed less long ago than this may change in the same tick."""
 
@@ -62,9 +56,6 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     """Return a row for each run, as things stand now."""
     folder = runs_folder()
     names = list_run_names() if run_ids is None else list(run_ids)
-    is_long = run_ids is None and len(names) >= _LEAST_KEPT
-    if run_ids is None and folder not in _ended:
-        _ended[folder] = _from_cache(folder) if is_long else {}
     ended = _ended.get(folder, {})
     # Before anything is read: what changes meanwhile has another stamp next time.
     stamps = _stamps(folder, names)
@@ -78,17 +69,10 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
         rows[name] = row
         if row is not None and is_over and (stamp := stamps[name]) is not None:
             new[name] = stamp, row
-    if new and folder in _ended:
+    if new:
         gone = ended.keys() - names if run_ids is None else set()
         # In one step: another thread may be looking.
         _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
-        if is_long:
-            texts = {
-                name: (stamp, json.dumps([row.name, row.state, row.started, row.ended]))
-                for name, (stamp, row) in new.items()
-            }
-            with Cache("runs", _CACHE_SECONDS) as cache:
-                cache.write(str(folder), texts, gone)
     return [row for name in names if (row := rows[name]) is not None]
 
 
@@ -125,15 +109,6 @@ def _parts(runs: list[T]) -> list[list[T]]:
     """Return runs in parts, each a task."""
     starts = range(0, len(runs), _RUNS_PER_TASK)
     return [runs[start : start + _RUNS_PER_TASK] for start in starts]
-
-
-def _from_cache(folder: Path) -> dict[str, tuple[str, RunRow]]:
-    rows = {}
-    with Cache("runs", _CACHE_SECONDS) as cache, suppress(*DAMAGE_ERRORS):
-        for run_id, (stamp, text) in cache.read(str(folder)).items():
-            name, state, *times = json.loads(text)
-            rows[run_id] = stamp, RunRow(run_id, name, RunState(state), *times)
-    return rows
 
 
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -150,7 +149,7 @@ def test_find_job_thread_not_started(slurm, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_find_job_in_forked_process(slurm, tmp_path, monkeypatch):
+def test_find_job_in_forked_process(slurm, monkeypatch):
     begun, go = threading.Event(), threading.Event()
 
     # Not a program: what is forked would keep the pipe open from which it is read.
@@ -166,16 +165,15 @@ def test_find_job_in_forked_process(slurm, tmp_path, monkeypatch):
     try:
         if (pid := os.fork()) == 0:
             with suppress(BaseException):
-                os._exit(_ask_again(tmp_path))
+                os._exit(_ask_again())
             os._exit(1)
         assert os.waitpid(pid, 0)[1] == 0, "it never has an answer"
     finally:
         go.set()
 
 
-def _ask_again(folder: Path) -> int:
-    """Return 0 once there is an answer, without those that processes share."""
-    os.environ["XDG_CACHE_HOME"] = str(folder / "alone")
+def _ask_again() -> int:
+    """Return 0 once there is an answer."""
     jobs.ask_slurm = lambda *_, limit_seconds: "\n".join(RECORDED)
     wait_until(lambda: find_job("14"), "an answer")
     return 0
