@@ -40,11 +40,7 @@ _UNTRACKED = (
 
 
 class ProvenanceThread(threading.Thread):
-    """Describes code, environment, machine and storage beside a run.
-
-    A thread that is never waited for long: git, a package's metadata or a file server
-    may fail or hang, and the run continues with an unknown.
-    """
+    """Describes code, environment, machine and storage, and holds up no run for it."""
 
     def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
         super().__init__(daemon=True)
@@ -114,11 +110,7 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
 def describe_environment(
     paths: RunPaths, variables: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return interpreter, packages and those variables of ranks that change results.
-
-    Every installed package goes to ``code/packages.txt``. Variables whose names look
-    like secrets are never written, and secrets in the values of others neither.
-    """
+    """Return interpreter, packages and those variables of ranks that change results."""
     packages: dict[str, str] = {}
     for dist in metadata.distributions():
         # The first one found is the one that is imported.
