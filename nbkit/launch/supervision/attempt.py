@@ -1,6 +1,6 @@
 """One attempt of a run: its ranks, from their start to the end of the last one.
 
-It does the same on one host (`LocalRanks`) and on several (`ManualRanks`).
+It does the same wherever the ranks run: a `RankGroup` starts, watches and signals them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from nbkit.errors import LaunchError, StoreError
 from nbkit.launch.supervision import cause as causes
@@ -25,10 +25,6 @@ from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.processes import start_problem
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.stored_runs import StoredRun
-
-if TYPE_CHECKING:
-    from nbkit.launch.manual.ranks import ManualRanks
-    from nbkit.launch.supervision.local_ranks import LocalRanks
 
 _TICK_SECONDS = 0.2
 # After the first failure the others have this long to fail by themselves, so that the
@@ -45,6 +41,48 @@ _STUCK_SECONDS = 20.0
 and cannot be ended."""
 
 
+class RankGroup(Protocol):
+    """All ranks of an attempt, and the samplers beside them."""
+
+    @property
+    def ranks(self) -> Sequence[WatchedRank]:
+        """Every rank, by rank; empty before the start."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Which node is gone, and how that is known; its ranks have no exit code."""
+        ...
+
+    def start(self) -> None:
+        """Start the ranks."""
+        ...
+
+    def wait(self, seconds: float) -> Sequence[WatchedRank]:
+        """Return the ranks that have ended, once one has or the time is over."""
+        ...
+
+    def beats(self) -> list[Beat]:
+        """Return where every rank is."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask the ranks to end at the next step boundary."""
+        ...
+
+    def kill(self) -> None:
+        """End every rank."""
+        ...
+
+    def print_stacks(self) -> None:
+        """Let every rank print its stacks, and write down its collectives."""
+        ...
+
+    def close(self) -> Sequence[WatchedRank]:
+        """End ranks and samplers; return the ranks that could not be ended."""
+        ...
+
+
 class Attempt:
     """The ranks of one attempt, watched; `on_tick` is called several times a second."""
 
@@ -52,7 +90,7 @@ class Attempt:
         self,
         run: StoredRun,
         journal: Journal,
-        group: LocalRanks | ManualRanks,
+        group: RankGroup,
         requests: StopRequests,
         on_tick: Callable[[], None],
     ) -> None:

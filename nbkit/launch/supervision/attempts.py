@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from nbkit.config import ExperimentConfig
 from nbkit.launch.code.provenance import ProvenanceThread
-from nbkit.launch.supervision.attempt import Attempt
+from nbkit.launch.supervision.attempt import Attempt, RankGroup
 from nbkit.launch.supervision.journal import Journal
 from nbkit.launch.supervision.leftovers import (
     descendants,
@@ -20,13 +21,6 @@ from nbkit.store.record import RunState, read_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.system import summarise_systems
 
-if TYPE_CHECKING:
-    from nbkit.launch.manual.job import ManualDevices
-    from nbkit.launch.slurm.job import JobDevices
-    from nbkit.launch.supervision.local_ranks import LocalDevices
-
-    HeldDevices = LocalDevices | ManualDevices | JobDevices
-
 _DESCRIBE_SECONDS = 2.0
 _NO_NEW_TRY = {
     "config",
@@ -38,6 +32,23 @@ _NO_NEW_TRY = {
     "supervisor",
 }
 """Kinds of causes that another attempt would only repeat."""
+
+
+class HeldDevices(Protocol):
+    """What a run computes on, held over all its attempts."""
+
+    @property
+    def system_names(self) -> list[str]:
+        """Names of the files of samples, one for each node."""
+        ...
+
+    def facts(self, config: ExperimentConfig, root: Path) -> dict[str, Any]:
+        """Return what the record's ``launch`` says of them."""
+        ...
+
+    def ranks(self, run: StoredRun, attempt: int) -> RankGroup:
+        """Return the ranks of an attempt, not started yet."""
+        ...
 
 
 def run_attempts(
