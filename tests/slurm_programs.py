@@ -38,7 +38,6 @@ class SlurmPrograms:
         patch.setattr(jobs, "_clusters", {})
         # These answer: a reader that goes on without them has met a busy machine.
         patch.setattr(jobs, "_PATIENCE_SECONDS", 60.0)
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
     def tell(
         self,

@@ -51,8 +51,7 @@ def add_to(commands: Commands) -> None:
         summary="import the runs of an exported file into the store",
         description="Import the runs and the study of a file that nbkit export wrote. "
         "Nothing in it is executed. A file is refused if it unpacks to more than "
-        "20 GiB, or to more than 1 GiB and 50 times its size; --large imports it "
-        "anyway.",
+        "1 GiB and 50 times its size; --large imports it anyway.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")

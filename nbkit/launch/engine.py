@@ -12,32 +12,13 @@ class Engine(Protocol):
     """Starts supervisors; metrics and logs are not its business, files are."""
 
     def check(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Return what a run asks for, as JSON values for ``submission.json``.
-
-        Raises
-        ------
-        DeviceError
-            If the configuration does not fit what is there.
-        """
+        """Return what a run asks for, as JSON values; raise if it is not there."""
         ...
 
     def submit(
         self, paths: RunPaths, attempt: int, requirements: dict[str, Any]
     ) -> dict[str, Any]:
-        """Start the supervisor of one attempt, now or once there is room for it.
-
-        Parameters
-        ----------
-        wanted
-            What `check` returned.
-
-        Returns
-        -------
-        dict
-            Parts of ``submission.json``: ``supervisor``, the identity of its process,
-            or None; ``job``, the ``id`` and ``cluster`` of the job that will start it,
-            or None.
-        """
+        """Start a supervisor; return who it is and its job, or None for each."""
         ...
 
     def notify(self, paths: RunPaths) -> None:

@@ -71,15 +71,8 @@ def checks(deadline: float) -> Iterator[CheckResult]:
 
 
 def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
-    """Return whether an all-reduce over some devices works; it changes the environment.
-
-    Parameters
-    ----------
-    deadline
-        By `time.monotonic`.
-    **fields
-        Of the configuration, such as its devices.
-    """
+    """Return whether an all-reduce works by a deadline (`time.monotonic`)."""
+    # It changes the environment of this process.
     sizes = AllReduceConfig(
         bytes_min=_MESSAGE_BYTES,
         bytes_max=_MESSAGE_BYTES,

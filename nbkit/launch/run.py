@@ -278,10 +278,7 @@ class Run(StoredRun):
         return registry.resolve("engines", self._as_launched("engine"))()
 
     def _as_launched(self, field: str) -> Any:
-        """Return one field of the configuration, whatever else is in the file.
-
-        Another version of nbkit may have launched the run, with other fields.
-        """
+        """Return one field of a configuration that another version may have written."""
         values = read_json(self.paths.config) or {}
         if field not in values:
             message = (

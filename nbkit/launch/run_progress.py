@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from nbkit import statistics
-from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import JsonLinesReader
+from nbkit.store.nonfinite import FiniteReading
 from nbkit.store.progress import end_words, queue_words, total_steps
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.stored_runs import StoredRun

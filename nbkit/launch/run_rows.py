@@ -15,11 +15,7 @@ from nbkit.store.summary import RunSummary, summarise_run
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
-    """Return what is known of a run, by flat names; None is unknown.
-
-    Where its configuration and its summary have a name in common, the summary's value
-    is kept: it is what was, not what was asked for.
-    """
+    """Return what is known of a run; what was goes before what was asked for."""
     # Not at every import of a run: it imports what checks configurations.
     from nbkit.config.fields import flat
 

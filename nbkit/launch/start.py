@@ -13,7 +13,7 @@ from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError
 from nbkit.launch.code.entry import RunEntry, function_entry, script_entry
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_new
-from nbkit.launch.code.variables import check_environment
+from nbkit.launch.code.variables import check_environment, check_texts
 from nbkit.launch.run import Run
 from nbkit.launch.submit import (
     chosen_owner_exit,
@@ -93,8 +93,8 @@ def launch(
     >>> nbkit.launch(train, args=(0.1,), gpus=4).wait().returns  # doctest: +SKIP
     """
     owner_exit = chosen_owner_exit(on_owner_exit)
-    _check_labels("tags", tags or {})
-    _check_labels("origins", origins or {})
+    check_texts("tags", tags or {})
+    check_texts("origins", origins or {})
     check_environment(environment or {})
     entry = entry_of(what, args, kwargs, environment)
     if entry is not None:
@@ -203,15 +203,3 @@ def fields_of_entry(entry: RunEntry, fields: dict[str, Any]) -> dict[str, Any]:
     # How far apart two steps are only its author knows.
     usual = {"name": entry.name, "hang_timeout_seconds": None}
     return {**usual, **fields, "task": entry.task}
-
-
-def _check_labels(name: str, labels: Mapping[str, str]) -> None:
-    if not isinstance(labels, Mapping):
-        message = (
-            f"{name}={labels!r:.80} is of type {type(labels).__name__}. Pass a dict."
-        )
-        raise ConfigError(message)
-    for key, value in labels.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            message = f"{name}[{key!r}]={value!r} is not a string. Use str()."
-            raise ConfigError(message)

@@ -179,10 +179,7 @@ def chosen_owner_exit(on_owner_exit: str | None) -> str:
 
 
 def _is_executed_by_a_program() -> bool:
-    """Return whether papermill, nbclient or nbconvert executes this cell.
-
-    Unlike a page or a console, they let no cell ask a question.
-    """
+    """Return whether papermill, nbclient or nbconvert executes this cell: no stdin."""
     module = sys.modules.get("IPython.core.getipython")
     shell = module.get_ipython() if module else None
     request = getattr(shell, "get_parent", dict)() or {}

@@ -14,8 +14,8 @@ from nbkit.errors import StoreError
 from nbkit.live.series import Series
 from nbkit.reading import LINE_BYTES, open_regular, parse_object
 from nbkit.review.facts import RankTimes, update_share
-from nbkit.store.finiteness import FiniteReading
 from nbkit.store.metrics import Restarts
+from nbkit.store.nonfinite import FiniteReading
 from nbkit.store.progress import RATE_STEPS, newest_rate
 
 _BLOCK_BYTES = 1 << 18

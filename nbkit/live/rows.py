@@ -10,7 +10,7 @@ from typing import Any
 from nbkit import clock
 from nbkit.live.metrics import LiveMetrics, final_rate
 from nbkit.live.running_time import running_time, unix
-from nbkit.store.finiteness import FiniteFollower
+from nbkit.store.nonfinite import FiniteFollower
 from nbkit.store.progress import progress
 from nbkit.store.record import DAMAGE_ERRORS, RunState, damage_words, read_json
 from nbkit.store.run_list import list_runs

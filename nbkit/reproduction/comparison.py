@@ -197,12 +197,8 @@ def _run_facts(run: StoredRun) -> RunFacts:
 
 
 def _entry_facts(run: StoredRun) -> dict[str, Any]:
-    """Return what distinguishes functions, scripts and their arguments.
-
-    Arguments and environment are for their owner alone, and may not have come along in
-    a bundle. Two runs whose arguments are unknown are not the same: each gets its
-    own value.
-    """
+    """Return what distinguishes functions, scripts and arguments, if they are known."""
+    # Unknown arguments are no two runs' own: each gets its own value.
     try:
         entry, reason = read_entry(run.paths) or {}, "not in its bundle"
     except StoreError:
@@ -247,10 +243,7 @@ def code_facts(code: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's environment without what nbkit sets, and what names a job.
-
-    The one is in the configuration already; the other differs between any two jobs.
-    """
+    """Return a record's environment without what nbkit sets, and what names a job."""
     variables = environment.get("variables") or {}
     own = {
         name: value

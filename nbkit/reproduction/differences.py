@@ -28,7 +28,7 @@ _PARTS = (
 # Names of this one run or process: they differ always and explain nothing.
 _OWN = {
     "configuration": {"name"},
-    "code": {"diff", "dirty", "folder", "branch", "remote", "untracked"},
+    "code": {"diff", "dirty", "branch", "remote", "untracked"},
     "environment": {"executable"},
     "machine": {"network_cards", "rdma_ports"},
     "storage": {"free_bytes"},

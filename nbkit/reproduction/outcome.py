@@ -143,10 +143,7 @@ class Reproduction:
 
 
 def compare_losses(original: StoredRun, runs: Sequence[StoredRun]) -> LossComparison:
-    """Return the losses of the run that departs from the original first.
-
-    Losses are those of steps, and what a function has logged as ``loss``.
-    """
+    """Return the losses of the run that departs from the original first."""
     of_original = _losses(original)
     comparisons = [_compare_losses(of_original, run) for run in runs]
     far = 1 + max(of_original, default=0)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from nbkit import statistics
+from nbkit.config import ExperimentConfig
+from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.launch.code.entry import RunEntry, stored_entry
 from nbkit.launch.code.provenance import describe_code, describe_environment
-from nbkit.launch.code.trust import permit_run
+from nbkit.launch.code.trust import Permit, permit_run
 from nbkit.launch.code.variables import rank_variables
 from nbkit.launch.run import Run, attach
-from nbkit.launch.submit import submit
-from nbkit.reading import read_file
+from nbkit.launch.start import start_run
+from nbkit.launch.submit import existing_data
+from nbkit.reading import can_enter, read_file
 from nbkit.reproduction.comparison import code_facts, environment_facts, run_facts
 from nbkit.reproduction.differences import (
     Difference,
@@ -26,33 +30,54 @@ from nbkit.reproduction.differences import (
     differences,
 )
 from nbkit.reproduction.outcome import Reproduction, compare_losses
-from nbkit.reproduction.planning import (
-    CodeChoice,
-    ReproductionPlan,
-    check_reproducible,
-)
 from nbkit.store.paths import RunPaths
-from nbkit.store.stored_runs import create_run_folder
+from nbkit.store.record import RunState
 from nbkit.studies.progress import Progress
 from nbkit.studies.study import Study
 from nbkit.telemetry.machine import describe_machine
 
 _NOTHING = "–"
 _MOST_WARNED = 20
+_AGAIN = "again: "
+"""Before the name of a run that repeats another, to tell the two apart in lists."""
+
+
+@dataclass(frozen=True)
+class ReproductionPlan:
+    """What is to be run again."""
+
+    original: Run
+    permit: Permit
+    config: ExperimentConfig
+    entry: RunEntry | None
+    cwd: Path
+    """Where the ranks run."""
+
+    @classmethod
+    def of(cls, original: Run, permit: Permit) -> Self:
+        """Return what a new run of a finished one executes."""
+        config = original.config
+        title = f"{_AGAIN}{config.title.removeprefix(_AGAIN)}"
+        config = config.replace(data=existing_data(config.data), name=title)
+        check_enough_images([config])
+        launched_in = Path(original.submission.get("cwd") or ".").absolute()
+        cwd = launched_in if can_enter(launched_in) else Path.cwd()
+        entry = stored_entry(original.paths) if config.has_entry else None
+        return cls(original, permit, config, entry, cwd)
 
 
 def reproduce(
     run: Run | str,
     *,
     repeats: int = 1,
-    code: CodeChoice = "current",
     strict: bool = False,
     progress: bool = True,
     trust: bool = False,
 ) -> Reproduction:
     """Repeat a run from its record, and compare the result with the original.
 
-    Blocks until the new runs have ended; an interrupt stops the current one.
+    Blocks until the new runs have ended; an interrupt stops the current one. Modules
+    are imported as they are now; cells and scripts are the recorded ones.
 
     Parameters
     ----------
@@ -62,11 +87,6 @@ def reproduce(
     repeats
         Number of new runs, one after the other, called ``again: NAME``. With one run
         on a side there is no interval between runs; a verdict needs five.
-    code
-        ``current`` imports modules from where they are now. ``original`` writes the
-        files of the original's git commit with its saved diff into the new run's
-        folder, and functions and scripts import from there; your checkout does not
-        change. Untracked files are not kept.
     strict
         Raise if anything that is recorded differs: before the first run starts, or
         after it for what only a run shows.
@@ -88,7 +108,7 @@ def reproduce(
         are incomplete, or its function was made by another version of Python); or with
         `strict`.
     ConfigError
-        If its data does not exist.
+        If `repeats` is below 1, or its data does not exist.
     RunFailedError, RunStoppedError
         If a new run fails, or is stopped.
 
@@ -99,7 +119,9 @@ def reproduce(
 
     Notes
     -----
-    A run executes what its author wrote: trust runs of people you trust only.
+    A run executes what its author wrote: trust runs of people you trust only. To repeat
+    it with its own code, check out ``run.record["code"]["commit"]`` and apply
+    ``code/diff.patch`` of its folder before.
 
     Examples
     --------
@@ -109,9 +131,17 @@ def reproduce(
     if not isinstance(original, Run):
         message = f"run={original!r:.60} is not a run. Pass one of runs_by_arm()."
         raise ConfigError(message)
-    check_reproducible(original, repeats, code)
+    if repeats < 1:
+        message = f"repeats={repeats} is below 1. Use 1 or more."
+        raise ConfigError(message)
+    if original.state is not RunState.FINISHED:
+        message = (
+            f"Run {original.run_id} is {original.state}. Only finished runs can be "
+            "reproduced."
+        )
+        raise RunError(message)
     permit = permit_run(original.paths, trust=trust)
-    plan = ReproductionPlan.of(original, code, permit)
+    plan = ReproductionPlan.of(original, permit)
     before = [*_differences_now(plan)]
     if before:
         table = difference_table(before[:_MOST_WARNED], "original", "now")
@@ -135,7 +165,15 @@ def reproduce(
 
 def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
     """Launch, and wait for the end."""
-    run = _launch(plan)
+    run = start_run(
+        plan.config,
+        plan.entry,
+        permit=plan.permit,
+        on_owner_exit="stop",
+        origins=plan.original.submission.get("origins", {}),
+        tags={"reproduces": plan.original.run_id},
+        cwd=plan.cwd,
+    )
     try:
         run.wait(on_poll=shown.poll)
     except BaseException as error:
@@ -146,35 +184,6 @@ def _run_once(plan: ReproductionPlan, shown: Progress) -> Run:
     finally:
         shown.end(run)
     return run
-
-
-def _launch(plan: ReproductionPlan) -> Run:
-    original, entry, cwd = plan.original, plan.entry, plan.cwd
-    tags = {"reproduces": original.run_id}
-    paths = create_run_folder(plan.config)
-    try:
-        if plan.checkout is not None and entry is not None:
-            plan.checkout.write(paths.worktree, original)
-            entry = plan.checkout.moved(entry, paths.worktree)
-            cwd = plan.checkout.folder(paths.worktree)
-            tags["commit"] = plan.checkout.commit
-        if entry is not None:
-            entry.write(paths)
-        submit(
-            plan.config,
-            paths,
-            plan.permit,
-            attempt=0,
-            on_owner_exit="stop",
-            origins=original.submission.get("origins", {}),
-            tags=tags,
-            cwd=cwd,
-        )
-    except BaseException:
-        # A supervisor that finds its folder gone ends by itself.
-        shutil.rmtree(paths.root, ignore_errors=True)
-        raise
-    return Run(paths.root)
 
 
 def _reproduction(
@@ -242,7 +251,7 @@ def _differences_now(plan: ReproductionPlan) -> Iterator[Difference]:
     found = differences(
         [RunFacts(plan.original.run_id, None, then)], [RunFacts("now", None, now)]
     )
-    yield from _counted(plan, found)
+    yield from _counted(found)
     yield from _differences_of_packages(_packages(plan.original.paths), packages)
     yield from _differences_of_code(plan)
 
@@ -252,30 +261,18 @@ def _all_differences(
 ) -> list[Difference]:
     """Return what the runs have recorded, and what only was seen before them."""
     facts = [run_facts(run) for run in runs]
-    differing = [*_counted(plan, differences([run_facts(plan.original)], facts))]
-    only_before = (
-        *("packages", "source", "folder"),
-        *("uncommitted changes", "untracked files"),
-    )
+    only_before = ("packages", "source", "folder")
     return [
-        *differing,
+        *_counted(differences([run_facts(plan.original)], facts)),
         *(difference for difference in before if difference.part in only_before),
     ]
 
 
-def _counted(
-    plan: ReproductionPlan, candidates: Iterator[Difference]
-) -> Iterator[Difference]:
-    for difference in candidates:
-        # Every package is compared apart. The code of then is equal by its making,
-        # and is outside of any checkout.
-        is_package = difference.part == "environment" and difference.name.startswith(
-            "packages."
-        )
-        if not is_package and not (
-            difference.part == "code" and plan.checkout is not None
-        ):
-            yield difference
+def _counted(candidates: Iterator[Difference]) -> Iterator[Difference]:
+    for it in candidates:
+        # Every package is compared apart.
+        if not (it.part == "environment" and it.name.startswith("packages.")):
+            yield it
 
 
 def _packages(paths: RunPaths) -> dict[str, str]:
@@ -296,15 +293,6 @@ def _differences_of_packages(
 
 
 def _differences_of_code(plan: ReproductionPlan) -> Iterator[Difference]:
-    if plan.checkout is not None:
-        code: dict[str, Any] = plan.original.record.get("code") or {}
-        if code.get("dirty") is None and code.get("diff") is None:
-            yield Difference("uncommitted changes", "diff", _NOTHING, "not kept")
-        if code.get("untracked") != 0:
-            number = code.get("untracked")
-            text = _NOTHING if number is None else str(number)
-            yield Difference("untracked files", "number", text, "not kept")
-        return
     launched_in = plan.original.submission.get("cwd")
     if launched_in != str(plan.cwd):
         yield Difference("folder", "cwd", launched_in or _NOTHING, str(plan.cwd))

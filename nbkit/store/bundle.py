@@ -18,15 +18,15 @@ import stat
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
-from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
+from nbkit.errors import ConfigError, RunError, StoreError
 from nbkit.packages import version
 from nbkit.reading import expanded, open_regular
-from nbkit.store.bundle_files import ODD, files_of_run
 from nbkit.store.paths import (
     ID_PATTERN,
     RunPaths,
@@ -37,7 +37,7 @@ from nbkit.store.paths import (
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.record import RunState, read_json, utc_now
 from nbkit.store.redaction import may_hold_secret
-from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_names
+from nbkit.store.stored_runs import StoredRun, find_run_folder
 from nbkit.visible import encodable, visible
 
 BUNDLE_SCHEMA = "nbkit.bundle/1"
@@ -46,6 +46,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_SCANNED_BYTES = 1 << 20
 """Of one file: no source is longer, and of a log the beginning has to do."""
 _MOST_NAMED = 10
+_ODD = "a link, no regular file, or its name has control characters or is not UTF-8"
 
 
 class _Part(BaseModel):
@@ -138,8 +139,7 @@ def export(
     -----
     UserWarning
         If sources, diffs or output may contain secrets (they are exported unchanged).
-        If a link, a special file, or a file whose name has a control character or is
-        not UTF-8 was omitted.
+        If a link, a special file, or a file with an unusual name was omitted.
 
     Notes
     -----
@@ -186,7 +186,7 @@ def export(
         )
         raise StoreError(message) from error
     _warn_of_secrets(kept)
-    if odd := [file for file in left_out if file.why in ODD]:
+    if odd := [file for file in left_out if file.why == _ODD]:
         message = (
             f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
             "all. To include them, make them regular files with plain names."
@@ -209,15 +209,9 @@ def digest(file: BinaryIO | Any, target: BinaryIO | None = None) -> tuple[int, s
 def _study(what: InStore | str) -> StudyPaths | None:
     if isinstance(what, str):
         studies = study_folders(what) if what else []
-        runs = [name for name in list_run_names() if studies and name.endswith(what)]
-        if runs and what not in (*runs, *(path.name for path in studies)):
-            message = (
-                f"{what!r} matches both run {runs[0]} and study {studies[0].name}. "
-                "Pass the whole id."
-            )
-            raise RunNotFoundError(message)
-        is_study = len(studies) == 1 and what not in runs
-        return StudyPaths(studies[0]) if is_study else None
+        if len(studies) == 1 and not (runs_folder() / what).is_dir():
+            return StudyPaths(studies[0])
+        return None
     paths = getattr(what, "paths", None)
     return paths if isinstance(paths, StudyPaths) else None
 
@@ -258,8 +252,13 @@ def _has_no_end(run: StoredRun, state: RunState) -> bool:
 
 def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]:
     content = read_json(study.study) or {}
-    if executor := content.get("executor"):
-        _check_not_executed(study, ProcessIdentity.from_dict(executor))
+    executor = content.get("executor")
+    if executor and ProcessIdentity.from_dict(executor).is_alive():
+        message = (
+            f"study {study.root.name} is being executed by process {executor['pid']}. "
+            "Wait for it, or interrupt it."
+        )
+        raise RunError(message)
     folders = []
     for entry in content.get("runs", []):
         folder = runs_folder() / entry["run_id"]
@@ -279,23 +278,6 @@ def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]
         message = f"study {study.root.name} has no ended run. Call run() first."
         raise RunError(message)
     return folders
-
-
-def _check_not_executed(study: StudyPaths, executor: ProcessIdentity) -> None:
-    where = f"process {executor.pid} on {executor.host}"
-    is_alive = executor.is_alive()
-    if is_alive:
-        message = (
-            f"study {study.root.name} is being executed by {where}. Wait for it, or "
-            "interrupt it."
-        )
-        raise RunError(message)
-    if is_alive is None:
-        message = (
-            f"study {study.root.name}: {where} is not visible from this host; if it "
-            "still executes the study, the bundle lacks later runs."
-        )
-        warnings.warn(message, stacklevel=4)
 
 
 def _warn_of_secrets(files: list[Path]) -> None:
@@ -396,3 +378,29 @@ def _open_own(path: Path) -> BinaryIO:
             f"are {os.geteuid()}). Ask the owner to export the run."
         )
         raise StoreError(message) from error
+
+
+def files_of_run(root: Path) -> Iterator[tuple[str, Path, str | None]]:
+    """Yield name, path and, if it does not belong into a bundle, why not."""
+
+    def refuse(error: OSError) -> None:
+        raise error  # a folder that cannot be read is not left out in silence
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        here = Path(folder)
+        links = [name for name in folders if (here / name).is_symlink()]
+        folders[:] = sorted(set(folders) - set(links))
+        for path in (here / name for name in sorted([*links, *files])):
+            yield path.relative_to(root).as_posix(), path, _why_not(path, root)
+
+
+def _why_not(path: Path, root: Path) -> str | None:
+    name = path.relative_to(root).as_posix()
+    is_regular = stat.S_ISREG(path.lstat().st_mode)
+    if not is_regular or visible(encodable(name, None)) != name:
+        return _ODD
+    if path == RunPaths(root).imported:
+        return "written by an import"
+    parts = name.split("/")
+    is_temporary = any(part.startswith(".") for part in parts) or path.suffix == ".tmp"
+    return "a temporary file" if is_temporary else None

@@ -8,19 +8,23 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from nbkit.errors import RunError, StoreError
-from nbkit.reading import expanded, open_regular
+from nbkit.plural import plural
+from nbkit.reading import JSON_BYTES, expanded, open_regular
 from nbkit.store.bundle import (
+    BUNDLE_SCHEMA,
+    MANIFEST,
     BundledFile,
     BundleManifest,
     digest,
+    files_of_run,
 )
-from nbkit.store.bundle_checks import checked_manifest, refused
-from nbkit.store.bundle_files import files_of_run
 from nbkit.store.metrics import store_error
 from nbkit.store.ownership import make_folder, submitted
 from nbkit.store.paths import (
@@ -31,12 +35,19 @@ from nbkit.store.paths import (
     studies_folder,
 )
 from nbkit.store.private import make_store
-from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json, utc_now, write_json
+from nbkit.store.record import RunState, parse_json, utc_now, write_json
+from nbkit.visible import visible
 
-_STAGING = ".import-"
-_WRITER = "process.json"
-"""Which process writes into a folder of that name."""
+_LONGEST_NAME = 255
+"""Bytes, by Linux."""
+_LONGEST_PATH = 1024
+_MOST_TIMES = 50
+"""Logs and samples are packed to a twentieth of their size; a file of blanks to a
+thousandth."""
+_ANY_TIMES_BYTES = 1 << 30
+"""Up to this a bundle may unpack to more than so many times its size."""
+_OF_A_STUDY = {"arms", "name", "order", "plan", "repeats", "runs"}
+_RUN, _STUDY = RunPaths(Path()), StudyPaths(Path())
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,11 @@ class ImportedBundle:
         new = [run_id for run_id in self.run_ids if run_id not in self.already_there]
         parts = []
         if new:
-            parts.append(f"imported {_count(new)}: {', '.join(new)}")
+            parts.append(f"imported {plural(len(new), 'run')}: {', '.join(new)}")
         if self.already_there:
             there = ", ".join(self.already_there)
-            parts.append(f"already in the store: {_count(self.already_there)}: {there}")
+            count = plural(len(self.already_there), "run")
+            parts.append(f"already in the store: {count}: {there}")
         if self.study_id is not None:
             parts.append(f"study {self.study_id}")
         return "; ".join(parts)
@@ -75,7 +87,7 @@ def import_bundle(
     path
         File written by `nbkit.export`.
     large
-        Allow more than 20 GiB unpacked, or more than 50 times its size if above 1 GiB.
+        Allow more than 50 times its size unpacked, if that is above 1 GiB.
 
     Returns
     -------
@@ -115,7 +127,7 @@ def unpack_bundle(
         with open_regular(source) as file, zipfile.ZipFile(file) as archive:
             return _take(archive, source, store, large=large)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise refused(source, f"damaged, or not a zip file ({error})") from error
+        raise _refused(source, f"damaged, or not a zip file ({error})") from error
     except StoreError:
         raise
     except OSError as error:
@@ -127,7 +139,7 @@ def _take(
     archive: zipfile.ZipFile, source: Path, store: Path, *, large: bool
 ) -> ImportedBundle:
     runs, studies = runs_folder(store), studies_folder(store)
-    manifest = checked_manifest(archive, source, runs, large=large)
+    manifest = _checked_manifest(archive, source, runs, large=large)
     new = {}
     for run_id in manifest.runs:
         files = _below(manifest, f"runs/{run_id}/")
@@ -160,11 +172,7 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
 
 
 def _first_difference(root: Path, files: dict[str, BundledFile]) -> str | None:
-    """Return a file in which a folder of the store differs from the bundle's.
-
-    Checkpoints and arguments that the bundle left out make no difference, and neither
-    do the reports that were made of a study.
-    """
+    """Return a file that differs from the bundle's, but none that was left out."""
     there = {name: path for name, path, why in files_of_run(root) if why is None}
     if "study.json" in files:
         there = {name: path for name, path in there.items() if name in files}
@@ -200,13 +208,11 @@ def _unpack(
     runs: Path,
 ) -> None:
     """Write new folders beside their places, then put each there as a whole."""
-    _remove_broken_off(runs)
     try:
-        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=runs))
+        staging = Path(tempfile.mkdtemp(prefix=".import-", dir=runs))
     except OSError as error:
         raise store_error(runs, error) from error
     try:
-        write_json(staging / _WRITER, ProcessIdentity.of().to_dict())
         for place in new:
             for name, file in _below(manifest, f"{place}/").items():
                 _unpack_file(archive, f"{place}/{name}", file, staging / place / name)
@@ -219,17 +225,6 @@ def _unpack(
         raise store_error(runs, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _remove_broken_off(runs: Path) -> None:
-    """Remove what imports on this host have left whose process was killed."""
-    for staging in runs.glob(f"{_STAGING}*"):
-        try:
-            writer = ProcessIdentity.from_dict(read_json(staging / _WRITER) or {})
-        except (StoreError, KeyError, TypeError, ValueError):
-            continue  # whose it is, is unknown
-        if writer.is_alive() is False:
-            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _unpack_file(
@@ -277,5 +272,168 @@ def _below(manifest: BundleManifest, prefix: str) -> dict[str, BundledFile]:
     }
 
 
-def _count(runs: Sized) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+# Checks
+
+
+def _checked_manifest(
+    archive: zipfile.ZipFile, source: Path, runs: Path, *, large: bool
+) -> BundleManifest:
+    """Return what a bundle holds, after all of it was looked at."""
+    manifest = _manifest(archive, source)
+    _check_names(archive, manifest, source)
+    _check_room(manifest, source, runs, large=large)
+    _check_contents(archive, manifest, source)
+    return manifest
+
+
+def _refused(
+    source: Path, what: str, remedy: str = "Ask the sender for a new copy"
+) -> StoreError:
+    """Return the error that says why a bundle is not imported, and what to do."""
+    return StoreError(f"{source} cannot be imported: {what}. {remedy}.")
+
+
+def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
+    values = _json(archive, MANIFEST, source)
+    if values is None:
+        raise _refused(source, f"no {MANIFEST}: not an nbkit bundle")
+    if (schema := values.get("schema")) != BUNDLE_SCHEMA:
+        what = f"schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
+        remedy = "Import it with the version of nbkit that wrote it"
+        raise _refused(source, what, remedy)
+    try:
+        return BundleManifest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _refused(source, f"{where} in {MANIFEST}: {first['msg']}") from error
+
+
+def _check_names(
+    archive: zipfile.ZipFile, manifest: BundleManifest, source: Path
+) -> None:
+    """Raise unless the archive holds the manifest's files and nothing else."""
+    for run_id in manifest.runs:
+        if f"runs/{run_id}/config.json" not in manifest.files:
+            raise _refused(source, f"run {run_id:.80} has no config.json")
+    for name in manifest.files:
+        if (why := _why_no_name(name, manifest)) is not None:
+            raise _refused(source, f"{name!r:.200} {why}")
+    missing = {*manifest.files, MANIFEST}
+    for info in archive.infolist():
+        name = info.filename
+        if name not in missing or name != info.orig_filename:
+            what = f"{name!r:.200} is not in the manifest, or present twice"
+            raise _refused(source, what)
+        missing.discard(name)
+        if name == MANIFEST:
+            continue
+        if (why := _why_refused(info, manifest.files[name])) is not None:
+            raise _refused(source, f"{name!r:.200} {why}")
+    if missing:
+        raise _refused(source, f"{min(missing)!r:.200} is missing")
+
+
+def _why_no_name(name: str, manifest: BundleManifest) -> str | None:
+    """Return what is wrong with a name in the manifest, or None."""
+    if not _belongs(name, manifest):
+        return "is not a file of one of its runs"
+    if visible(name) != name:
+        return "has a control character"
+    folder = name
+    while folder := folder.rpartition("/")[0]:
+        if folder in manifest.files:
+            return "is below another file"
+    return None
+
+
+def _why_refused(info: zipfile.ZipInfo, file: BundledFile) -> str | None:
+    """Return what is wrong with an entry of the archive, or None."""
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        return "is a link, or not a regular file"
+    is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if info.flag_bits & 0x1 or not is_supported:
+        return "is encrypted, or compressed with an unsupported method"
+    if info.file_size != file.bytes:
+        return f"has {info.file_size:,} bytes, but {file.bytes:,} in the manifest"
+    return None
+
+
+def _check_room(
+    manifest: BundleManifest, source: Path, runs: Path, *, large: bool
+) -> None:
+    needed = sum(file.bytes for file in manifest.files.values())
+    # The store may not be there yet.
+    there = next(path for path in (runs, *runs.parents) if path.is_dir())
+    disk = shutil.disk_usage(there)
+    unpacked = f"it unpacks to {needed:,} bytes, and"
+    if needed > disk.free:
+        what = f"{unpacked} {disk.free:,} are free"
+        raise _refused(source, what, ("Free some space, or set NBKIT_HOME to another"))
+    if large:
+        return
+    packed = source.stat().st_size
+    if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
+        mean_it = "If you expect that size, use large=True (nbkit import --large)"
+        what = f"{unpacked} the limit is {_MOST_TIMES}x its packed size ({packed:,})"
+        raise _refused(source, what, mean_it)
+
+
+def _belongs(name: str, manifest: BundleManifest) -> bool:
+    """Return whether a name leads to a file below one of the bundle's own folders."""
+    if len(name) > _LONGEST_PATH:
+        return False
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        return False
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
+        return False
+    if parts[0] == "runs" and len(parts) > 2:
+        return parts[1] in manifest.runs and parts[2] != "imported.json"
+    return name == f"studies/{manifest.study}/study.json"
+
+
+def _check_contents(
+    archive: zipfile.ZipFile, manifest: BundleManifest, source: Path
+) -> None:
+    for name, file in manifest.files.items():
+        with archive.open(name) as content:
+            if digest(content) != (file.bytes, file.sha256):
+                raise _refused(source, f"{name!r:.200} does not match its checksum")
+    if manifest.study is not None:
+        study = _json(archive, f"studies/{manifest.study}/{_STUDY.study.name}", source)
+        if lacking := _OF_A_STUDY - (study or {}).keys():
+            raise _refused(source, f"study.json lacks {', '.join(sorted(lacking))}")
+    for run_id in manifest.runs:
+        record, submission, worker, *_ = (
+            _json(archive, f"runs/{run_id}/{file.name}", source) or {}
+            for file in (_RUN.record, _RUN.submission, _RUN.worker, _RUN.config)
+        )
+        if submission:
+            states = [state for state in RunState if state.is_final]
+            ended = record.get("state") in states
+            attempts = record.get("attempt", -1), submission.get("attempt", 0)
+            ended = ended and attempts[0] >= attempts[1]
+        else:
+            ended = bool(worker.get("completed"))
+        if not ended:
+            raise _refused(source, f"run {run_id} has not ended")
+
+
+def _json(archive: zipfile.ZipFile, name: str, source: Path) -> dict[str, Any] | None:
+    """Return the object in a file of the archive; None if there is no such file."""
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        return None
+    if info.file_size > JSON_BYTES:
+        limit = f"limit {JSON_BYTES:,}"
+        raise _refused(source, f"{name} has {info.file_size:,} bytes ({limit})")
+    try:
+        return parse_json(archive.read(info), Path(name))
+    except StoreError as error:
+        # What to do is another thing here.
+        raise _refused(source, str(error).partition(". Remove")[0]) from error
+    except RuntimeError as error:
+        raise _refused(source, f"{name} cannot be read ({error})") from error

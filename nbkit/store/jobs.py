@@ -1,31 +1,26 @@
 """States of Slurm jobs: one rate-limited query for all runs of a user.
 
-``squeue`` lists all of this user's jobs together, and the user's processes on a host
-share its answers. It is asked by a separate thread:
-a controller that hangs holds a reader up for a moment, and then the last answer stands.
-A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
-accounts.
+``squeue`` lists all of this user's jobs together. It is asked by a separate thread: a
+controller that hangs holds a reader up for a moment, and then the last answer stands.
+How a job ended that squeue has forgotten, after some minutes, ``sacct`` may still tell.
 
 References
 ----------
-https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
+https://slurm.schedmd.com/squeue.html
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from nbkit.store.cache import ask_shared
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
 """An answer is good for so long."""
 _PATIENCE_SECONDS = 2.0
 """A reader waits no longer for one question."""
@@ -89,13 +84,6 @@ def find_job(
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
-def announce_job(
-    job_id: str, cluster: str | None = None, submitted_at: float | None = None
-) -> None:
-    """Let the next question be about this job, too, without asking it now."""
-    _cluster(cluster).announce(job_id, submitted_at)
-
-
 def why_unknown(cluster: str | None = None) -> str:
     """Return why Slurm's last answer is missing; empty if it is there."""
     return _cluster(cluster).trouble
@@ -107,56 +95,42 @@ class _Cluster:
     def __init__(self, name: str | None) -> None:
         self._options = () if name is None else (f"--clusters={name}",)
         self._lock = threading.Lock()
-        self._wanted: dict[str, float] = {}
-        """Asked for since the last question began, and since when (Unix time) Slurm
-        must know them: they can be missing only in the answer to a later question."""
+        self._asked_for: dict[str, float] = {}
+        """Since when jobs were asked for, in Unix time."""
         self._found: dict[str, Job] = {}
-        self._gone: dict[str, Job] = {}
+        self._gone: set[str] = set()
         self._heard_at: float | None = None
-        self._heard_time: float | None = None
+        self._heard_time = 0.0
         """The same moment in Unix time."""
         self._rests_until = 0.0
         self._question: threading.Thread | None = None
         self._asked_at = 0.0
-        self._has_accounts = True
         self.trouble = ""
-
-    def announce(self, job_id: str, submitted_at: float | None) -> None:
-        with self._lock:
-            if job_id not in self._gone:
-                self._want({job_id: _known_since(submitted_at)})
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
     ) -> Job | None:
         with self._lock:
             if job_id in self._gone:
-                return self._gone[job_id]
-            # The last answer should have named the job, and did not.
-            if (
-                job_id not in self._found
-                and submitted_at is not None
-                and self._heard_time is not None
-                and _known_since(submitted_at) <= self._heard_time
-            ):
-                if not self._has_accounts:
-                    return self._gone.setdefault(job_id, Job(job_id, GONE))
-                question = self._begin(self._tell_ends, {job_id})
-            else:
-                self._want({job_id: _known_since(submitted_at)})
-                question = self._begin_if_due(max_age_seconds)
+                return Job(job_id, GONE)
+            # Only a later question's answer can lack it.
+            since = self._asked_for.setdefault(job_id, time.time())
+            if submitted_at is not None:
+                since = min(since, submitted_at + _OTHER_CLOCK_SECONDS)
+            question = self._begin_if_due(max_age_seconds)
             remaining_seconds = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
         if question is not None and remaining_seconds > 0:
             question.join(remaining_seconds)
         with self._lock:
-            job = self._gone.get(job_id) or self._found.get(job_id)
-            if job is None or self._heard_at is None:
+            if self._heard_at is None:
                 return None
-            return replace(job, age_seconds=time.monotonic() - self._heard_at)
-
-    def _want(self, since: Mapping[str, float]) -> None:
-        for job_id, moment in since.items():
-            self._wanted[job_id] = min(moment, self._wanted.get(job_id, moment))
+            if job := self._found.get(job_id):
+                age_seconds = time.monotonic() - self._heard_at
+                return replace(job, age_seconds=age_seconds)
+            if since > self._heard_time:
+                return None
+            self._gone.add(job_id)
+            return Job(job_id, GONE)
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""
@@ -164,113 +138,44 @@ class _Cluster:
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
-            job_times, self._wanted = self._wanted, {}
-            question = self._begin(self._ask, job_times, max_age_seconds)
-            if question is None:
-                self._wanted = job_times
-            return question
-        return self._question
-
-    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
-        """Return the thread that asks; another one if that has begun before.
-
-        None if it cannot be started, such as at a limit of threads.
-        """
-        if self._question is None:
             question = threading.Thread(
-                target=self._run, args=(ask, *about), name="nbkit squeue", daemon=True
+                target=self._run, name="nbkit squeue", daemon=True
             )
-            self._asked_at = time.monotonic()
+            self._asked_at = now
             try:
                 question.start()
-            except RuntimeError as error:
+            except RuntimeError as error:  # such as at a limit of threads
                 self.trouble = f"it cannot be asked: {error}"
                 return None
             # It waits for the lock before it says that it has ended.
             self._question = question
         return self._question
 
-    def _run(self, ask: Callable[..., None], *about: Any) -> None:
+    def _run(self) -> None:
+        jobs, trouble = None, ""
+        asked_at, asked_time = time.monotonic(), time.time()
         try:
-            ask(*about)
+            # Of one user, the controller picks the jobs; or it would send all users'.
+            text = ask_slurm(
+                "squeue",
+                *self._options,
+                *("--noheader", "--states=all", f"--user={os.geteuid()}"),
+                f"--format={'|'.join(_FIELDS)}",
+                limit_seconds=_LIMIT_SECONDS,
+            )
+            jobs = _jobs(text)
+        except SlurmSilentError as error:
+            trouble = str(error)
         finally:
             with self._lock:
-                self._question = None
-
-    def _ask(self, job_times: dict[str, float], max_age_seconds: float) -> None:
-        # Of one user, the controller picks the jobs; or it would send all users'.
-        question = (
-            *self._options,
-            *("--noheader", "--states=all", f"--user={os.geteuid()}"),
-            f"--format={'|'.join(_FIELDS)}",
-        )
-        place = f"{os.environ.get('SLURM_CONF')} {shutil.which('squeue')}"
-        try:
-            answer = ask_shared(
-                f"{place} {question}",
-                lambda: ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS),
-                max_age_seconds=max_age_seconds,
-                limit_seconds=_LIMIT_SECONDS,
-                error=SlurmSilentError,
-            )
-        except SlurmSilentError as error:
-            with self._lock:
-                self.trouble = str(error)
-                self._rests_until = time.monotonic() + _REST_SECONDS
-                self._want(job_times)
-        else:
-            jobs = _jobs(answer.text)
-            lacking = {i: since for i, since in job_times.items() if i not in jobs}
-            with self._lock:
-                # Another process may have asked before a job can have been known.
-                missing = {
-                    job_id
-                    for job_id, since in lacking.items()
-                    if since <= answer.asked_time or job_id in self._found
-                }
-                self._want({i: s for i, s in lacking.items() if i not in missing})
-                self.trouble = ""
-                # Until accounts tell of them, their last word stands.
-                last = {i: job for i, job in self._found.items() if i in missing}
-                self._found = last | jobs
-                self._heard_at = answer.asked_at
-                self._heard_time = answer.asked_time
-            # Accounts may be slow; what squeue has said does not wait for them.
-            self._tell_ends(missing)
-
-    def _tell_ends(self, missing: Collection[str]) -> None:
-        gone = self._look_up(missing)
-        with self._lock:
-            self._gone |= gone
-
-    def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
-        """Return how jobs ended that squeue has forgotten."""
-        gone = {job_id: Job(job_id, GONE) for job_id in missing}
-        if not missing or not self._has_accounts:
-            return gone
-        try:
-            text = ask_slurm(
-                "sacct",
-                *self._options,
-                *("--noheader", "--parsable2", "--allocations"),
-                *("--format=JobIDRaw,State,NodeList", f"--jobs={','.join(missing)}"),
-                limit_seconds=_LIMIT_SECONDS,
-            )
-        except SlurmSilentError as error:
-            # These two stay so. A data base that is down may be there for the next
-            # end; for this one it is not worth another wait.
-            words = ("accounting storage is disabled", "there is no sacct")
-            if any(word in str(error) for word in words):
-                self._has_accounts = False
-            return gone
-        for line in text.splitlines():
-            job_id, _, fields = line.partition("|")
-            state, _, nodes = fields.partition("|")
-            # Such as "CANCELLED by 1000".
-            job = Job(job_id, state.partition(" ")[0], nodes=nodes)
-            if job_id in gone and job.has_ended:
-                gone[job_id] = job
-        return gone
+                self._question, self.trouble = None, trouble
+                if jobs is None:
+                    self._rests_until = time.monotonic() + _REST_SECONDS
+                else:
+                    # The last word on what squeue forgets soon stands.
+                    last = {i: job for i, job in self._found.items() if job.has_ended}
+                    self._found = last | jobs
+                    self._heard_at, self._heard_time = asked_at, asked_time
 
 
 _clusters: dict[str | None, _Cluster] = {}
@@ -283,14 +188,6 @@ os.register_at_fork(after_in_child=lambda: _clusters.clear())
 def _cluster(name: str | None) -> _Cluster:
     # One step, so that it needs no lock.
     return _clusters.setdefault(name, _Cluster(name))
-
-
-def _known_since(submitted_at: float | None) -> float:
-    """Return since when Slurm must know a job, in Unix time."""
-    now = time.time()
-    return (
-        now if submitted_at is None else min(now, submitted_at + _OTHER_CLOCK_SECONDS)
-    )
 
 
 def _jobs(text: str) -> dict[str, Job]:

@@ -42,11 +42,8 @@ class JsonLinesWriter:
             raise store_error(path, error) from error
 
     def write(self, *objects: dict[str, Any]) -> None:
-        """Append all objects, or none if it fails; NaN and infinity become null.
-
-        One system call as a rule. A disk that fills takes a part of the data before it
-        refuses the rest: that part is cut off, so that a later call begins a line.
-        """
+        """Append all objects, or none if it fails; NaN and infinity become null."""
+        # A disk that fills takes a part of the data first: that part is cut off.
         if not objects:
             return
         data = "".join(map(to_json_line, objects)).encode()

@@ -9,11 +9,7 @@ from pathlib import Path
 
 
 def refresh_nfs_cache(folder: Path) -> None:
-    """Have a network file system look again which files the folder has now.
-
-    NFS may answer from memory for a minute, but not who opens a folder (nfs(5),
-    "Close-to-open cache consistency").
-    """
+    """Have NFS look again which files a folder has, as it does when one opens it."""
     with contextlib.suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 

@@ -28,7 +28,6 @@
         code/                the supervisor: git commit, diff
         code/{entry.json,source/}  the launcher, once: function or script
         code/{entry.pkl,private.json}  the launcher, once: their arguments (0600)
-        code/worktree/       the launcher, once: files of the commit that is run again
         imported.json        the importer, once; only in runs of another machine
     <store>/studies/<study_id>/study.json   the process that executes the study
     <store>/studies/<study_id>/imported.json   as in a run
@@ -171,8 +170,6 @@ class RunPaths:
     """A script's arguments and the environment, for the run's owner alone."""
     source = _At("code", "source")
     """The folder of cells, local modules or the script, as they were."""
-    worktree = _At("code", "worktree")
-    """The files of the commit that a reproduction runs; most runs have none."""
     imported = _At("imported.json")
     """From which bundle the run came, and when; only if it was imported."""
     logs = _At("logs")

@@ -41,10 +41,7 @@ class Pickle:
     """Names of modules that who reads it imports, of the user's own at least."""
 
     def names_in_main(self) -> list[str]:
-        """Return names in ``__main__`` that stand for what should have been there.
-
-        Where it is read, ``__main__`` is another module.
-        """
+        """Return names in ``__main__``, which is another module where it is read."""
         names = {name for module, name in _names(self.data) if module in MAIN}
         return sorted(names)
 
@@ -60,10 +57,7 @@ def dumps(value: Any) -> Pickle:
 
 
 def pickle_sha256(value: Any) -> str:
-    """Return the hash of a value's pickle without file names.
-
-    Those of cells differ from kernel to kernel.
-    """
+    """Return the hash of a value's pickle without the file names of cells."""
     digest = _Digest()
     with _both_mains_by_value():
         _CodePickler(digest, with_names=False).dump(value)

@@ -163,10 +163,7 @@ def hostname() -> str:
 
 @functools.cache
 def pid_namespace() -> str | None:
-    """Return which processes ``/proc`` shows here: ``pid:[4026531836]``.
-
-    Each container has its own, as a rule; None where the kernel does not tell.
-    """
+    """Return which processes ``/proc`` shows here: ``pid:[4026531836]``."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -174,10 +171,7 @@ def pid_namespace() -> str | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Return whether another user's process has a pid that ``/proc`` does not show.
-
-    With hidepid=2 it shows one's own only.
-    """
+    """Return whether ``/proc`` hides another user's process (hidepid=2)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -209,10 +203,7 @@ def run_markers(paths: RunPaths) -> dict[str, str]:
 
 
 def is_of_another_job(environment: Mapping[str, str]) -> bool:
-    """Return whether a process with a run's markers is in a job of its own.
-
-    A job that a rank has submitted gets the rank's environment.
-    """
+    """Return whether a rank has submitted a process as a job of its own."""
     job = _job_id(environment)
     return bool(job) and job != environment.get(JOB_VARIABLE, "")
 

@@ -37,68 +37,38 @@ DAMAGE_ERRORS = (
 holds nonsense; `StoreError` is an OSError."""
 
 _FILES = RunPaths(Path())
-_TYPES: dict[str, dict[str, type]] = {
+_TYPES: dict[str, dict[type, tuple[str, ...]]] = {
     _FILES.record.name: {
-        "attempt": int,
-        "state": str,
-        "name": str,
-        "time": dict,
-        "cause": dict,
-        "cause.message": str,
-        "cause.traceback": str,
-        "queue": dict,
-        "supervisor": dict,
-        "launch": dict,
-        "launch.job": dict,
-        "launch.devices": list,
-        "attempts": list,
-        "code": dict,
-        "environment": dict,
-        "environment.packages": dict,
-        "machine": dict,
-        "storage": dict,
-        "system": dict,
+        dict: (
+            *("time", "cause", "queue", "supervisor", "launch", "launch.job", "code"),
+            *("environment", "environment.packages", "machine", "storage", "system"),
+        ),
+        int: ("attempt",),
+        list: ("launch.devices", "attempts"),
+        str: ("state", "name", "cause.message", "cause.traceback"),
     },
     _FILES.submission.name: {
-        "attempt": int,
-        "name": str,
-        "time": str,
-        "supervisor": dict,
-        "owner": dict,
-        "tags": dict,
-        "notebook": str,
-        "job": dict,
-        "job.cluster": str,
+        dict: ("supervisor", "owner", "tags", "job"),
+        int: ("attempt",),
+        str: ("name", "time", "notebook", "job.cluster"),
     },
     _FILES.worker.name: {
-        "ranks": list,
-        "devices": list,
-        "nonfinite": dict,
-        "data": dict,
-        "data.fingerprint": dict,
+        dict: ("nonfinite", "data", "data.fingerprint"),
+        list: ("ranks", "devices"),
     },
     StudyPaths(Path()).study.name: {
-        "name": str,
-        "plan": dict,
-        "arms": dict,
-        "order": list,
-        "runs": list,
-        "repeats": int,
-        "environment": dict,
+        dict: ("plan", "arms", "environment"),
+        int: ("repeats",),
+        list: ("order", "runs"),
+        str: ("name",),
     },
-    _FILES.config.name: {
-        "task": str,
-        "model": str,
-        "name": str,
-        "engine": str,
-        "steps": int,
-    },
+    _FILES.config.name: {int: ("steps",), str: ("task", "model", "name", "engine")},
 }
 """What readers build upon, by file: a value of another type is damage. Every one may be
 missing or null."""
 _PLACES = {
-    file: [(*field.partition(".")[::2], kind) for field, kind in fields.items()]
-    for file, fields in _TYPES.items()
+    file: [(*it.partition(".")[::2], kind) for kind, its in rows.items() for it in its]
+    for file, rows in _TYPES.items()
 }
 _WORDS = {int: "an integer", str: "text", dict: "an object", list: "a list"}
 _JOB_ID = re.compile(r"[0-9]{1,20}(_[0-9]{1,20})?")
@@ -222,11 +192,7 @@ def _damaged(path: Path, what: str) -> StoreError:
 
 
 def new_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
-    """Return a new file beside another, to be put in its place once it is whole.
-
-    As ``tempfile.mkstemp``, which makes every file private: here the umask decides,
-    which cannot be read without changing it for other threads.
-    """
+    """Return a new file beside another; the umask decides, unlike with mkstemp."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         with suppress(FileExistsError):

@@ -97,10 +97,7 @@ def redacted(value: Any) -> Any:
 
 
 def redacted_argv(argv: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with `REDACTED` in the places of secrets.
-
-    ``--token x``, ``--token=x`` and ``app.token=x`` count, whatever the value.
-    """
+    """Return the arguments of a command with `REDACTED` in the places of secrets."""
     shown: list[str] = []
     is_value = False
     for argument in argv:

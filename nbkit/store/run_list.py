@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nbkit.reading import read_newer
-from nbkit.store.cache import Cache
 from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.record import (
     DAMAGE_ERRORS,
@@ -22,16 +19,11 @@ from nbkit.store.record import (
     damage_words,
     of_newest_attempt,
     parse_json,
-    read_json,
 )
 from nbkit.store.stored_runs import StoredRun, list_run_names
 
 _READERS = 8
 _RUNS_PER_TASK = 64
-_LEAST_KEPT = 200
-"""Fewer runs are read as fast as a file that has them."""
-_CACHE_SECONDS = 1.0
-"""Another process has the rows no longer than this; else they are read again."""
 _SETTLED_SECONDS = 2.0
 """A file that changed less long ago than this may change in the same tick."""
 
@@ -62,9 +54,6 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
     """Return a row for each run, as things stand now."""
     folder = runs_folder()
     names = list_run_names() if run_ids is None else list(run_ids)
-    is_long = run_ids is None and len(names) >= _LEAST_KEPT
-    if run_ids is None and folder not in _ended:
-        _ended[folder] = _from_cache(folder) if is_long else {}
     ended = _ended.get(folder, {})
     # Before anything is read: what changes meanwhile has another stamp next time.
     stamps = _stamps(folder, names)
@@ -78,25 +67,15 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
         rows[name] = row
         if row is not None and is_over and (stamp := stamps[name]) is not None:
             new[name] = stamp, row
-    if new and folder in _ended:
+    if new:
         gone = ended.keys() - names if run_ids is None else set()
         # In one step: another thread may be looking.
         _ended[folder] = {i: it for i, it in (ended | new).items() if i not in gone}
-        if is_long:
-            texts = {
-                name: (stamp, json.dumps([row.name, row.state, row.started, row.ended]))
-                for name, (stamp, row) in new.items()
-            }
-            with Cache("runs", _CACHE_SECONDS) as cache:
-                cache.write(str(folder), texts, gone)
     return [row for name in names if (row := rows[name]) is not None]
 
 
 def _stamp(folder: str) -> str | None:
-    """Return times of change, sizes and inodes of the files that a row is made from.
-
-    None if one is not there, or may have changed just now.
-    """
+    """Return times, sizes and inodes of a row's files; None if one may change now."""
     try:
         # Without a Path, and one after the other: of ten thousand runs it shows.
         first = os.stat(folder + "/submission.json")  # noqa: PTH116
@@ -127,20 +106,8 @@ def _parts(runs: list[T]) -> list[list[T]]:
     return [runs[start : start + _RUNS_PER_TASK] for start in starts]
 
 
-def _from_cache(folder: Path) -> dict[str, tuple[str, RunRow]]:
-    rows = {}
-    with Cache("runs", _CACHE_SECONDS) as cache, suppress(*DAMAGE_ERRORS):
-        for run_id, (stamp, text) in cache.read(str(folder)).items():
-            name, state, *times = json.loads(text)
-            rows[run_id] = stamp, RunRow(run_id, name, RunState(state), *times)
-    return rows
-
-
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
-    """Yield id and row of runs, and whether they have finally ended.
-
-    There is no row of a run that was removed meanwhile.
-    """
+    """Yield id, row (None if it was removed) and whether a run has finally ended."""
 
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
@@ -155,18 +122,11 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
             for folder, last_word in zip(part, words, strict=True)
         ]
     for folder, row in ended:
-        if row is None:
-            _announce(RunPaths(folder))
-    for folder, row in ended:
         yield folder.name, row or _row_now(folder), row is not None
 
 
 def _last_word(paths: RunPaths) -> bytes | None:
-    """Return a run's record if it is newer than its last attempt's beginning.
-
-    Two looks at time stamps instead of reading another file: a long list of runs is
-    made of such records.
-    """
+    """Return a run's record, unread if it is older than its last attempt."""
     try:
         submitted = paths.submission.stat().st_mtime_ns
         return read_newer(paths.record, submitted)
@@ -214,15 +174,6 @@ def _row(
         ended=times.get("ended"),
         damage=damage,
     )
-
-
-def _announce(paths: RunPaths) -> None:
-    """Let Slurm be asked for all runs together, not for one after the other."""
-    with suppress(*DAMAGE_ERRORS):
-        if (read_json(paths.submission) or {}).get("job"):
-            from nbkit.store.job_state import announce
-
-            announce(paths)
 
 
 def _may_go_on(record: Line) -> bool:

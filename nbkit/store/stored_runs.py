@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nbkit.errors import ConfigError, RunNotFoundError, StoreError
 from nbkit.reading import read_end, read_file
-from nbkit.store.finiteness import FiniteFollower
 from nbkit.store.liveness import is_stale, is_supervised, unknown_text
 from nbkit.store.metrics import read_json_lines, store_error, without_repeats
-from nbkit.store.nonfinite import NonFinite
+from nbkit.store.nonfinite import FiniteFollower, NonFinite
 from nbkit.store.ownership import (
     FOLDER_MODE,
     imported_from,
@@ -242,10 +241,7 @@ class StoredRun:
 
     @property
     def nonfinite(self) -> NonFinite | None:
-        """Where it stopped being finite, as `summary` says, read much faster.
-
-        None if everything was finite, or the run does not train.
-        """
+        """Where it stopped being finite, as `summary` says, read much faster."""
         with report_corruption(self.paths.root):
             return FiniteFollower(self.paths.metrics).found(self.worker)
 

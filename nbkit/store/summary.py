@@ -8,8 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from nbkit import statistics
-from nbkit.store.finiteness import FiniteReading
-from nbkit.store.nonfinite import NonFinite
+from nbkit.store.nonfinite import FiniteReading, NonFinite
 
 Line = dict[str, Any]
 
@@ -171,11 +170,7 @@ def _mean_loss(steps: Sequence[Line]) -> float | None:
 
 
 def _stand_in_values(lines: Sequence[Line]) -> Line:
-    """Return the values that stand for a run without steps.
-
-    Of a function the last that it has logged, of an inference the rate of its best
-    batch size.
-    """
+    """Return the last logged values of a function, or an inference's best rate."""
     served = [line for line in lines if line["kind"] == "inference"]
     if served:
         timings = statistics.latency_timings(served).values()

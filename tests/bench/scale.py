@@ -67,14 +67,13 @@ _LOOK_SECONDS = 2.0  # as the server does while somebody looks
 
 def scale_rows() -> Iterator[Row]:
     """Measure everything, in a store of its own; yield each row as it comes."""
-    names = ("NBKIT_HOME", "PATH", "XDG_CACHE_HOME")
+    names = ("NBKIT_HOME", "PATH")
     before = {name: os.environ.get(name) for name in names}
     try:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["NBKIT_HOME"] = str(Path(folder) / "real")
             yield from store_rows(measured_sizes(), NODES, GPUS, RUNS)
             os.environ["NBKIT_HOME"] = str(Path(folder) / "many")
-            os.environ["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
             yield from _many_runs(Path(folder))
         with tempfile.TemporaryDirectory() as folder:
             os.environ["NBKIT_HOME"] = folder

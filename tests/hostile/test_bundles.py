@@ -13,7 +13,7 @@ import nbkit
 from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.errors import StoreError
-from nbkit.store import bundle_checks
+from nbkit.store import bundle_import
 from nbkit.store.bundle import MANIFEST
 from nbkit.store.paths import runs_folder
 
@@ -97,7 +97,7 @@ def test_a_name_that_no_file_system_takes_is_refused(bundle, store):
 def test_a_bomb_is_refused_with_its_numbers_unless_it_is_meant(
     bundle, store, monkeypatch, capsys
 ):
-    monkeypatch.setattr(bundle_checks, "_ANY_TIMES_BYTES", 1 << 20)
+    monkeypatch.setattr(bundle_import, "_ANY_TIMES_BYTES", 1 << 20)
     bomb = bundle(blank=" " * (4 << 20))
 
     with pytest.raises(StoreError, match=r"unpacks to 4,\d+,\d+ bytes, and the limit"):
@@ -108,12 +108,6 @@ def test_a_bomb_is_refused_with_its_numbers_unless_it_is_meant(
 
     assert main(["import", "--large", str(bomb)]) == 0
     assert (runs_folder() / RUN / "blank.json").stat().st_size == 4 << 20
-
-
-def test_more_than_20_gib_are_asked_for(bundle, monkeypatch):
-    monkeypatch.setattr(bundle_checks, "_MOST_BYTES", 100)
-    with pytest.raises(StoreError, match=r"and the limit is 100\. If you"):
-        nbkit.import_bundle(bundle())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from nbkit.reading import JSON_BYTES, lines_of, open_regular, parse_object, read
 from nbkit.server.run_table import StoredRunTable
 from nbkit.server.tensorboard_groups import all_curves
 from nbkit.store.metrics import read_json_lines
-from nbkit.store.paths import studies_folder
 from nbkit.store.predictions import read_predictions
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, read_json, write_json
@@ -302,21 +301,6 @@ def test_the_store_itself_may_be_reached_through_a_link(whole, tmp_path, monkeyp
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "link"))
 
     assert attach(whole.run_id).state is RunState.FINISHED
-
-
-@pytest.mark.parametrize("attack", [pipe, endless, deep])
-def test_a_study_that_cannot_be_read_is_refused_with_a_sentence(attack, in_time):
-    root = studies_folder() / "20260101-000000-study-aaaa"
-    root.mkdir(parents=True)
-    attack(root / "study.json")
-
-    def refused():
-        try:
-            return read_json(root / "study.json")
-        except StoreError as error:
-            return str(error)
-
-    assert "study.json" in in_time(refused)
 
 
 def test_a_study_of_any_number_of_repeats_is_read_by_what_has_finished(in_time, whole):

@@ -13,7 +13,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import StoreError
 from nbkit.launch.code.trust import permit_run
 from nbkit.launch.resume import held_attempt
-from nbkit.reproduction.checkout import Checkout
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.ownership import (
     make_folder,
@@ -23,9 +22,7 @@ from nbkit.store.ownership import (
     write_file,
 )
 from nbkit.store.paths import store_folder
-from nbkit.store.record import write_json
 from nbkit.telemetry.sampler import _LineFile
-from tests.checkouts import commit_all, git
 from tests.hostile.written import imported, store_at, write_run
 from tests.training import train_here
 
@@ -127,25 +124,6 @@ def test_nobody_else_can_write_a_study_or_a_new_attempt(umask):
     run = write_run()
     with held_attempt(run):
         assert _others_own(run.paths.logs) is None
-
-
-def test_nobody_else_can_write_the_files_of_a_commit_that_run_again(
-    tmp_path, monkeypatch, umask
-):
-    umask(0)
-    (tmp_path / "checkout").mkdir()
-    monkeypatch.chdir(tmp_path / "checkout")
-    Path("mine.py").touch()
-    commit_all(Path.cwd())
-    commit = git(Path.cwd(), "rev-parse", "HEAD")
-    run = write_run("finished", task="function")
-    write_json(run.paths.record, {**run.record, "code": {"commit": commit.strip()}})
-    write_json(run.paths.submission, {**run.submission, "cwd": str(Path.cwd())})
-
-    Checkout.of(run).write(run.paths.worktree, run)
-
-    assert (run.paths.worktree / "mine.py").is_file()
-    assert _others_own(run.paths.worktree) is None
 
 
 # Every module that this process has loaded is a source of a run.

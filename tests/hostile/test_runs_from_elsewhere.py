@@ -215,8 +215,6 @@ def test_nothing_is_told_of_what_is_refused_in_any_case(bring, capsys):
         run.resume(trust=True)
     with pytest.raises(ConfigError, match="repeats=0"):
         nbkit.reproduce(run, repeats=0, trust=True)
-    with pytest.raises(ConfigError, match="code='original'"):
-        nbkit.reproduce(run, code="original", trust=True)
 
     assert capsys.readouterr().out == ""
 

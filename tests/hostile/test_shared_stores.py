@@ -21,7 +21,7 @@ from nbkit.reports.renderer import _replace
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths, runs_folder, store_folder
 from nbkit.store.predictions import ClassPredictions, write_predictions
-from nbkit.store.private import private_part, read_entry
+from nbkit.store.private import private_part
 from nbkit.store.record import read_json, write_json, write_json_once
 from nbkit.store.stored_runs import create_run_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
@@ -89,18 +89,6 @@ def script_run(store: Path, tmp_path: Path, name: str = "one") -> WrittenRun:
     written.record("finished")
     # Its supervisor is gone, as that of every run that has ended.
     return written
-
-
-def test_arguments_are_for_their_owner_alone_and_the_rest_is_not(store, tmp_path):
-    paths = script_run(store, tmp_path).run.paths
-
-    entry, private = read_json(paths.entry) or {}, read_json(paths.private) or {}
-    assert entry["kind"] == "script"
-    assert private == {"argv": ["--lr", "1"], "environment": {"MODE": "a"}}
-    assert entry.keys().isdisjoint(private)
-    assert mode(paths.private) == 0o600
-    assert mode(paths.entry) & 0o444 == 0o444
-    assert read_entry(paths) == {**entry, **private}
 
 
 def nbkit_run(paths: RunPaths):

@@ -15,6 +15,7 @@ import nbkit.launch.supervision.cause
 from nbkit.launch.supervision.cause import failure_cause, lost_node_cause, stop_cause
 from nbkit.launch.supervision.hang import hang_cause
 from nbkit.launch.supervision.rank_error import OF_COMMUNICATION
+from nbkit.launch.supervision.ranks import RemoteRank
 from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.paths import RunPaths
 
@@ -23,9 +24,8 @@ NEW_WORDS = "what no library has said yet"
 
 def ended_rank(number, returncode, ended_at, **fields):
     """Return a rank as its supervisor knows it."""
-    known = {"node": None, "killed_by_us": False, "phase": None}
-    known |= {"rank": number, "returncode": returncode, "ended_at": ended_at}
-    return SimpleNamespace(**{**known, "kernel_ran_out_of_memory": False, **fields})
+    ended = {"node": None, "returncode": returncode, "ended_at": ended_at}
+    return RemoteRank(number, **{**ended, **fields})
 
 
 def write_error(paths, rank, message, moment, **extra):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
-from nbkit.errors import LaunchError
 from nbkit.launch.slurm import partitions as partitions_module
-from nbkit.launch.slurm.partitions import GpuCount, partitions, refuse_too_many_nodes
+from nbkit.launch.slurm.partitions import GpuCount, partitions
 from nbkit.store.slurm import SlurmSilentError
 from tests.slurm_programs import SlurmPrograms
 
@@ -66,33 +63,3 @@ def test_why_slurm_says_nothing_is_said(slurm, monkeypatch):
     slurm.tell("sinfo", also="exec /bin/sleep 1000")
     with pytest.raises(SlurmSilentError, match=r"did not respond within 0\.1 s"):
         partitions()
-
-
-@pytest.mark.parametrize(
-    ("nnodes", "names", "variable", "words"),
-    [
-        (3, "day", "", "nnodes=3, but partition day has only 2 nodes"),
-        (3, "day,cpus", "", "partition day or cpus has only 2 nodes"),
-        (4, "", "", "partition day or cpus or long has only 3 nodes"),
-        (3, "", "day", "partition day has only 2 nodes"),
-        (3, "long", "day", None),
-        *((3, names, "", None) for names in ("", "long", "day,long", "moon,day")),
-    ],
-)
-def test_refuse_too_many_nodes(slurm, monkeypatch, nnodes, names, variable, words):
-    slurm.tell(
-        "sinfo",
-        *("day*|up|12:00:00|b1|idle|||", "day*|up|12:00:00|b2|down*|||"),
-        *(f"long|up|infinite|a{node}|mix|||" for node in range(3)),
-        "cpus|up|30:00|c1|idle|||",
-    )
-    monkeypatch.setenv("SBATCH_PARTITION", variable)
-
-    with pytest.raises(LaunchError, match=words) if words else nullcontext():
-        refuse_too_many_nodes(nnodes, names)
-
-
-def test_refuse_too_many_nodes_no_answer(slurm):
-    slurm.tell("sinfo", status=1, words="slurm_load_partitions: Unable to contact")
-
-    refuse_too_many_nodes(3, "")

@@ -10,7 +10,7 @@ import pytest
 
 import nbkit
 from nbkit.datasets.manifest import read_manifest
-from nbkit.store.bundle_files import files_of_run
+from nbkit.store.bundle import files_of_run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from tests.datasets.images import picture
 from tests.training import train_here

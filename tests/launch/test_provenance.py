@@ -10,7 +10,29 @@ import pytest
 
 from nbkit.launch.code.provenance import describe_code, describe_environment
 from nbkit.store.paths import RunPaths
-from tests.checkouts import commit_all
+from tests.checkouts import commit_all, git
+
+BEFORE = {
+    "latin.py": b"# caf\xe9\nx = 1\n",
+    "lines.py": b"x = 1\r\ny = 2\r\n",
+    "notes.txt": b"one\ntwo\nthree\nfour\nfive\n",
+    "zeros.npy": bytes(4000),
+}
+AFTER = {
+    "latin.py": b"# caf\xe9s\nx = 2\n",
+    "lines.py": b"x = 1\r\ny = 3\r\n",
+    "notes.txt": b"one\ntwo\n3\nfour\nfive",
+    "zeros.npy": bytes(range(256)) * 16,
+}
+FOR_READING = {
+    "color.ui": "always",
+    "diff.context": "0",
+    "diff.external": "echo",
+    "diff.notes.textconv": "wc -l",
+    "diff.noprefix": "true",
+    "diff.relative": "true",
+    "diff.submodule": "log",
+}
 
 
 @pytest.fixture
@@ -39,7 +61,6 @@ def test_describe_code_untracked_files(top, paths):
     code = describe_code(top / "notebooks", paths)
 
     assert (code["untracked"], code["dirty"]) == (2, True)
-    assert (code["folder"], describe_code(top, paths)["folder"]) == ("notebooks", "")
 
 
 def test_describe_code_older_git(top, paths, tmp_path, monkeypatch):
@@ -56,6 +77,26 @@ def test_describe_code_older_git(top, paths, tmp_path, monkeypatch):
     code = describe_code(top, paths)
 
     assert (code["diff"], code["dirty"]) == ("code/diff.patch", True)
+
+
+def _write(top: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (top / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("settings", [{}, FOR_READING], ids=["plain", "for reading"])
+def test_describe_code_applicable_diff(top, paths, settings):
+    _write(top, {**BEFORE, ".gitattributes": b"*.txt diff=notes\n"})
+    commit_all(top)
+    for name, value in settings.items():
+        git(top, "config", name, value)
+    _write(top, AFTER)
+
+    describe_code(top / "notebooks", paths)
+
+    git(top, "reset", "-q", "--hard")
+    git(top, "apply", "--whitespace=nowarn", str(paths.code / "diff.patch"))
+    assert {name: (top / name).read_bytes() for name in AFTER} == AFTER
 
 
 def test_describe_code_stale_diff(top, paths):

@@ -6,6 +6,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, RunError, RunNotFoundError
+from nbkit.reproduction.comparison import run_facts
 from nbkit.review.causes import Cause, Diagnosis
 from nbkit.store.bundle_import import ImportedBundle
 from nbkit.store.record import write_json
@@ -56,7 +57,18 @@ def test_two_runs_differ_in_what_was_asked_for_and_in_nothing_else(
     assert nbkit.compare(run, other).ratio is not None
     with pytest.raises(ConfigError, match="is in both arms"):
         nbkit.compare([run, other], run)
+    _takes_the_diff_that_the_record_names(run)
     _refuses_what_cannot_be_compared(run)
+
+
+def _takes_the_diff_that_the_record_names(run):
+    (run.paths.code / "diff.patch").write_bytes(b"+x = 2 # \xe9\n")
+    code = {**run.record["code"], "diff": None}
+    write_json(run.paths.record, {**run.record, "code": code})
+    assert "diff.patch" not in run_facts(run).code
+    code["diff"] = "code/diff.patch"
+    write_json(run.paths.record, {**run.record, "code": code})
+    assert "+x = 2" in run_facts(run).code["diff.patch"]
 
 
 def _refuses_what_cannot_be_compared(run):

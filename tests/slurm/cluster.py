@@ -319,11 +319,7 @@ def _end(process: psutil.Process) -> str:
 
 @contextmanager
 def slurm_variables(cluster: SlurmCluster) -> Iterator[None]:
-    """Let every command of Slurm in this process mean the cluster.
-
-    Answers of Slurm that processes share are not left in the user's own cache.
-    """
+    """Let every command of Slurm in this process mean the cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(cluster.conf))
-        patch.setenv("XDG_CACHE_HOME", str(cluster.conf.parent / "cache"))
         yield

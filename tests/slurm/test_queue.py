@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -68,14 +67,10 @@ def test_fifty_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
     slurm: SlurmCluster,
     squeue_calls: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
 ):
-    hosts = itertools.count()
-
     def forget() -> None:
-        """Look as a process of another host would, which has none of the answers."""
+        """Look as another process would, which has none of the answers."""
         monkeypatch.setattr(jobs, "_clusters", {})
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"host{next(hosts)}"))
 
     holder = hold_both_nodes(slurm)
     runs = [two_nodes.launch() for _ in range(MANY)]

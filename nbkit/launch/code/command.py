@@ -42,13 +42,8 @@ class RankPlan:
 
 
 def supervisor_argv(root: Path, claim_fd: int) -> list[str]:
-    """Return the command that supervises a run.
-
-    Notes
-    -----
-    ``-P`` keeps the current folder out of the import path: a notebook's folder may
-    hold a ``signal.py`` or a ``json.py``.
-    """
+    """Return the command that supervises a run."""
+    # -P: a notebook's folder may hold a signal.py or a json.py.
     module = "nbkit.launch.supervision.supervisor"
     return [sys.executable, "-P", "-m", module, str(root), str(claim_fd)]
 
@@ -67,12 +62,7 @@ def rank_environment(
     local_rank: int,
     inherited: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the environment of one rank: torchrun's contract and nbkit's own.
-
-    References
-    ----------
-    https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
-    """
+    """Return the environment of one rank: torchrun's contract and nbkit's own."""
     rank = str(local_rank)
     environment = {
         **inherited,
@@ -154,10 +144,7 @@ def torchrun_line(
     cpus_per_rank: int | None,
     host: str = "HOST",
 ) -> str:
-    """Return the shell line that does the same without nbkit's supervisor.
-
-    It works in its own folder beside the run's, which has one writer a file.
-    """
+    """Return the shell line that does the same without nbkit, in its own folder."""
     copy = root.with_name(f"{root.name}-torchrun")
     policy = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     own = {name: os.environ[name] for name in policy if name in os.environ}

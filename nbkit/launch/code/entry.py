@@ -89,13 +89,7 @@ class RunEntry:
 
 
 def stored_entry(paths: RunPaths) -> RunEntry:
-    """Return the function or script whose files a folder keeps.
-
-    Raises
-    ------
-    RunError
-        If a file is missing, or another minor version of Python pickled the function.
-    """
+    """Return the function or script whose files a folder keeps."""
     description = read_json(paths.entry)
     if description is None:
         message = f"Run {paths.run_id} is incomplete: {paths.entry} is missing."
@@ -323,10 +317,7 @@ def _import_path() -> list[str]:
 
 
 def _python_options() -> list[str]:
-    """Return this interpreter's options, as `multiprocessing` passes them on.
-
-    Without those that would let a rank ignore the variables that a run sets.
-    """
+    """Return this interpreter's options, but those that hide a run's variables."""
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [option for option in options if option not in ("-E", "-I", "-S")]
 
@@ -498,10 +489,7 @@ def _local_modules() -> list[ModuleType]:
 
 
 def _cells(code_files: Iterable[str]) -> dict[str, str]:
-    """Return what IPython calls each cell, by the file name of its code.
-
-    A cell is in memory alone, or on the disk too once a debugger has stopped in it.
-    """
+    """Return what IPython calls each cell, by the file name of its code."""
     label = _label_of_code()
     labels = {}
     for file in code_files:

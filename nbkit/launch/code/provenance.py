@@ -40,11 +40,7 @@ _UNTRACKED = (
 
 
 class ProvenanceThread(threading.Thread):
-    """Describes code, environment, machine and storage beside a run.
-
-    A thread that is never waited for long: git, a package's metadata or a file server
-    may fail or hang, and the run continues with an unknown.
-    """
+    """Describes code, environment, machine and storage, and holds up no run for it."""
 
     def __init__(self, config: ExperimentConfig, paths: RunPaths, cwd: Path) -> None:
         super().__init__(daemon=True)
@@ -87,11 +83,10 @@ class ProvenanceThread(threading.Thread):
 
 def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     """Return the commit of the working folder, and keep its uncommitted diff."""
-    names = ("commit", "folder", "branch", "remote", "dirty", "diff", "untracked")
+    names = ("commit", "branch", "remote", "dirty", "diff", "untracked")
     commit = _git(cwd, "rev-parse", "HEAD")
     if commit is None:
         return dict.fromkeys(names)
-    folder = _git(cwd, "rev-parse", "--show-prefix")
     diff = _git_bytes(cwd, *_DIFF)
     untracked = _git(cwd, *_UNTRACKED)
     if diff:
@@ -103,7 +98,6 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
     remote = _git(cwd, "remote", "get-url", "origin")
     return {
         "commit": commit,
-        "folder": None if folder is None else folder.rstrip("/"),
         "branch": _git(cwd, "rev-parse", "--abbrev-ref", "HEAD"),
         # A remote's address may carry a password, which may have an @ itself.
         "remote": redacted(re.sub(r"//[^/]*@", "//", remote)) if remote else None,
@@ -116,11 +110,7 @@ def describe_code(cwd: Path, paths: RunPaths) -> dict[str, Any]:
 def describe_environment(
     paths: RunPaths, variables: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return interpreter, packages and those variables of ranks that change results.
-
-    Every installed package goes to ``code/packages.txt``. Variables whose names look
-    like secrets are never written, and secrets in the values of others neither.
-    """
+    """Return interpreter, packages and those variables of ranks that change results."""
     packages: dict[str, str] = {}
     for dist in metadata.distributions():
         # The first one found is the one that is imported.

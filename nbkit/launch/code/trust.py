@@ -53,10 +53,7 @@ class Permit:
 
 
 def permit_new(paths: RunPaths) -> Permit:
-    """Return the permit of a run whose folder this process has just made.
-
-    All that it executes is what the caller has handed over.
-    """
+    """Return the permit of a run whose folder this process has just made."""
     return Permit(paths.root)
 
 
@@ -73,10 +70,7 @@ def permit_run(paths: RunPaths, *, trust: bool, loads: Sequence[Path] = ()) -> P
 
 
 def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -> None:
-    """Refuse shell lines, containers and arguments for Slurm that others have written.
-
-    Everything else in a configuration names what this user has installed.
-    """
+    """Refuse what others have written for a configuration to ask of Slurm."""
     for config in configs:
         folder, asked = config.slurm.came_from, _asked_of_slurm(config)
         if config.engine != "slurm" or not asked or folder is None:
@@ -163,11 +157,7 @@ def _refusal(what: str, why: str, means: str = "trust=True") -> str:
 
 
 def _print(who: str, entries: Lines) -> None:
-    """Print what is executed; arms that are alike are said once.
-
-    Values are printed as Python spells them: a control character shows, and does
-    nothing.
-    """
+    """Print what is executed as Python spells it; of arms that are alike, once."""
     lines = dict.fromkeys(f"  {name}: {value!r}" for name, value in entries)
     sys.stdout.write("\n".join([f"{who} executes:", *lines]) + "\n")
     sys.stdout.flush()

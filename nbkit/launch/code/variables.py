@@ -49,16 +49,23 @@ def rank_variables(config: ExperimentConfig, paths: RunPaths) -> dict[str, str]:
     return {**own, **os.environ, **given}
 
 
+def check_texts(name: str, texts: Mapping[str, str]) -> None:
+    """Raise unless an argument is a dict of strings."""
+    if not isinstance(texts, Mapping):
+        message = (
+            f"{name}={texts!r:.80} is of type {type(texts).__name__}. Pass a dict."
+        )
+        raise ConfigError(message)
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            message = f"{name}[{key!r}]={value!r} is not a string. Use str()."
+            raise ConfigError(message)
+
+
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raise unless variables may be set for ranks, and kept in the record."""
-    if not isinstance(environment, Mapping):
-        kind = type(environment).__name__
-        message = f"environment={environment!r:.80} is of type {kind}. Pass a dict."
-        raise ConfigError(message)
+    check_texts("environment", environment)
     for name, value in environment.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            message = f"environment[{name!r}]={value!r} is not a string. Use str()."
-            raise ConfigError(message)
         if not name or "=" in name or "\0" in name + value:
             message = (
                 f"environment[{name!r}] is not a valid variable (empty name, '=' in "

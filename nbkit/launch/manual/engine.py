@@ -45,13 +45,7 @@ def manual_line(
     python: str,
     threads: int | None,
 ) -> str:
-    """Return the shell line that starts a run's ranks, the same for all hosts.
-
-    Notes
-    -----
-    ``-P`` keeps the current folder out of the import path. The ranks begin in the
-    folder of the launch, wherever the line is pasted.
-    """
+    """Return the shell line that starts a run's ranks, the same for all hosts."""
     argv = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}"]
     if _is_loopback(host):

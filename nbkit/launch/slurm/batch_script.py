@@ -49,10 +49,7 @@ _KEPT_SETTINGS = {
 def sbatch_script(
     config: ExperimentConfig, paths: RunPaths, *, python: str, gpus_per_node: int
 ) -> str:
-    """Return the whole job script of a run.
-
-    The folder of the logs has to be there before the job starts, else Slurm ends it.
-    """
+    """Return the whole job script of a run."""
     if not {"\n", "\r"}.isdisjoint(str(paths.root)):
         message = (
             f"{str(paths.root)!r} contains a line break, which sbatch does not "
@@ -85,14 +82,8 @@ def srun_argv(
     nnodes: int,
     port: int,
 ) -> list[str]:
-    """Return the command of the step whose tasks are the torchruns of the nodes.
-
-    Notes
-    -----
-    Without ``--cpus-per-task`` and ``--gpus-per-node`` a step has all CPUs and GPUs of
-    the job, in every Slurm since 20.11; with them it would be an exact one, which has
-    no more than it names.
-    """
+    """Return the command of the step whose tasks are the torchruns of the nodes."""
+    # With --cpus-per-task or --gpus-per-node the step would have no more than that.
     argv = [
         "srun",
         f"--nodes={nnodes}",
@@ -121,12 +112,9 @@ def srun_argv(
 
 
 def submission_environment(inherited: Mapping[str, str], script: str) -> dict[str, str]:
-    """Return the environment for sbatch: what is around must not change the job.
-
-    A variable of sbatch goes before the script's own line; it is kept where it is
-    a user's default for what the script leaves open. A notebook may also run inside a
-    job, whose variables would reach into the steps of the new one.
-    """
+    """Return the environment for sbatch: what is around must not change the job."""
+    # A variable of sbatch goes before the script's own line, and those of a job
+    # around this process would reach into the steps of the new one.
     kept = _KEPT_SETTINGS | {
         name
         for name, option in _KEPT_DEFAULTS.items()

@@ -17,7 +17,6 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.launch.local import passed_on
 from nbkit.launch.slurm.batch_script import sbatch_script, submission_environment
-from nbkit.launch.slurm.partitions import refuse_too_many_nodes
 from nbkit.packages import packages_of, pip_install
 from nbkit.reading import read_file
 from nbkit.store.jobs import Job
@@ -64,9 +63,6 @@ class SlurmEngine:
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())
-        # Another cluster's partitions are not listed here.
-        if config.nnodes > 1 and not _cluster_asked(config):
-            refuse_too_many_nodes(config.nnodes, slurm.slurm_partition)
         device_type = _device_type(config)
         asked = slurm.gpus_per_node
         on_gpus = config.gpus if device_type == "cuda" else 0
@@ -129,10 +125,7 @@ class SlurmEngine:
 
 
 def end_job(paths: RunPaths, job: dict[str, Any]) -> str:
-    """End a job that `SlurmEngine.submit` has just given, and that is not wanted.
-
-    Returns why Slurm does not; empty if it does.
-    """
+    """End a job that is not wanted; return why Slurm does not, empty if it does."""
     named = [*_clusters(job["cluster"]), "--", job["id"]]
     try:
         ask_slurm("scancel", *named, limit_seconds=_ANSWER_SECONDS)
@@ -250,10 +243,7 @@ def _cluster_asked(config: ExperimentConfig) -> str:
 def _gres(
     cluster: tuple[str | None, ...], options: tuple[str, ...], minute: int
 ) -> list[str]:
-    """Return what the nodes of partitions have besides CPUs, asked once a minute.
-
-    A form checks its configuration at every key.
-    """
+    """Return what nodes have besides CPUs, asked once a minute, as forms ask often."""
     asked = ("--noheader", "--format=%P|%G", *options)
     try:
         return ask_slurm("sinfo", *asked, limit_seconds=_ANSWER_SECONDS).splitlines()

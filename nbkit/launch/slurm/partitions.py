@@ -7,13 +7,11 @@ https://slurm.schedmd.com/sinfo.html
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nbkit.errors import LaunchError
-from nbkit.store.slurm import SlurmSilentError, ask_slurm
+from nbkit.store.slurm import ask_slurm
 
 _LIMIT_SECONDS = 10.0
 _FIELDS = ("Partition", "Available", "Time", "NodeList", "StateCompact")
@@ -65,29 +63,6 @@ def partitions() -> list[Partition]:
         )
         _add_node(partition, state, _gpus(gres), _gpus(used))
     return sorted(by_name.values(), key=lambda it: (not it.is_default, it.name))
-
-
-def refuse_too_many_nodes(nnodes: int, requested: str) -> None:
-    """Refuse a job of more nodes than a partition has: it would never start.
-
-    Slurm takes such a job, since nodes may be added some day. Where it does not tell
-    its partitions now, nothing is refused.
-    """
-    try:
-        every = partitions()
-    except SlurmSilentError:
-        return
-    nodes = {partition.name: partition.nodes_total for partition in every}
-    # Without a name a site may choose the partition by what a job asks for.
-    names = requested or os.environ.get("SBATCH_PARTITION") or ",".join(nodes)
-    most = max(nodes.get(name, nnodes) for name in names.split(","))
-    if most >= nnodes:
-        return
-    message = (
-        f"nnodes={nnodes}, but partition {names.replace(',', ' or ')} has only {most} "
-        "nodes. Use fewer, or another partition (see sinfo)."
-    )
-    raise LaunchError(message)
 
 
 def _add_node(

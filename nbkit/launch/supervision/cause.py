@@ -130,11 +130,7 @@ def _failure(first: _Candidate, paths: RunPaths, attempt: int) -> dict[str, Any]
 
 
 def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
-    """Return the main thread's stack from what a rank's log holds after an offset.
-
-    Those of its loading processes follow, each once. Empty if none answered. All
-    threads are in the log; a record may hold the stacks of many ranks.
-    """
+    """Return the stacks of a rank and of its loading processes, each once."""
     try:
         with open_regular(log) as file:
             file.seek(offset)

@@ -19,11 +19,7 @@ _CRASHES = {"SIGABRT", "SIGBUS", "SIGSEGV"}
 
 
 def attribute_to_gpus(cause: dict[str, Any], paths: RunPaths) -> dict[str, Any]:
-    """Return a cause that says so if a GPU of the run is at fault, and what to do.
-
-    What ranks say is often an echo only: a GPU that is lost lets one rank hang and
-    others end by NCCL. The sampler heard the driver meanwhile.
-    """
+    """Return a cause that says so if a GPU of the run is at fault, and what to do."""
     kind, message = cause["kind"], cause["message"]
     if not _may_be_of_gpu(cause):
         return cause

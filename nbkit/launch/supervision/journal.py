@@ -103,11 +103,7 @@ class Journal:
         self._write(lambda: self._events.write(line))
 
     def write_heartbeat(self) -> None:
-        """Let readers who cannot see this process know that it lives, now and then.
-
-        A supervisor that was taken for dead, and whose run was resumed elsewhere, ends
-        here, and its ranks with it.
-        """
+        """Write a sign of life now and then; end if the run was resumed elsewhere."""
         now = time.monotonic()
         if now < self._next_sign:
             return

@@ -28,11 +28,7 @@ _KILL_SECONDS = 10.0
 
 
 class LocalRanks:
-    """Starts ranks as children of this process; watches, signals and ends them.
-
-    `devices` are the UUIDs of the ranks' GPUs, by local rank. Every rank inherits
-    `lease_fds`, which keep them held.
-    """
+    """Starts ranks as children of this process; watches, signals and ends them."""
 
     lost: str | None = None
     """Which node is gone, and how that is known: never this one."""

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.code.command import RankPlan, rank_environment, worker_argv
@@ -37,44 +37,6 @@ class LookClock:
         return min(seconds, _LONGEST_LOOK_SECONDS)
 
 
-class WatchedRank(Protocol):
-    """What is known of a rank, wherever it runs."""
-
-    @property
-    def rank(self) -> int:
-        """Among all ranks of the run."""
-        ...
-
-    @property
-    def node(self) -> str | None:
-        """Where it runs; None if the run is on one machine."""
-        ...
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit code, or minus the signal; None while it runs, or if unknown."""
-        ...
-
-    @property
-    def ended_at(self) -> float | None:
-        """Unix time when its end was noticed."""
-        ...
-
-    killed_by_us: bool
-    """Whether it was ended by force, or because of another, and not by itself."""
-    phase: Phase | None
-    """What it was doing when it ended, as far as its heartbeat tells."""
-
-    @property
-    def kernel_ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed a process out of memory since its start."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the record keeps."""
-        ...
-
-
 @dataclass
 class RankProcess:
     """One rank: a child that leads its own session."""
@@ -86,9 +48,11 @@ class RankProcess:
     pidfd: int
     ended_at: float | None = None
     """Unix time when its end was noticed."""
-    killed_by_us: bool = field(default=False)
-    phase: Phase | None = field(default=None)
-    kernel_ran_out_of_memory: bool = field(default=False)
+    killed_by_us: bool = False
+    """Whether it was ended by force, or because of another, and not by itself."""
+    phase: Phase | None = None
+    """What it was doing when it ended, as far as its heartbeat tells."""
+    kernel_ran_out_of_memory: bool = False
     """Whether the kernel has killed a process out of memory since its start."""
     node: None = None
     """None: the run is on one machine."""
@@ -150,6 +114,9 @@ class RemoteRank:
             "node": self.node,
             **_how_ended(self.returncode),
         }
+
+
+WatchedRank = RankProcess | RemoteRank
 
 
 def _how_ended(code: int | None) -> dict[str, Any]:

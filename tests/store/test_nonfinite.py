@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from nbkit.store.finiteness import FiniteFollower, FiniteReading
-from nbkit.store.nonfinite import NonFinite
+from nbkit.store.nonfinite import FiniteFollower, FiniteReading, NonFinite
 from nbkit.store.stored_runs import StoredRun
 
 
