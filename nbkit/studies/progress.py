@@ -21,7 +21,7 @@ from nbkit.launch.run_progress import (
     result,
 )
 from nbkit.statistics import duration_in_words
-from nbkit.studies.budget import StartTimes
+from nbkit.studies.durations import StartTimes
 from nbkit.visible import visible
 
 _LINE_SECONDS = 5.0
