@@ -74,27 +74,6 @@ def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
         )
 
 
-def demand_finding(
-    subject: str,
-    images_per_second: float,
-    bytes_per_image: float,
-    storage_bytes_per_second: float,
-    url: str | None = None,
-) -> Finding | None:
-    """Return a finding if training reads more than the storage was measured to give."""
-    found = list(
-        _demand(
-            {
-                "images_per_second": images_per_second,
-                "bytes_per_image": bytes_per_image,
-                "storage_bytes_per_second": storage_bytes_per_second,
-            }
-        )
-    )
-    claim = f"{images_per_second:,.6g} images/s"
-    return Finding(found[0][0], subject, claim, found[0][1], url) if found else None
-
-
 def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
     """Yield what published rows leave open.
 
