@@ -43,32 +43,16 @@ ENOUGH = "enough for every difference"
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms of a study against its baseline.
-
-    Parameters
-    ----------
-    runs
-        Finished runs by arm, in the plan's order; arms without one are left out.
-    baseline
-        The arm that the others are compared with; it has a run.
-    control
-        The arm that is the baseline measured once more; None without one.
-    not_finite
-        By arm, where one of its runs stopped being finite: it gets no verdict.
-    study
-        Of which they are, so that a table shown by itself says what takes it back.
-    comparisons
-        How many share the error rate, where a report has verdicts on more than these.
-    confidence
-        Confidence level of the intervals.
-    """
+    """The arms of a study against its baseline."""
 
     runs: Mapping[str, Sequence[ArmRun]]
     baseline: str
     control: str | None = None
+    """The baseline measured once more."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
+    """How many share the error rate, where a report has verdicts on more than these."""
     confidence: float = 0.95
 
     @cached_property

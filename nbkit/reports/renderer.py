@@ -308,11 +308,6 @@ def first_screen(report: Mapping[str, Any]) -> list[str]:
     """Return answer, conditions, headline table and first notes, a block each.
 
     Without an answer there is no table: the notes say why.
-
-    Parameters
-    ----------
-    report
-        `Report.to_dict`.
     """
     is_inconclusive = bool(report["result"].get("caveats"))
     tables = [] if is_inconclusive else report["tables"][:1]

@@ -34,13 +34,7 @@ Values = Mapping[HistorySeries, float | None]
 
 
 class History:
-    """Keeps samples in slots of two lengths.
-
-    Parameters
-    ----------
-    interval_seconds
-        Time between samples; the shorter slots are at least as long.
-    """
+    """Keeps samples in slots of two lengths."""
 
     def __init__(self, interval_seconds: float) -> None:
         fine = max(_FINE_SECONDS, math.ceil(interval_seconds))

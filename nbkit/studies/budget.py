@@ -64,19 +64,7 @@ def start_times(study: StoredStudy) -> StartTimes:
 
 
 class Budget:
-    """Chooses the starts of a study that fit into the time that is left.
-
-    Parameters
-    ----------
-    study
-        Which arms there are, and in which order.
-    minutes
-        From now on; None is no limit.
-    times
-        What starts take; whoever executes them adds what they took.
-    clock
-        Returns seconds.
-    """
+    """Chooses the starts of a study that fit into the time that is left."""
 
     def __init__(
         self,

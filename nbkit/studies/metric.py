@@ -31,13 +31,7 @@ class Metric:
 
     @classmethod
     def chosen(cls, name: str | None, better: str | None, margin: float) -> Self | None:
-        """Return the metric that a user has named; None is images per second.
-
-        Raises
-        ------
-        ConfigError
-            If ``better`` is missing or without ``metric``, or the margin is no part.
-        """
+        """Return the metric that a user has named; None is images per second."""
         if name is None:
             if better is not None or margin:
                 message = (
@@ -73,11 +67,6 @@ class Metric:
         ``run.summary``, such as ``images_per_second`` or ``peak_memory_bytes``; else
         ``seconds``, from start to end; else the last ``name: value`` or ``name=value``
         that rank 0 printed in its last 50 lines.
-
-        Raises
-        ------
-        NotEnoughDataError
-            If the run has no such number, or it is not finite and positive.
         """
         summary = run.summary
         logged = summary.logged

@@ -26,13 +26,7 @@ from nbkit.studies.starts import finished_runs, grouped
 
 
 class StoredStudy:
-    """A study in the store, as its file and its runs tell; nothing is started.
-
-    Parameters
-    ----------
-    root
-        The study's folder.
-    """
+    """A study in the store, as its file and its runs tell; nothing is started."""
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)

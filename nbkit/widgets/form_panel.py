@@ -29,16 +29,7 @@ from nbkit.widgets.view import static_text
 
 
 class FormPanel(anywidget.AnyWidget):
-    """The controls of a form, without what becomes of the runs that it launches.
-
-    Parameters
-    ----------
-    config
-        What the controls hold at first.
-    launch
-        Called when the page's button is pressed; what it returns or raises is shown
-        beside it.
-    """
+    """The controls of a form, without what becomes of the runs that it launches."""
 
     _esm = static_text("page.js", "form_fields.js", "form_parts.js", "form.js")
     _css = static_text("form.css")
