@@ -12,7 +12,7 @@ import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from itertools import combinations
@@ -227,7 +227,8 @@ def _environment(values: Values) -> Iterator[ClaimOutcome]:
     ]
     if differing:
         parts = [
-            f"{name.replace('_', ' ')}: {_listed(point[name] for point in points)}"
+            f"{name.replace('_', ' ')}: "
+            + ", ".join(dict.fromkeys(str(point[name]) for point in points))
             for name in differing
         ]
         yield "mixed-environment", "; ".join(parts)
@@ -315,8 +316,3 @@ def _quantity(value: float, unit: str) -> str:
 
 def _minutes(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
-
-
-def _listed(values: Iterable[object]) -> str:
-    different: Sequence[object] = list(dict.fromkeys(values))
-    return ", ".join(map(str, different))

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from nbkit.reading import lines_of, open_regular, parse_object
+from nbkit.review.samples import system_rows
 from nbkit.store.stored_runs import StoredRun
 
 _FEWEST_SAMPLES = 5
@@ -55,7 +55,10 @@ def _joules_of_host(
     """Return what the GPUs of one sampler's file used between two Unix times."""
     counters = _counters(path, begin)
     times = sorted({t for points in counters.values() for t, _ in points})
-    inside, *left_out = (_count(times, *span) for span in ((begin, end), *without))
+    inside, *left_out = (
+        bisect_right(times, last) - bisect_left(times, first)
+        for first, last in ((begin, end), *without)
+    )
     if inside - sum(left_out) < _FEWEST_SAMPLES:
         return None
     total = 0.0
@@ -75,7 +78,7 @@ def _counters(path: Path, begin: float) -> _Counters:
     """
     counters: _Counters = {}
     newest = -math.inf
-    for row in _rows(path):
+    for row in system_rows(path):
         if row["kind"] == "header":
             if newest >= begin:
                 break
@@ -92,18 +95,7 @@ def _counters(path: Path, begin: float) -> _Counters:
 
 def system_samples(path: Path) -> Iterator[dict[str, Any]]:
     """Yield every sample of one sampler's file."""
-    return (row for row in _rows(path) if row["kind"] != "header")
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with open_regular(path) as file:
-        for line in lines_of(file, path):
-            if line.endswith(b"\n"):
-                yield parse_object(line)
-
-
-def _count(times: Sequence[float], begin: float, end: float) -> int:
-    return bisect_right(times, end) - bisect_left(times, begin)
+    return (row for row in system_rows(path) if row["kind"] != "header")
 
 
 def _growth(
