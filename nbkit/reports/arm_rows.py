@@ -9,6 +9,12 @@ from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.statistics import Ratio, RunsNeeded, Summary
 from nbkit.studies.durations import run_seconds
 
+COSTS = (
+    *("data_wait_share", "communication_share", "peak_memory_bytes"),
+    *("joules_per_image", "cpu_ms_per_image", "seconds"),
+)
+"""Of a run and, as medians, of an arm."""
+
 
 @dataclass(frozen=True)
 class ArmRun:
