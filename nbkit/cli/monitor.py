@@ -164,13 +164,7 @@ class _Feed:
             self._process.stdin.flush()
 
     def read(self) -> Values:
-        """Return the next line.
-
-        Raises
-        ------
-        TelemetryError
-            If the process has ended.
-        """
+        """Return the next line."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line.endswith(b"\n"):

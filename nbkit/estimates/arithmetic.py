@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
-from typing import Literal
+from typing import Any, Literal
 
 from nbkit.errors import ConfigError
 from nbkit.references.gpu_names import canonical_gpu_name
@@ -107,27 +107,42 @@ def project(
 ) -> Estimate:
     """Project a whole training from the measured rates of short runs."""
     images = workload.train_images * workload.epochs
-    shown = workload.evaluation_images * workload.evaluations(workload.epochs)
-    evaluation = (
-        shown / evaluation_images_per_second if evaluation_images_per_second else None
-    )
-    ends = _ends(workload, rates.ci_low, rates.ci_high, evaluation_images_per_second)
-    return Estimate(
+    return _estimate(
+        workload,
+        (rates.ci_low, rates.median, rates.ci_high),
+        evaluation_images_per_second,
         where=where,
         origin="measured rate, projected",
-        images_per_second=rates.median,
-        rate_low=rates.ci_low,
-        rate_high=rates.ci_high,
         rate_n=rates.n,
-        epochs=workload.epochs,
-        training_seconds=images / rates.median,
-        evaluation_seconds=evaluation,
         startup_seconds=startup_seconds,
-        seconds=images / rates.median + (evaluation or 0.0),
-        seconds_low=ends[0] if ends else None,
-        seconds_high=ends[1] if ends else None,
         joules=None if joules_per_image is None else joules_per_image * images,
         precision=precision,
+    )
+
+
+def _estimate(
+    workload: Workload,
+    rates: tuple[float | None, float, float | None],
+    evaluation_rate: float | None,
+    **facts: Any,
+) -> Estimate:
+    """Return the estimate of a rate between its low and high one."""
+    low, rate, high = rates
+    seconds = workload.train_images * workload.epochs / rate
+    shown = workload.evaluation_images * workload.evaluations(workload.epochs)
+    evaluation = shown / evaluation_rate if evaluation_rate else None
+    ends = _ends(workload, low, high, evaluation_rate) or (None, None)
+    return Estimate(
+        images_per_second=rate,
+        rate_low=low,
+        rate_high=high,
+        epochs=workload.epochs,
+        training_seconds=seconds,
+        evaluation_seconds=evaluation,
+        seconds=seconds + (evaluation or 0.0),
+        seconds_low=ends[0],
+        seconds_high=ends[1],
+        **facts,
     )
 
 
@@ -192,24 +207,14 @@ def _of_size(rows: Sequence[PublishedRow], world_size: int) -> list[PublishedRow
 
 def _of_rows(workload: Workload, name: str, rows: Sequence[PublishedRow]) -> Estimate:
     rates = [row.images_per_second or 0.0 for row in rows]
-    rate = median_low(rates)
-    images = workload.train_images * workload.epochs
-    low, high = min(rates), max(rates)
-    ends = _ends(workload, low, high, None)
-    return Estimate(
+    return _estimate(
+        workload,
+        (min(rates), median_low(rates), max(rates)),
+        None,
         where=f"{rows[0].world_size} x {name}",
         origin="published rate, projected",
-        images_per_second=rate,
-        rate_low=low,
-        rate_high=high,
         rate_n=len(rows),
-        epochs=workload.epochs,
-        training_seconds=images / rate,
-        evaluation_seconds=None,
         startup_seconds=None,
-        seconds=images / rate,
-        seconds_low=ends[0] if ends else None,
-        seconds_high=ends[1] if ends else None,
         joules=None,
         published_minutes=tuple(
             sorted(

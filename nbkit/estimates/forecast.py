@@ -265,8 +265,15 @@ def _runs(given: object) -> list[StoredRun]:
 
 
 def _check_alike(runs: Sequence[StoredRun]) -> None:
+    alike = {
+        "world_size": [run.config.world_size for run in runs],
+        "precision": [run.config.precision for run in runs],
+        "batch_size_per_gpu": [run.worker.get("batch_size_per_gpu") for run in runs],
+        "device": [run.summary.device_name for run in runs],
+        "data": [run.config.data for run in runs],
+    }
     lines = []
-    for name, values in _alike(runs).items():
+    for name, values in alike.items():
         if len(set(values)) > 1:
             different = ", ".join(dict.fromkeys(map(str, values)))
             lines.append(
@@ -275,17 +282,6 @@ def _check_alike(runs: Sequence[StoredRun]) -> None:
             )
     if lines:
         raise ConfigError("\n".join(lines))
-
-
-def _alike(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
-    """Return what has to be the same in all runs, one value a run."""
-    return {
-        "world_size": [run.config.world_size for run in runs],
-        "precision": [run.config.precision for run in runs],
-        "batch_size_per_gpu": [run.worker.get("batch_size_per_gpu") for run in runs],
-        "device": [run.summary.device_name for run in runs],
-        "data": [run.config.data for run in runs],
-    }
 
 
 def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:

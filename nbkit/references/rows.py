@@ -220,24 +220,10 @@ def published(
 
 
 def lookup(
-    *,
-    model: str | None = None,
-    gpu_name: str | None = None,
-    precision: str | None = None,
-    memory_format: str | None = None,
-    world_size: int | None = None,
-    data: str | None = None,
-    phase: str | None = "train",
+    *, gpu_name: str | None = None, phase: str | None = "train", **conditions: Any
 ) -> PublishedRows:
-    """Return the published results that fit what is asked for."""
-    wanted = {
-        "model": model,
-        "precision": precision,
-        "memory_format": memory_format,
-        "world_size": world_size,
-        "data": data,
-        "phase": phase,
-    }
+    """Return the published results that fit what is asked for; None is anything."""
+    wanted = {"phase": phase, **conditions}
     rows = PublishedRows(
         row
         for row in _rows()

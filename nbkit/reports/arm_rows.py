@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from nbkit.launch.run import Run
 from nbkit.reports.energy_per_image import joules_per_image
 from nbkit.statistics import Ratio, RunsNeeded, Summary
-from nbkit.studies.budget import run_seconds
+from nbkit.studies.durations import run_seconds
+
+COSTS = (
+    *("data_wait_share", "communication_share", "peak_memory_bytes"),
+    *("joules_per_image", "cpu_ms_per_image", "seconds"),
+)
+"""Of a run and, as medians, of an arm."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,6 @@ def arm_run(run: Run) -> ArmRun:
         peak_memory_bytes=summary.peak_memory_bytes,
         joules_per_image=joules_per_image(run),
         cpu_ms_per_image=summary.cpu_ms_per_image,
-        seconds=run_seconds(run),
+        seconds=run_seconds(run.record),
         device_type=summary.device_type,
     )

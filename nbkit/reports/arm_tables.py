@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from nbkit.reports import columns
 from nbkit.reports.arm_rows import ArmRow
+from nbkit.reports.columns import Column
 from nbkit.review.row_checks import INPUT_BOUND_SHARE
 from nbkit.statistics import Ratio, RunsNeeded, has_groups, interval_in_words
 from nbkit.statistics import quantities as wording
@@ -14,55 +15,37 @@ from nbkit.statistics.wording import ci_text
 _FEW_RUNS = 5
 """Up to which each run is shown beside the interval."""
 
-HEADLINE = (
-    "arm",
-    "images/s",
-    "95% CI (n)",
-    "ratio",
-    "95% CI",
-    "verdict",
-    "data wait",
-    "memory",
-    "J/image",
-    "CPU ms/image",
-)
-"""Columns of `headline_cells`."""
 
+def headline_columns(
+    verdict: Callable[[ArmRow], str | None],
+    more: Mapping[str, Mapping[str, str | None]],
+) -> Iterator[Column]:
+    """Yield the columns of the headline: rate, verdict and costs of an arm, and more.
 
-def headline_cells(row: ArmRow, verdict: str | None) -> list[str | None]:
-    """Return an arm as text, beside the verdict on it."""
-    rate, ratio = row.images_per_second, row.ratio
-    interval = None if rate is None else rate_interval(rate.ci_low, rate.ci_high)
-    return [
-        row.arm,
-        None if rate is None else wording.rate(rate.median),
-        f"{interval or wording.UNKNOWN} ({row.n})",
-        None if ratio is None else f"{ratio.estimate:.3f}",
-        None if ratio is None else ratio_interval(ratio.ci_low, ratio.ci_high),
-        verdict,
-        wording.percent(row.data_wait_share),
-        wording.size(row.peak_memory_bytes),
-        None if row.joules_per_image is None else f"{row.joules_per_image:.3g}",
-        None if row.cpu_ms_per_image is None else f"{row.cpu_ms_per_image:.2f}",
-    ]
-
-
-def headline_values(rows: Sequence[ArmRow]) -> dict[str, list[Any]]:
-    """Return the numbers of the headline, by column."""
-    rates = [row.images_per_second for row in rows]
-    ratios = [row.ratio for row in rows]
-    names = ("data_wait_share", "communication_share", "peak_memory_bytes")
-    names += ("joules_per_image", "cpu_ms_per_image", "seconds")
-    return {
-        "images_per_second": [rate and rate.median for rate in rates],
-        "images_per_second_ci_low": [rate and rate.ci_low for rate in rates],
-        "images_per_second_ci_high": [rate and rate.ci_high for rate in rates],
-        "runs": [row.n for row in rows],
-        "ratio_estimate": [ratio and ratio.estimate for ratio in ratios],
-        "ratio_ci_low": [ratio and ratio.ci_low for ratio in ratios],
-        "ratio_ci_high": [ratio and ratio.ci_high for ratio in ratios],
-        **{name: [getattr(row, name) for row in rows] for name in names},
-    }
+    More are cells by column and arm.
+    """
+    rate = "images_per_second"
+    yield Column("arm", "arm")
+    yield from columns.rate("images/s", "95% CI (n)", rate, rate, n="n")
+    yield Column(None, f"{rate}.ci_low", csv=f"{rate}_ci_low")
+    yield Column(None, f"{rate}.ci_high", csv=f"{rate}_ci_high")
+    yield Column(None, "n", csv="runs")
+    yield Column("ratio", "ratio.estimate", "{:.3f}".format, "ratio_estimate")
+    yield Column("95% CI", "ratio", columns.interval())
+    yield Column(None, "ratio.ci_low", csv="ratio_ci_low")
+    yield Column(None, "ratio.ci_high", csv="ratio_ci_high")
+    yield Column("verdict", verdict)
+    for title, name, show in (
+        ("data wait", "data_wait_share", wording.percent),
+        (None, "communication_share", str),
+        ("memory", "peak_memory_bytes", wording.size),
+        ("J/image", "joules_per_image", "{:.3g}".format),
+        ("CPU ms/image", "cpu_ms_per_image", "{:.2f}".format),
+        (None, "seconds", str),
+    ):
+        yield Column(title, name, show, name)
+    for title, cells in more.items():
+        yield Column(title, lambda row, cells=cells: cells.get(row.arm))
 
 
 def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
@@ -129,13 +112,6 @@ def lone_sentence(row: ArmRow, rates: Sequence[float]) -> str:
         spread = f"{ci_text(rate.ci_low, rate.ci_high, shown=wording.rate)}, n={rate.n}"
         spread += f": {_in_order(rates)}" if rate.n <= _FEW_RUNS else ""
     return f"{row.arm} trains {wording.rate(rate.median)} images/s ({spread})."
-
-
-def rate_interval(low: float | None, high: float | None) -> str | None:
-    """Return an interval of images/s as text; None where there is none."""
-    if low is None or high is None:
-        return None
-    return interval_in_words(low, high, wording.rate)
 
 
 def ratio_interval(low: float | None, high: float | None) -> str | None:

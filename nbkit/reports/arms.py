@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from nbkit import statistics
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.reports.arm_rows import ArmRow, ArmRun, arm_run
+from nbkit.reports.arm_rows import COSTS, ArmRow, ArmRun, arm_run
 from nbkit.reports.arm_tables import (
-    HEADLINE,
     each_run,
-    headline_cells,
-    headline_values,
+    headline_columns,
     held_together,
     input_bound,
     lone_sentence,
@@ -30,6 +29,7 @@ from nbkit.reports.arm_tables import (
     ratio_text,
 )
 from nbkit.reports.caveats import caveat_text
+from nbkit.reports.columns import table
 from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.parts import Lead, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
@@ -43,32 +43,16 @@ ENOUGH = "enough for every difference"
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms of a study against its baseline.
-
-    Parameters
-    ----------
-    runs
-        Finished runs by arm, in the plan's order; arms without one are left out.
-    baseline
-        The arm that the others are compared with; it has a run.
-    control
-        The arm that is the baseline measured once more; None without one.
-    not_finite
-        By arm, where one of its runs stopped being finite: it gets no verdict.
-    study
-        Of which they are, so that a table shown by itself says what takes it back.
-    comparisons
-        How many share the error rate, where a report has verdicts on more than these.
-    confidence
-        Confidence level of the intervals.
-    """
+    """The arms of a study against its baseline."""
 
     runs: Mapping[str, Sequence[ArmRun]]
     baseline: str
     control: str | None = None
+    """The baseline measured once more."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     study: StoredStudy | None = field(default=None, compare=False, repr=False)
     comparisons: int | None = None
+    """How many share the error rate, where a report has verdicts on more than these."""
     confidence: float = 0.95
 
     @cached_property
@@ -189,23 +173,15 @@ class Arms:
         notes: Sequence[str] = (),
     ) -> Table:
         """Return the headline: every arm with interval, verdict and costs."""
-        columns = more or {}
         where = "CPU smoke test" if self.is_functional else "GPU"
         waits = [(row.arm, row.data_wait_share) for row in self.rows]
         own = [self.needed_sentence, *input_bound(waits)]
         own += each_run({arm: self.rates(arm) for arm in self.runs})
-        return Table(
+        return table(
             caption or f"Throughput ({where}), relative to {self.baseline}",
-            [*HEADLINE, *columns],
-            [
-                [
-                    *headline_cells(row, self._verdict(row)),
-                    *(cells.get(row.arm) for cells in columns.values()),
-                ]
-                for row in self.rows
-            ],
+            headline_columns(self._verdict, more or {}),
+            self.rows,
             [*(note for note in own if note and ENOUGH not in note), *notes],
-            headline_values(self.rows),
             self.lead(self.controls),
         )
 
@@ -305,12 +281,7 @@ class Arms:
             images_per_second=statistics.summarise(rates) if rates else None,
             ratio=ratio,
             needed=needed,
-            data_wait_share=median_of(runs, lambda run: run.data_wait_share),
-            communication_share=median_of(runs, lambda run: run.communication_share),
-            peak_memory_bytes=median_of(runs, lambda run: run.peak_memory_bytes),
-            joules_per_image=median_of(runs, lambda run: run.joules_per_image),
-            cpu_ms_per_image=median_of(runs, lambda run: run.cpu_ms_per_image),
-            seconds=median_of(runs, lambda run: run.seconds),
+            **{name: median_of(runs, attrgetter(name)) for name in COSTS},
         )
 
     def rates(self, arm: str) -> list[float]:

@@ -35,8 +35,6 @@ _OWN_FIELDS = ("name", "seed", "devices")
 
 def audit(
     what: Run | Study | PublishedRow | str | Sequence[Run | PublishedRow],
-    *,
-    storage_bytes_per_second: float | None = None,
 ) -> Audit:
     """Return what is suspicious about results, with the evidence and what to do.
 
@@ -46,9 +44,6 @@ def audit(
         A run, a study, or the id of one; runs of any arms; or published results: a row,
         rows, the label of a series, or a publisher such as ``"NetApp"``. A row includes
         the other points of its series, and what its report claims.
-    storage_bytes_per_second
-        Measured rate of the storage of a run's data, to check whether the run can have
-        read from it.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def audit(
         what = Study.open(what)
     if isinstance(what, Study):
         what = StudySnapshot(what.paths.root)
-        study_findings = findings_of(what, storage_bytes_per_second)
+        study_findings = findings_of(what)
         return Audit(
             study_findings.subject,
             [*_caveats(what, study_findings.subject), *study_findings],
@@ -91,7 +86,7 @@ def audit(
     _check(what, results)
     rows = [result for result in results if isinstance(result, PublishedRow)]
     runs = [result for result in results if isinstance(result, StoredRun)]
-    findings = [*_of_rows(rows), *_of_runs(runs, storage_bytes_per_second)]
+    findings = [*_of_rows(rows), *_of_runs(runs)]
     return Audit(subject, findings)
 
 
@@ -122,7 +117,7 @@ def findings_table(
     return Table("Findings", [*subject, *columns], rows)
 
 
-def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> Audit:
+def findings_of(study: Study) -> Audit:
     """Return what is suspicious about a study's runs, without its caveats."""
     by_arm = study.runs_by_arm(diverged=True)
     diverged = [run for runs in by_arm.values() for run in runs if has_diverged(run)]
@@ -136,9 +131,7 @@ def findings_of(study: Study, storage_bytes_per_second: float | None = None) -> 
         run_finding
         for runs in arms.values()
         for run in runs
-        for run_finding in run_findings(
-            run, storage_bytes_per_second=storage_bytes_per_second
-        )
+        for run_finding in run_findings(run)
     ]
     findings += arm_findings(arms)
     for run in diverged:
@@ -221,16 +214,12 @@ def _arms(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
     return {members[0].run_id: members for members in groups.values()}
 
 
-def _of_runs(
-    runs: Sequence[StoredRun], storage_bytes_per_second: float | None
-) -> Iterator[Finding]:
+def _of_runs(runs: Sequence[StoredRun]) -> Iterator[Finding]:
     """Yield what is suspicious about runs of any arms, damaged ones among them."""
     readable = []
     for run in runs:
         try:
-            findings = [
-                *run_findings(run, storage_bytes_per_second=storage_bytes_per_second)
-            ]
+            findings = [*run_findings(run)]
         except (ConfigError, StoreError) as error:
             if len(runs) == 1:
                 raise

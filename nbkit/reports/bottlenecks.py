@@ -30,17 +30,7 @@ class ArmBottleneck(NamedTuple):
 
 
 class ArmBottlenecks:
-    """The diagnoses of every finished run of some arms.
-
-    Parameters
-    ----------
-    runs_by_arm
-        Finished runs by the name of their arm.
-    concurrent_arms
-        Arms that are started together, to disturb each other.
-    rounds
-        The runs of such arms that were started together: others disturb them, too.
-    """
+    """The diagnoses of every finished run of some arms."""
 
     def __init__(
         self,

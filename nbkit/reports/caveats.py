@@ -120,12 +120,8 @@ def caveat_text(
     study: StoredStudy, controls: Sequence[NoiseFloor], *, untimed: str = ""
 ) -> str:
     """Return what takes the answer back, with every reason; empty if it stands."""
-    reasons = all_caveats(study, controls)
-    if not reasons:
-        return ""
-    return _in_full(
-        inconclusive_report(study, reasons, Report("", "", untimed=untimed))
-    )
+    reasons, report = all_caveats(study, controls), Report("", "", untimed=untimed)
+    return _in_full(inconclusive_report(study, reasons, report)) if reasons else ""
 
 
 def untimed_caveat_text(study: StoredStudy) -> str:

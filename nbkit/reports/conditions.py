@@ -40,6 +40,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         *("loader", "steps", "warmup_steps", "seed"),
     )
     versions = ("torch", "cuda", "cudnn", "nccl", "backend")
+    jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
     return {
         **{name: getattr(config, name) for name in fields},
         "device_name": runs[0].summary.device_name,
@@ -49,7 +50,7 @@ def conditions(runs: Sequence[Run]) -> dict[str, Any]:
         "images": _images(runs),
         "file_system": (record.get("storage") or {}).get("file_system"),
         **{name: machine.get(name) for name in ("hostname", "usable_cpus")},
-        "nodes": _nodes(runs),
+        "nodes": sorted({n for job in jobs for n in job.get("nodes") or []}) or None,
         "started": record["time"]["started"],
         "oversubscribed": any(run.summary.oversubscribed for run in runs),
         "run_ids": [run.run_id for run in runs],
@@ -169,12 +170,6 @@ def describe_images(facts: Mapping[str, Any]) -> list[str]:
         files = plural(skipped_files["count"], "file")
         lines.append(f"Skipped: {files} ({kinds}).")
     return lines
-
-
-def _nodes(runs: Sequence[Run]) -> list[str] | None:
-    """Return all nodes on which a scheduler started the runs; None without one."""
-    jobs = [(run.record.get("launch") or {}).get("job") or {} for run in runs]
-    return sorted({name for job in jobs for name in job.get("nodes") or []}) or None
 
 
 def _images(runs: Sequence[Run]) -> dict[str, Any] | None:

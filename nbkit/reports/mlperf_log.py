@@ -139,17 +139,13 @@ def mllog(
         f":::MLLOG {json.dumps(line)}\n" for line in _log_lines(run, submission)
     )
     if file is not None:
-        _write(file, text)
+        path = expanded(file, "file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, text.encode())
+        except OSError as error:
+            raise store_error(path, error, "name a file") from error
     return text
-
-
-def _write(file: str | os.PathLike[str], text: str) -> None:
-    path = expanded(file, "file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise store_error(path, error, "name a file") from error
 
 
 def closed_obstacles(run: StoredRun) -> list[str]:

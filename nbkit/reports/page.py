@@ -35,13 +35,7 @@ class Evidence:
 
     @classmethod
     def of(cls, study: StoredStudy) -> Evidence:
-        """Read a study.
-
-        Raises
-        ------
-        NotEnoughDataError
-            If no run of an arm has finished.
-        """
+        """Read a study."""
         runs = finished_arms(study)
         all_runs = [*chain(*runs.values())]
         facts = {**conditions(all_runs), "study_id": study.study_id}

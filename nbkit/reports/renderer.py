@@ -8,11 +8,11 @@ of a study.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -48,64 +48,7 @@ _WITHOUT = "Measurements (inconclusive)"
 _WITHOUT_TIMES = "Measurements (rates and times inconclusive)"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 88em; margin: 2em auto;
-       padding: 0 1em; background: Canvas; color: CanvasText; }
-h1 { font-size: 1.6em; line-height: 1.25; }
-h2 { font-size: 1.15em; margin: 1.8em 0 .4em; }
-.answer { font-size: 1.1em; font-weight: 600; }
-.conditions { font-size: .9em; opacity: .8; }
-details { margin: .5em 0; }
-summary { cursor: pointer; font-weight: 600; padding: .15em 0; }
-p, li { max-width: 58em; overflow-wrap: anywhere; }
-table { border-collapse: collapse; font-size: .94em;
-        font-variant-numeric: tabular-nums; }
-caption { font-weight: 600; padding: .4em 0; white-space: nowrap; }
-th, td { padding: .25em .55em; border-bottom: 1px solid #8886; }
-th { vertical-align: bottom; }
-:is(th, td):first-child { padding-left: 0; min-width: 8em; }
-/* Shadows at the edges where a table continues: what scrolls along covers them. */
-.wide { overflow-x: auto; margin: 1.6em 0 .4em;
-        background: linear-gradient(to right, Canvas 50%, transparent) left / 3em local,
-          linear-gradient(to left, Canvas 50%, transparent) right / 3em local,
-          linear-gradient(to right, #8888, transparent) left / .9em scroll,
-          linear-gradient(to left, #8888, transparent) right / .9em scroll;
-        background-repeat: no-repeat; }
-.wide::-webkit-scrollbar { height: .6em; }
-.wide::-webkit-scrollbar-thumb { background: #888a; border-radius: .3em; }
-.many caption { white-space: normal; }
-figure { margin: 1.2em 0; background: #fff; border-radius: 6px; padding: .3em;
-         width: fit-content; max-width: 100%; box-sizing: border-box; }
-img { display: block; max-width: 100%; height: auto; }
-/* A chart is drawn in dark ink on white. Turned over, its colours keep their hues. */
-@media screen and (prefers-color-scheme: dark) {
-  figure { filter: invert(.9) hue-rotate(180deg); }
-}
-li { margin: .2em 0; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .6em 0; max-width: 64em;
-      padding: .6em .8em; border-radius: 6px; background: #8882; user-select: all; }
-@page { margin: 14mm; }
-@media print {
-  :root { color-scheme: light; }
-  body { max-width: none; margin: 0; padding: 0; font-size: 10.5px;
-         background: #fff; color: #000; }
-  h1, h2, summary, caption, thead { break-after: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; }
-  tr, figure, li { break-inside: avoid; }
-  figure { padding: 0; }
-  img { max-height: 11cm; object-fit: contain; object-position: left; }
-  /* Paper does not scroll: cells of a wide table take several lines. */
-  .wide { overflow: visible; background: none; }
-  caption, td { white-space: normal !important; }
-  th, td { padding: .2em .35em; }
-  :is(th, td):first-child { min-width: 5em; }
-  .many { font-size: .85em; overflow-wrap: anywhere; }
-  table { max-width: 100%; }
-  a { color: inherit; text-decoration: none; }
-  .sources a::after { content: " (" attr(href) ")"; }
-}
-"""
+_STYLE = (resources.files("nbkit.reports") / "report.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -148,12 +91,12 @@ class Report:
     def to_html(self) -> str:
         """Return the report as a separate page."""
         title = escape(self.title)
-        items = (f"<li>{it.to_html()}</li>" for it in _distinct(self.sources))
+        items = (f"<li>{it.to_html()}</li>" for it in self.sources)
         sources = "".join(items)
         parts = [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
+            f"<title>{title}</title><style>\n{_STYLE}</style></head><body><main>",
             f"<h1>{title}</h1>",
             f'<p class="answer">{escape(self.answer)}</p>',
             f'<p class="conditions">{escape(self.conditions)}</p>',
@@ -231,10 +174,14 @@ class Report:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise store_error(folder, error, _ELSEWHERE) from error
-        earlier = _earlier_files(result)
+        earlier = _earlier_files(folder)
         for name, content in contents.items():
             data = content.encode() if isinstance(content, str) else content
-            _replace(folder / name, data)
+            try:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                replace_file(folder / name, data)
+            except OSError as error:
+                raise store_error(folder / name, error, _ELSEWHERE) from error
         write_json(result, {**self.to_dict(), "files": list(contents)})
         _remove(folder, earlier - contents.keys())
         return SavedReport(
@@ -308,11 +255,6 @@ def first_screen(report: Mapping[str, Any]) -> list[str]:
     """Return answer, conditions, headline table and first notes, a block each.
 
     Without an answer there is no table: the notes say why.
-
-    Parameters
-    ----------
-    report
-        `Report.to_dict`.
     """
     is_inconclusive = bool(report["result"].get("caveats"))
     tables = [] if is_inconclusive else report["tables"][:1]
@@ -322,23 +264,6 @@ def first_screen(report: Mapping[str, Any]) -> list[str]:
         "\n".join(f"- {note}" for note in report["notes"][:MOST_NOTES]),
     ]
     return [block for block in blocks if block]
-
-
-def _distinct(sources: Sequence[Source]) -> list[Source]:
-    """Return the sources, those of one text with their addresses."""
-
-    def path(source: Source) -> str:
-        return (source.url or "").partition("//")[2].strip("/")
-
-    distinct: list[Source] = []
-    for source in sources:
-        paths = {path(other) for other in sources if other.text == source.text}
-        if len(paths) > 1:
-            tail = path(source).removeprefix(os.path.commonpath(paths)).strip("/")
-            text = f"{source.text}: {tail}" if tail else source.text
-            source = replace(source, text=text)
-        distinct.append(source)
-    return distinct
 
 
 def _fold(summary: str, parts: Sequence[str]) -> str:
@@ -360,8 +285,9 @@ def _file_names(folder: str, suffix: str, captions: Sequence[str]) -> list[str]:
     return names
 
 
-def _earlier_files(result: Path) -> set[str]:
+def _earlier_files(folder: Path) -> set[str]:
     """Return the pictures and tables of the report in this folder."""
+    result = folder / _RESULT
     earlier = read_json(result)
     if earlier is None:
         return set()
@@ -371,24 +297,10 @@ def _earlier_files(result: Path) -> set[str]:
             "another folder."
         )
         raise StoreError(message)
-    return {name for name in earlier.get("files", []) if _is_own(name)}
-
-
-def _is_own(name: object) -> bool:
-    """Return whether a name is one that a report gives to a picture or a table."""
-    if not isinstance(name, str):
-        return False
-    parts = PurePosixPath(name).parts
-    return len(parts) == 2 and parts[0] in (_FIGURES, _TABLES) and parts[1] != ".."
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file so that no reader ever sees half of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, data)
-    except OSError as error:
-        raise store_error(path, error, _ELSEWHERE) from error
+    listed = earlier.get("files", [])
+    paths = [path for name in (_FIGURES, _TABLES) for path in folder.glob(f"{name}/*")]
+    names = [f"{path.parent.name}/{path.name}" for path in paths]
+    return {name for name in names if name in listed}
 
 
 def _remove(folder: Path, names: set[str]) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.reports.renderer import Source, Table
+from nbkit.reports.columns import Column, table
+from nbkit.reports.parts import Source, Table
 from nbkit.statistics import (
     images_per_second,
     measured_steps,
@@ -27,12 +28,10 @@ _PADDLE_FIRST_STEPS = 9
 _PADDLE_FEWEST_STEPS = 10
 """It has 99 of them; of one or two a mean would say nothing."""
 
-Line = Mapping[str, Any]
-Steps = Sequence[Line]
+Steps = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Definition:
+class Definition(NamedTuple):
     """One source's definition of images/s."""
 
     label: str
@@ -42,14 +41,11 @@ class Definition:
     difference: str
     """How it differs from nbkit's statistic."""
     of_run: Callable[[Steps], float | None]
-    """From all steps of a run."""
+    """From all steps of a run, or those of its whole epochs."""
     over_runs: Callable[[Sequence[float]], float] = statistics.median
-    is_of_epochs: bool = False
-    """Whether only steps of whole epochs count."""
 
 
-@dataclass(frozen=True)
-class SourceStatistic:
+class SourceStatistic(NamedTuple):
     """What one definition makes of some runs."""
 
     definition: Definition
@@ -109,7 +105,7 @@ def source_statistics(runs: Sequence[StoredRun]) -> list[SourceStatistic]:
     ours: float | None = None
     rows: list[SourceStatistic] = []
     for definition in _DEFINITIONS:
-        steps_by_run = whole_epochs if definition.is_of_epochs else steps
+        steps_by_run = whole_epochs if definition.of_run is _epoch_rate else steps
         known = [rate for lines in steps_by_run if (rate := definition.of_run(lines))]
         rate = definition.over_runs(known) if known else None
         ours = ours or rate  # nbkit's comes first
@@ -127,21 +123,13 @@ def _median_step(steps: Steps) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def _mean_rate(steps: Steps) -> float | None:
-    rates = step_images_per_second(steps)
+def _mean(rates: Sequence[float]) -> float | None:
     return statistics.fmean(rates) if rates else None
 
 
-def _paddle_without_last(steps: Steps) -> float | None:
-    return _paddle(steps[_PADDLE_FIRST_STEPS:-1])
-
-
-def _paddle_with_last(steps: Steps) -> float | None:
-    return _paddle(steps[_PADDLE_FIRST_STEPS:])
-
-
 def _paddle(steps: Steps) -> float | None:
-    return _mean_rate(steps) if len(steps) >= _PADDLE_FEWEST_STEPS else None
+    is_enough = len(steps) >= _PADDLE_FEWEST_STEPS
+    return _mean(step_images_per_second(steps)) if is_enough else None
 
 
 def _rates_without_wait(steps: Steps) -> list[float]:
@@ -152,17 +140,7 @@ def _rates_without_wait(steps: Steps) -> list[float]:
     ]
 
 
-def _compute_rate(steps: Steps) -> float | None:
-    rates = _rates_without_wait(steps)
-    return statistics.fmean(rates) if rates else None
-
-
-def _last_compute_rate(steps: Steps) -> float | None:
-    rates = _rates_without_wait(steps)
-    return rates[-1] if rates else None
-
-
-def _whole_epochs(run: StoredRun) -> list[Line]:
+def _whole_epochs(run: StoredRun) -> Steps:
     """Return the steps of the epochs that the run has finished."""
     steps, per_epoch = run.metrics("step"), run.worker.get("steps_per_epoch")
     counts = Counter(step.get("epoch") or 0 for step in steps)
@@ -171,16 +149,10 @@ def _whole_epochs(run: StoredRun) -> list[Line]:
 
 def _epoch_rate(steps: Steps) -> float | None:
     """Return the median over epochs; the first is left out where there are more."""
-    epochs: dict[int, list[Line]] = {}
-    for step in steps:
-        epochs.setdefault(step.get("epoch") or 0, []).append(step)
-    epoch_steps = list(epochs.values())
-    rates = [
-        rate
-        for epoch in (epoch_steps[1:] or epoch_steps)
-        if (rate := images_per_second(epoch)) is not None
-    ]
-    return statistics.median(rates) if rates else None
+    epochs = [[*of] for _, of in groupby(steps, lambda step: step.get("epoch") or 0)]
+    rates = map(images_per_second, epochs[1:] or epochs)
+    known = [rate for rate in rates if rate is not None]
+    return statistics.median(known) if known else None
 
 
 _DEFINITIONS = (
@@ -208,19 +180,19 @@ _DEFINITIONS = (
         "torchvision references",
         "timer starts after data loading; last step only, here over all ranks "
         "(torchvision prints one rank)",
-        _last_compute_rate,
+        lambda steps: (_rates_without_wait(steps) or [None])[-1],
     ),
     Definition(
         "compute_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
         "excludes data wait; mean of step rates, includes warm-up",
-        _compute_rate,
+        lambda steps: _mean(_rates_without_wait(steps)),
     ),
     Definition(
         "total_ips",
         "NVIDIA DeepLearningExamples, PyTorch",
         "mean of step rates, includes warm-up",
-        _mean_rate,
+        lambda steps: _mean(step_images_per_second(steps)),
     ),
     Definition(
         "mean of runs",
@@ -241,13 +213,13 @@ _DEFINITIONS = (
         "PaddlePaddle Perf, NGC PyTorch on 1 GPU, 2023",
         "excludes the first 9 steps and the drained last step; a mean of rates is "
         "never below images / time",
-        _paddle_without_last,
+        lambda steps: _paddle(steps[_PADDLE_FIRST_STEPS:-1]),
     ),
     Definition(
         "mean of step rates, last step in",
         "PaddlePaddle Perf, NGC PyTorch on 8 GPUs, 2023",
         "excludes the first 9 steps, includes the drained last step",
-        _paddle_with_last,
+        lambda steps: _paddle(steps[_PADDLE_FIRST_STEPS:]),
     ),
     Definition(
         "epoch throughput",
@@ -255,7 +227,6 @@ _DEFINITIONS = (
         "as nbkit's per whole epoch; median over epochs, excluding the first if there "
         "are several",
         _epoch_rate,
-        is_of_epochs=True,
     ),
 )
 
@@ -267,48 +238,37 @@ def statistics_table(
     about: str,
 ) -> Table:
     """Return what each source would print of two columns of runs, and the ratio."""
-    pairs = list(zip(a, b, strict=True))
-    rows = [
-        pair for pair in pairs if any(statistic.images_per_second for statistic in pair)
-    ]
-    absent = [
-        statistic.definition.label
-        for statistic, other in pairs
-        if (statistic, other) not in rows
-    ]
+    pairs = [*map(_Pair, a, b)]
+    rows = [pair for pair in pairs if any(one.images_per_second for one in pair)]
+    absent = [pair.a.definition.label for pair in pairs if pair not in rows]
     notes = [
         "Images/s of the same runs as each source would have computed it.",
-        *(
-            f"{statistic.definition.label}: {statistic.definition.difference}."
-            for statistic, _ in rows
-        ),
+        *(f"{one.definition.label}: {one.definition.difference}." for one, _ in rows),
         *([f"Unknown for these runs: {'; '.join(absent)}."] if absent else []),
         f"Ratio: {names[0]} over {names[1]}. Only nbkit's own has a CI, in the first "
         "table.",
     ]
-    columns = [column for name in names for column in (name, "times nbkit's", "runs")]
-    values = {
-        f"value of {name}": [pair[place].images_per_second for pair in rows]
-        for place, name in enumerate(names)
-    }
-    return Table(
-        f"{about}: the same runs under other throughput definitions",
-        ["statistic", "source", *columns, "ratio"],
-        [_cells(*pair) for pair in rows],
-        notes,
-        values,
-    )
+
+    def ratio(row: _Pair) -> float | None:
+        first, second = row.a.images_per_second, row.b.images_per_second
+        return first / second if first and second else None
+
+    columns = [
+        Column("statistic", "a.definition.label"),
+        Column("source", "a.definition.source"),
+    ]
+    for name, side in zip(names, "ab", strict=True):
+        rate = f"{side}.images_per_second"
+        columns += [
+            Column(name, rate, quantities.rate, f"value of {name}"),
+            Column("times nbkit's", f"{side}.against_ours", "{:.3f}".format),
+            Column("runs", f"{side}.n_runs"),
+        ]
+    columns.append(Column("ratio", ratio, "{:.3f}".format))
+    caption = f"{about}: the same runs under other throughput definitions"
+    return table(caption, columns, rows, notes)
 
 
-def _cells(a: SourceStatistic, b: SourceStatistic) -> list[str | None]:
-    cells: list[str | None] = [a.definition.label, a.definition.source]
-    rates = [statistic.images_per_second for statistic in (a, b)]
-    for statistic, rate in zip((a, b), rates, strict=True):
-        cells.append(None if rate is None else quantities.rate(rate))
-        cells += [_factor(statistic.against_ours), f"{statistic.n_runs}"]
-    first, second = rates
-    return [*cells, _factor(first / second if first and second else None)]
-
-
-def _factor(factor: float | None) -> str | None:
-    return None if factor is None else f"{factor:.3f}"
+class _Pair(NamedTuple):
+    a: SourceStatistic
+    b: SourceStatistic

@@ -33,6 +33,7 @@ https://doi.org/10.1145/1498765.1498785
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -137,6 +138,7 @@ class Bound:
     """Where the GPU's peaks are printed."""
 
 
+@functools.cache  # a table and a live view ask again and again
 def resnet50_bound(
     gpu_name: str,
     precision: str = "bf16",
@@ -151,7 +153,7 @@ def resnet50_bound(
         )
         raise ConfigError(message)
     peaks = gpu_peaks(gpu_name)
-    flop_per_second = peaks.flop_per_second(precision) if peaks else None
+    flop_per_second = peaks.flop_per_second.get(precision) if peaks else None
     if peaks is None or flop_per_second is None:
         return None
     width = _BYTES_PER_ELEMENT[precision]

@@ -112,19 +112,7 @@ class Cause(Coded):
 
 
 class Diagnosis(Findings[Cause]):
-    """The bottlenecks of a run: problems first, what explains most time first.
-
-    Parameters
-    ----------
-    subject
-        The run, in a few words.
-    findings
-        In any order.
-    unknown
-        Sentences: what the files do not tell.
-    profile
-        What `nbkit.worker.profile` has written of operators; empty without a profile.
-    """
+    """The bottlenecks of a run: problems first, what explains most time first."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from itertools import combinations
@@ -72,27 +72,6 @@ def claim_findings(claim: PublishedClaim) -> Iterator[Finding]:
         yield Finding(
             code, f"{claim.source}: {claim.name}", claim.said, evidence, claim.url
         )
-
-
-def demand_finding(
-    subject: str,
-    images_per_second: float,
-    bytes_per_image: float,
-    storage_bytes_per_second: float,
-    url: str | None = None,
-) -> Finding | None:
-    """Return a finding if training reads more than the storage was measured to give."""
-    found = list(
-        _demand(
-            {
-                "images_per_second": images_per_second,
-                "bytes_per_image": bytes_per_image,
-                "storage_bytes_per_second": storage_bytes_per_second,
-            }
-        )
-    )
-    claim = f"{images_per_second:,.6g} images/s"
-    return Finding(found[0][0], subject, claim, found[0][1], url) if found else None
 
 
 def unstated_findings(rows: Iterable[PublishedRow]) -> Iterator[Finding]:
@@ -248,7 +227,8 @@ def _environment(values: Values) -> Iterator[ClaimOutcome]:
     ]
     if differing:
         parts = [
-            f"{name.replace('_', ' ')}: {_listed(point[name] for point in points)}"
+            f"{name.replace('_', ' ')}: "
+            + ", ".join(dict.fromkeys(str(point[name]) for point in points))
             for name in differing
         ]
         yield "mixed-environment", "; ".join(parts)
@@ -336,8 +316,3 @@ def _quantity(value: float, unit: str) -> str:
 
 def _minutes(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
-
-
-def _listed(values: Iterable[object]) -> str:
-    different: Sequence[object] = list(dict.fromkeys(values))
-    return ", ".join(map(str, different))

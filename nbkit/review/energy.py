@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -9,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from nbkit.reading import lines_of, open_regular, parse_object
+from nbkit.review.samples import system_rows
 from nbkit.store.stored_runs import StoredRun
 
 _FEWEST_SAMPLES = 5
@@ -28,8 +29,8 @@ def joules_between(
 ) -> float | None:
     """Return what all the run's GPUs used between two Unix times, in joules.
 
-    The GPUs only: processors, memory and fans are on no counter. What they used between
-    two attempts of the run is not the run's.
+    The GPUs only: processors, memory and fans are on no counter. None where another
+    attempt began in between.
 
     References
     ----------
@@ -51,48 +52,18 @@ def joules_between(
 def _joules_of_host(
     path: Path, begin: float, end: float, without: Sequence[_Span]
 ) -> float | None:
-    """Return what the GPUs of one sampler's file used between two Unix times.
-
-    Only while an attempt lasted: between two, the GPUs may have served others.
-    """
-    used, inside = [], 0
-    attempts = _counters(path)
-    for counters in attempts:
-        times = sorted({t for points in counters.values() for t, _ in points})
-        if not times:
-            return None
-        low, high = max(begin, times[0]), min(end, times[-1])
-        if low >= high:
-            continue
-        within = ((max(low, first), min(high, last)) for first, last in without)
-        left_out = [span for span in within if span[0] < span[1]]
-        used.append(_joules_of_attempt(counters, (low, high), left_out))
-        counted, *less = (_count(times, *span) for span in ((low, high), *left_out))
-        inside += counted - sum(less)
-    if inside < _FEWEST_SAMPLES or not _is_covered(attempts, begin, end):
-        return None
-    known = [joules for joules in used if joules is not None]
-    return sum(known) if len(known) == len(used) else None
-
-
-def _is_covered(attempts: list[_Counters], begin: float, end: float) -> bool:
-    """Return whether both moments are within attempts."""
-    return all(
-        any(
-            points and points[0][0] <= t <= points[-1][0]
-            for counters in attempts
-            for points in counters.values()
-        )
-        for t in (begin, end)
+    """Return what the GPUs of one sampler's file used between two Unix times."""
+    counters = _counters(path, begin)
+    times = sorted({t for points in counters.values() for t, _ in points})
+    inside, *left_out = (
+        bisect_right(times, last) - bisect_left(times, first)
+        for first, last in ((begin, end), *without)
     )
-
-
-def _joules_of_attempt(
-    counters: _Counters, whole: _Span, left_out: Sequence[_Span]
-) -> float | None:
+    if inside - sum(left_out) < _FEWEST_SAMPLES:
+        return None
     total = 0.0
     for points in counters.values():
-        used = [_growth(points, *span) for span in (whole, *left_out)]
+        used = [_growth(points, *span) for span in ((begin, end), *without)]
         known = [joules for joules in used if joules is not None]
         if len(known) < len(used):
             return None
@@ -100,39 +71,31 @@ def _joules_of_attempt(
     return total
 
 
-def _counters(path: Path) -> list[_Counters]:
-    """Return the counters of every attempt; a GPU without one has no points.
+def _counters(path: Path, begin: float) -> _Counters:
+    """Return the counters of the attempt that goes on at a time.
 
-    The counter of a partitioned GPU is that of all its instances.
+    A GPU without one has no points. That of a partitioned GPU is of all its instances.
     """
-    attempts: list[_Counters] = []
-    for row in _rows(path):
+    counters: _Counters = {}
+    newest = -math.inf
+    for row in system_rows(path):
         if row["kind"] == "header":
-            attempts.append({})
+            if newest >= begin:
+                break
+            counters = {}
             continue
-        attempt = attempts[-1]
+        newest = row["t"]
         for gpu in row["gpus"]:
-            points = attempt.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
+            points = counters.setdefault(gpu.get("uuid") or str(gpu.get("index")), [])
             joules, parts = gpu.get("energy_joules"), gpu.get("mig_instances")
             if joules is not None and not parts:
                 points.append((row["t"], joules))
-    return [counters for counters in attempts if counters]
+    return counters
 
 
 def system_samples(path: Path) -> Iterator[dict[str, Any]]:
     """Yield every sample of one sampler's file."""
-    return (row for row in _rows(path) if row["kind"] != "header")
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with open_regular(path) as file:
-        for line in lines_of(file, path):
-            if line.endswith(b"\n"):
-                yield parse_object(line)
-
-
-def _count(times: Sequence[float], begin: float, end: float) -> int:
-    return bisect_right(times, end) - bisect_left(times, begin)
+    return (row for row in system_rows(path) if row["kind"] != "header")
 
 
 def _growth(

@@ -120,15 +120,7 @@ F = TypeVar("F", bound=Coded)
 
 
 class Findings(Sequence[F]):
-    """Findings, the worst first, and of one severity those that weigh most.
-
-    Parameters
-    ----------
-    subject
-        What was looked at, in a few words.
-    findings
-        In any order.
-    """
+    """Findings, the worst first, and of one severity those that weigh most."""
 
     def __init__(self, subject: str, findings: Iterable[F]) -> None:
         self.subject = subject

@@ -19,9 +19,6 @@ _NEAR_BOUND = 0.5
 """Half of what memory allows and more is where well-tuned code is: the best published
 reaches two thirds of it and more."""
 
-_bound = functools.cache(resnet50_bound)
-"""A live view asks again and again."""
-
 
 def gpu_causes(facts: Facts) -> Iterator[Cause]:
     """Yield what a run's GPUs say; nothing of a run on CPUs."""
@@ -139,7 +136,7 @@ def _memory(facts: Facts) -> Iterator[Cause]:
     if not (is_modelled and rate and batch and name):
         return
     fusion: Fusion = "fused" if config.get("compile") else "eager"
-    bound = _bound(name, precision, fusion, batch)
+    bound = resnet50_bound(name, precision, fusion, batch)
     if bound is None or bound.memory_bound_share < 0.5:
         return
     rate_per_gpu = rate / facts.world_size
@@ -151,7 +148,7 @@ def _memory(facts: Facts) -> Iterator[Cause]:
         change, better = "precision='bf16', which halves the bytes", (fusion, "bf16")
     elif fusion == "fused":
         change, better = "no change; the run is near the memory bound", None
-    above = _bound(name, better[1], better[0], batch) if better else None
+    above = resnet50_bound(name, better[1], better[0], batch) if better else None
     gain = None
     if above is not None and above.images_per_second > rate_per_gpu:
         how = f"bound: {above.images_per_second:,.0f} images/s"

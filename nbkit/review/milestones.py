@@ -157,28 +157,15 @@ def startup_seconds(run: StoredRun) -> float | None:
     lines, record = run.metrics(None), run.record
     began = record.get("time", {}).get("started")
     if run.attempt:
-        # There the record has the start of the last attempts, but not of a lost one.
         first = lines[0]["attempt"]
         starts = {
             attempt["number"]: attempt["started"]
             for attempt in record.get("attempts", [])
         }
-        began = starts.get(first) or _starting_event(run, first)
+        began = starts.get(first)
     if began is None:
         return None
     return started_at(lines) - datetime.datetime.fromisoformat(began).timestamp()
-
-
-def _starting_event(run: StoredRun, attempt: int) -> str | None:
-    """Return when an attempt began, as its events tell."""
-    return next(
-        (
-            line["time"]
-            for line in run.events
-            if line["event"] == "starting" and line["attempt"] == attempt
-        ),
-        None,
-    )
 
 
 def cost(seconds: float | None, price_per_hour: float | None) -> float | None:

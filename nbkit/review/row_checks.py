@@ -5,9 +5,7 @@ No check knows a publisher: what is found in one table would be found in any oth
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import permutations
 from typing import Any
 
 from nbkit.config.fields import SIXTEEN_BIT
@@ -16,7 +14,6 @@ from nbkit.references.rows import PublishedRow, series
 from nbkit.review.bounds import Fusion, resnet50_bound
 from nbkit.review.claim_checks import unstated_findings
 from nbkit.review.findings import Finding
-from nbkit.review.gpu_peaks import gpu_peaks
 from nbkit.statistics import PRACTICAL_MARGIN
 from nbkit.statistics.comparison import efficiency
 from nbkit.statistics.quantities import device_label
@@ -33,11 +30,6 @@ _CONVOLUTIONAL = (
 
 _SMALL_GAIN = 1.5
 """Below it the half of the rate's doubling that half the bytes allow is not reached."""
-_BANDWIDTH_FACTOR = 1.2
-"""A GPU with so much more memory bandwidth has to show some of it."""
-
-_bound = functools.cache(resnet50_bound)
-"""A table asks for the bound of few GPUs again and again."""
 
 RowCheck = Callable[[PublishedRow], Iterator[Finding]]
 
@@ -54,7 +46,6 @@ def row_findings(
         yield from _series_findings(label, members)
     training = [row for row in rows if row.phase == "train" and row.images_per_second]
     yield from _small_gains(training)
-    yield from _faster_gpus(training)
     yield from _confounded(training)
 
 
@@ -87,7 +78,7 @@ def bound_finding(
         ("near-bound", "fused"),
     )
     for code, fusion in kinds:
-        bound = _bound(gpu_name, precision, fusion)
+        bound = resnet50_bound(gpu_name, precision, fusion)
         if bound and images_per_second_per_gpu > bound.images_per_second:
             evidence = (
                 f"{images_per_second_per_gpu:,.0f} images/s per GPU; {fusion} kernels "
@@ -268,39 +259,6 @@ def _small_gains(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
             )
             claim = f"{sixteen.precision} is {gain:.2f}x {baseline.precision}"
             yield Finding("small-gain", label, claim, evidence, sixteen.url)
-
-
-def _faster_gpus(rows: Sequence[PublishedRow]) -> Iterator[Finding]:
-    """Compare GPUs of which one has clearly more bandwidth."""
-    same = (*_WHOSE, "precision", "memory_format", *_WHERE)
-    for label, members in _grouped(rows, *same):
-        names = {row.gpu_name for row in members if row.gpu_name}
-        for slow_name, fast_name in permutations(sorted(names), 2):
-            factor = _bandwidth_factor(slow_name, fast_name)
-            slow = _best([row for row in members if row.gpu_name == slow_name])
-            fast = _best([row for row in members if row.gpu_name == fast_name])
-            if factor is None or slow is None or fast is None:
-                continue
-            gain = _rate(fast) / _rate(slow)
-            if gain <= 1 + PRACTICAL_MARGIN:
-                evidence = (
-                    f"{fast_name} {_claim(fast)}, {slow_name} {_claim(slow)}: "
-                    f"{gain:.3f}x with {factor:.2f}x the memory bandwidth"
-                )
-                claim = f"{fast_name} is {gain:.3f}x {slow_name}"
-                yield Finding("faster-gpu", label, claim, evidence, fast.url)
-
-
-def _bandwidth_factor(slow_name: str, fast_name: str) -> float | None:
-    """Return how much more bandwidth the second GPU has, if it is better in all."""
-    slow, fast = gpu_peaks(slow_name), gpu_peaks(fast_name)
-    if slow is None or fast is None:
-        return None
-    factor = (
-        fast.memory_bandwidth_bytes_per_second / slow.memory_bandwidth_bytes_per_second
-    )
-    better = fast.fp16_flop_per_second >= slow.fp16_flop_per_second
-    return factor if factor >= _BANDWIDTH_FACTOR and better else None
 
 
 def _confounded(rows: Sequence[PublishedRow]) -> Iterator[Finding]:

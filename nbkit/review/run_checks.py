@@ -16,7 +16,7 @@ from typing import Any
 
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.plural import plural
-from nbkit.review.claim_checks import cache_evidence, demand_finding
+from nbkit.review.claim_checks import cache_evidence
 from nbkit.review.findings import Finding
 from nbkit.review.row_checks import (
     INPUT_BOUND_SHARE,
@@ -72,9 +72,7 @@ class _Facts:
         self.fingerprint: Line = data.get("fingerprint") or {}
 
 
-def run_findings(
-    run: StoredRun, *, storage_bytes_per_second: float | None = None
-) -> Iterator[Finding]:
+def run_findings(run: StoredRun) -> Iterator[Finding]:
     """Yield what is suspicious about a run."""
     with report_corruption(run.paths.root):
         facts = _Facts(run)
@@ -82,8 +80,6 @@ def run_findings(
             for code, evidence in check(facts):
                 yield Finding(code, facts.subject, facts.claim, evidence)
         yield from _too_fast(facts)
-        if storage_bytes_per_second is not None:
-            yield from _demand(facts, storage_bytes_per_second)
 
 
 def arm_findings(arms: Mapping[str, Sequence[StoredRun]]) -> Iterator[Finding]:
@@ -285,18 +281,6 @@ def _too_fast(facts: _Facts) -> Iterator[Finding]:
         return
     rate_per_gpu = rate / (summary.world_size or 1)
     finding = bound_finding(facts.subject, name, config.precision, rate_per_gpu)
-    if finding is not None:
-        yield finding
-
-
-def _demand(facts: _Facts, storage_bytes_per_second: float) -> Iterator[Finding]:
-    rate = facts.summary.images_per_second
-    files, data = facts.fingerprint.get("files"), facts.fingerprint.get("bytes")
-    if rate is None or not files or data is None:
-        return
-    finding = demand_finding(
-        facts.subject, rate, data / files, storage_bytes_per_second
-    )
     if finding is not None:
         yield finding
 

@@ -51,18 +51,14 @@ class GpuLoad:
     @property
     def busy_share(self) -> float | None:
         """Share of the time in which at least one kernel ran."""
-        return fmean(self.utilization_percent) / 100 if self.told_utilization else None
-
-    @property
-    def told_utilization(self) -> int:
-        """Readings of the utilization."""
-        return len(self.utilization_percent)
+        readings = self.utilization_percent
+        return fmean(readings) / 100 if readings else None
 
     @property
     def idle_share(self) -> float | None:
         """Share of the readings in which no kernel ran at all."""
-        count = self.told_utilization
-        return self.utilization_percent.count(0) / count if count else None
+        readings = self.utilization_percent
+        return readings.count(0) / len(readings) if readings else None
 
     @property
     def clock_lost(self) -> float | None:
@@ -118,7 +114,7 @@ def read_load(
     paths = regular_files(folder, ".jsonl")
     for path in paths:
         before: Line | None = None
-        for row in _rows(path):
+        for row in system_rows(path):
             if row.get("kind") == "header":
                 reading.take_header(row)
                 before = None
@@ -152,7 +148,8 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def _rows(path: Path) -> Iterator[Line]:
+def system_rows(path: Path) -> Iterator[Line]:
+    """Yield the headers and samples of one sampler's file."""
     with open_regular(path) as file:
         for line in lines_of(file, path):
             # One may be half written where the host went down.

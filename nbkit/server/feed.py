@@ -33,22 +33,7 @@ _UNREAD_BYTES = 1 << 18
 
 
 class SamplerFeed:
-    """Runs the sampler's process as long as it is wanted.
-
-    Parameters
-    ----------
-    arguments
-        Command line after ``python -P``, without ``--parent-fd``.
-    interval_seconds
-        Time between samples.
-    on_line
-        Called with each object that the process writes.
-    on_state
-        Called when the state changes: ``starting``, ``running`` or ``failed``, and what
-        failed.
-    log
-        Gets one line a change.
-    """
+    """Runs the sampler's process as long as it is wanted."""
 
     def __init__(
         self,

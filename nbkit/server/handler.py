@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -68,22 +69,15 @@ class ApiHandler(NbkitHandler, APIHandler):
 
     def body(self, *known: str) -> dict[str, Any]:
         """Return the fields of the request's JSON object."""
-        if len(self.request.body) > _MOST_BODY_BYTES:
-            message = (
-                f"the body has {len(self.request.body):,} bytes (limit "
-                f"{_MOST_BODY_BYTES:,}). Send only the fields."
-            )
-            raise ValueError(message)
-        try:
-            values = json.loads(self.request.body or b"{}")
-        except ValueError:  # also bytes that are not UTF-8
-            message = "the body is not JSON. Send a JSON object."
-            raise ValueError(message) from None
-        except RecursionError:
-            message = "the body is nested too deeply. Send a flat JSON object."
-            raise ValueError(message) from None
+        body, values = self.request.body, None
+        if len(body) <= _MOST_BODY_BYTES:
+            with suppress(ValueError, RecursionError):  # also of what is not UTF-8
+                values = json.loads(body or b"{}")
         if not isinstance(values, dict):
-            message = f"the body is a {type(values).__name__}. Send a JSON object."
+            message = (
+                f"the body ({len(body):,} bytes) is not a JSON object of at most "
+                f"{_MOST_BODY_BYTES:,} bytes. Send only the fields."
+            )
             raise ValueError(message)
         unknown = sorted(set(values) - set(known))
         if unknown:

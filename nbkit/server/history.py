@@ -25,7 +25,6 @@ _MESSAGE_BYTES = 196_000
 """Of the 200 kB that a message may have; the rest is for what surrounds it."""
 _COLUMN_BYTES = 40
 """What a column's name and punctuation take in a message."""
-_MOST_SERIES = 64
 _PATIENCE = 2.5
 """A slot without a sample is filled if the next came within so many intervals."""
 
@@ -35,13 +34,7 @@ Values = Mapping[HistorySeries, float | None]
 
 
 class History:
-    """Keeps samples in slots of two lengths.
-
-    Parameters
-    ----------
-    interval_seconds
-        Time between samples; the shorter slots are at least as long.
-    """
+    """Keeps samples in slots of two lengths."""
 
     def __init__(self, interval_seconds: float) -> None:
         fine = max(_FINE_SECONDS, math.ceil(interval_seconds))
@@ -49,7 +42,6 @@ class History:
         self._fine = _Ring(fine, _FINE_SLOTS)
         self._coarse = _Ring(coarse, _COARSE_SLOTS)
         self._seen: deque[tuple[int, float]] = deque(maxlen=_FINE_SLOTS)
-        self._uuids: list[str] = []
 
     @property
     def newest_seq(self) -> int:
@@ -69,7 +61,6 @@ class History:
         host: Sequence[float | None],
     ) -> None:
         """Keep a sample."""
-        self._forget_strangers(gpus)
         values = _flat(gpus, host)
         self._fine.add(t, values)
         self._coarse.add(t, values)
@@ -95,14 +86,6 @@ class History:
         # Many GPUs: the long part says less often how it was.
         thin = math.ceil(_COARSE_SLOTS / coarse_room)
         return [fine, self._coarse.part(since, _COARSE_SLOTS, thin)]
-
-    def _forget_strangers(self, gpus: Mapping[str, Any]) -> None:
-        """Drop GPUs that are gone, once there are too many (a MIG layout changed)."""
-        uuids = {uuid for uuid, _ in self._fine.columns} - {""}
-        if len(uuids | set(gpus)) > max(_MOST_SERIES, len(gpus)):
-            for uuid in uuids - set(gpus):
-                self._fine.forget(uuid)
-                self._coarse.forget(uuid)
 
 
 class _Ring:
@@ -161,10 +144,6 @@ class _Ring:
                         total[1] += 1
         for (slot, series), (total, number) in sums.items():
             self._write(slot, {series: _byte(total / number)}, only_gaps=True)
-
-    def forget(self, uuid: str) -> None:
-        for series in [series for series in self.columns if series[0] == uuid]:
-            del self.columns[series]
 
     def part(self, since: float | None, most: int, thin: int) -> dict[str, Any]:
         newest = self._newest

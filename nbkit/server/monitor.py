@@ -47,23 +47,7 @@ class Settings:
 
 
 class Monitor:
-    """Watches the machine on behalf of all viewers.
-
-    Parameters
-    ----------
-    settings
-        What an administrator chose.
-    runs
-        The store's runs.
-    list_kernels
-        Returns the server's kernels.
-    tensorboards
-        Of single runs.
-    log
-        The server's.
-    feed_command
-        The sampler's process, after ``python -P``.
-    """
+    """Watches the machine on behalf of all viewers."""
 
     def __init__(
         self,

@@ -30,15 +30,7 @@ class JupyterKernel:
 
 
 class Kernels:
-    """The server's kernels, and since when each has been idle.
-
-    Parameters
-    ----------
-    kernel_manager
-        The server's.
-    session_manager
-        The server's.
-    """
+    """The server's kernels, and since when each has been idle."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernels = kernel_manager

@@ -17,13 +17,7 @@ _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class StoreThread:
-    """Does one job after the other; callers stop waiting after a time limit.
-
-    Parameters
-    ----------
-    patience_seconds
-        How long anything may take.
-    """
+    """Does one job after the other; callers stop waiting after a time limit."""
 
     def __init__(self, patience_seconds: float = 10.0) -> None:
         self._patience_seconds = patience_seconds

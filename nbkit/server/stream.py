@@ -23,13 +23,7 @@ _EARLY = 0.5
 
 
 class Viewer:
-    """One websocket: never more than one unsent message, and the newest of each kind.
-
-    Parameters
-    ----------
-    write
-        Sends bytes as a text message; the future is done when they left this process.
-    """
+    """One websocket: at most one unsent message, and the newest of each kind."""
 
     def __init__(self, write: Callable[[bytes], asyncio.Future[None]]) -> None:
         self.interval_seconds = 0.0
@@ -83,13 +77,7 @@ class Viewer:
 
 
 class Hub:
-    """Numbers messages and sends the same bytes to every viewer.
-
-    Parameters
-    ----------
-    interval_seconds
-        Time between samples.
-    """
+    """Numbers messages and sends the same bytes to every viewer."""
 
     def __init__(self, interval_seconds: float) -> None:
         self.stream = secrets.token_hex(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+from contextlib import suppress
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -15,6 +15,7 @@ from nbkit.server.handler import NbkitHandler
 from nbkit.server.stream import Viewer
 
 _LONGEST_BYTES = 4096
+_LONGEST_SECONDS = 1e6
 _CLOSED_BYTES = 1 << 20
 """Tornado closes a socket that sends a larger message, without reading it."""
 _MOST_ERRORS = 100
@@ -85,47 +86,21 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def _interval(self, message: str | bytes) -> float:
         """Return the interval that a message asks for."""
-        values = _object(message)
-        if values.get("type") != "interval":
-            text = f"unknown type={_short(values.get('type'))}. Use 'interval'."
-            raise ValueError(text)
-        if set(values) != {"type", "interval_seconds"}:
-            fields = ", ".join(sorted(map(_short, values)))
-            text = f"fields {fields[:200]}: use type and interval_seconds, no others."
-            raise ValueError(text)
-        seconds = values["interval_seconds"]
         least = self.monitor.settings.interval_seconds
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not number or not least <= seconds <= 1e6 or not math.isfinite(seconds):
-            text = (
-                f"interval_seconds={_short(seconds)} is not a number of at least "
-                f"{least}, the server's interval. Use that or more."
-            )
-            raise ValueError(text)
-        return float(seconds)
-
-
-def _object(message: str | bytes) -> dict[str, Any]:
-    if isinstance(message, bytes):
-        text = "the message is binary. Send a JSON object as text."
-        raise ValueError(text)
-    if len(message.encode(errors="replace")) > _LONGEST_BYTES:
+        with suppress(ValueError, RecursionError):
+            match json.loads(message) if len(message) <= _LONGEST_BYTES else None:
+                case {"type": "interval", "interval_seconds": seconds, **more}:
+                    is_number = type(seconds) in (int, float) and not more
+                    if is_number and least <= seconds <= _LONGEST_SECONDS:
+                        return float(seconds)
         text = (
-            f"the message has {len(message):,} characters (limit {_LONGEST_BYTES:,} "
-            "bytes). Send a short JSON object."
+            f"the message {_short(message)} sets no interval. Send "
+            f'{{"type": "interval", "interval_seconds": N}}, N from {least:g} (the '
+            f"server's interval) to {_LONGEST_SECONDS:g}."
         )
         raise ValueError(text)
-    try:
-        values = json.loads(message)
-    except (ValueError, RecursionError):
-        text = f"the message {_short(message)} is not JSON. Send a JSON object."
-        raise ValueError(text) from None
-    if not isinstance(values, dict):
-        text = f"the message is a {type(values).__name__}. Send a JSON object."
-        raise ValueError(text)
-    return values
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _short(message: str | bytes) -> str:
+    text = repr(message[:60])
+    return text if len(message) <= 60 else f"{text}..."

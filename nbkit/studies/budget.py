@@ -8,21 +8,18 @@ more than two of each.
 
 from __future__ import annotations
 
-import datetime
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
-from nbkit.store.stored_runs import StoredRun
 from nbkit.studies import kinds
 from nbkit.studies.devices import find_devices
+from nbkit.studies.durations import StartTimes, run_seconds
 from nbkit.studies.order import Slot
 from nbkit.studies.starts import grouped
 from nbkit.studies.stored_study import StoredStudy
@@ -59,57 +56,15 @@ def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
     return _CPU_MINUTES if is_cpu else _GPU_MINUTES
 
 
-def run_seconds(run: StoredRun) -> float | None:
-    """Return the time from the start of a run's processes to their end."""
-    times = run.record.get("time", {})
-    started, ended = times.get("started"), times.get("ended")
-    if started is None or ended is None:
-        return None
-    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    return (end - begin).total_seconds()
-
-
-class StartTimes:
-    """How long a start of each arm takes: as its last one took, in seconds."""
-
-    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
-        self._seconds = dict(seconds or {})
-
-    @classmethod
-    def of(cls, study: StoredStudy) -> Self:
-        """Return those of the finished runs of a study."""
-        runs = study.runs_by_arm().items()
-        known = {arm: run_seconds(many[-1]) for arm, many in runs if many}
-        return cls({arm: one for arm, one in known.items() if one is not None})
-
-    def __setitem__(self, arm: str, seconds: float) -> None:
-        self._seconds[arm] = seconds
-
-    def total(self, arms: Iterable[str]) -> float | None:
-        """Return how long starts of these arms take; None if nothing is measured.
-
-        An arm without a start takes as long as the others on average.
-        """
-        if not self._seconds:
-            return None
-        usual = fmean(self._seconds.values())
-        return sum(self._seconds.get(arm, usual) for arm in arms)
+def start_times(study: StoredStudy) -> StartTimes:
+    """Return how long the last finished run of each arm took."""
+    runs = study.runs_by_arm().items()
+    known = {arm: run_seconds(many[-1].record) for arm, many in runs if many}
+    return StartTimes({arm: one for arm, one in known.items() if one is not None})
 
 
 class Budget:
-    """Chooses the starts of a study that fit into the time that is left.
-
-    Parameters
-    ----------
-    study
-        Which arms there are, and in which order.
-    minutes
-        From now on; None is no limit.
-    times
-        What starts take; whoever executes them adds what they took.
-    clock
-        Returns seconds.
-    """
+    """Chooses the starts of a study that fit into the time that is left."""
 
     def __init__(
         self,
@@ -215,7 +170,7 @@ def not_measured(study: StoredStudy) -> str:
             f"Ended early: every verdict was settled after {done} of {study.repeats} "
             "repeats."
         )
-    times, counts = StartTimes.of(study), Counter[tuple[str, ...]]()
+    times, counts = start_times(study), Counter[tuple[str, ...]]()
     counts.update(
         tuple(slot.arm for slot in start)
         for start in grouped(missing, study.concurrent)

@@ -29,13 +29,7 @@ def before_start(
 
 
 def report_of_its_kind(study: StoredStudy) -> Any:
-    """Return the `Report` of the study's kind; else of its metric, or of any arms.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run has finished of what it compares with, or a run measured nothing.
-    """
+    """Return the `Report` of the study's kind; else of its metric, or of any arms."""
     if study.kind in registry.names("questions"):
         return registry.resolve("questions", study.kind).report(study)
     if study.metric is not None:

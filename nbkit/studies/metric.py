@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.studies.durations import run_seconds
 
 Better = Literal["higher", "lower"]
 
@@ -32,13 +31,7 @@ class Metric:
 
     @classmethod
     def chosen(cls, name: str | None, better: str | None, margin: float) -> Self | None:
-        """Return the metric that a user has named; None is images per second.
-
-        Raises
-        ------
-        ConfigError
-            If ``better`` is missing or without ``metric``, or the margin is no part.
-        """
+        """Return the metric that a user has named; None is images per second."""
         if name is None:
             if better is not None or margin:
                 message = (
@@ -74,11 +67,6 @@ class Metric:
         ``run.summary``, such as ``images_per_second`` or ``peak_memory_bytes``; else
         ``seconds``, from start to end; else the last ``name: value`` or ``name=value``
         that rank 0 printed in its last 50 lines.
-
-        Raises
-        ------
-        NotEnoughDataError
-            If the run has no such number, or it is not finite and positive.
         """
         summary = run.summary
         logged = summary.logged
@@ -86,14 +74,14 @@ class Metric:
         if found is None and self.name not in logged:
             found = getattr(summary, self.name, None)
         if found is None and self.name == SECONDS:
-            found = run_seconds(run)
+            found = run_seconds(run.record)
         if found is None and self.name not in logged:
             found = _printed(run, self.name)
         if not isinstance(found, int | float) or isinstance(found, bool):
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
-                f"{_listed(logged)}. Call nbkit.log({{{self.name!r}: ...}}), or print "
-                f"'{self.name}: 0.5'."
+                f"{', '.join(sorted(logged)) or 'nothing'}. Call nbkit.log("
+                f"{{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
             )
             raise NotEnoughDataError(message)
         if not math.isfinite(found) or found <= 0:
@@ -104,20 +92,6 @@ class Metric:
             )
             raise NotEnoughDataError(message)
         return float(found)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"
-
-
-def run_seconds(run: Run) -> float | None:
-    """Return the time from the start of a run's processes to their end."""
-    times = run.record.get("time", {})
-    started, ended = times.get("started"), times.get("ended")
-    if started is None or ended is None:
-        return None
-    begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    return (end - begin).total_seconds()
 
 
 def _printed(run: Run, name: str) -> float | None:

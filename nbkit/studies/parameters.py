@@ -20,7 +20,6 @@ from nbkit import registry
 from nbkit.errors import ParameterError
 from nbkit.registry import suggest
 from nbkit.studies.coercion import ParameterKind, annotation_of, coerce, kind_of
-from nbkit.studies.injected_cell import injected_names, statements
 from nbkit.studies.notebooks import as_typed
 
 SIZES_OF_A_CPU = (
@@ -119,7 +118,7 @@ def check_parameters(
 ) -> Parameters:
     """Return the parameters of cells and question, with the namespace's values."""
     position, declared = _declared(cells)
-    injected = injected_names(cells[position + 1 :])
+    injected = _injected_names(cells[position + 1 :])
     further = {} if question is None else further_parameters(question)
     unset = further.keys() - declared.keys() - set(injected)
     namespace = {name: value for name, value in namespace.items() if name not in unset}
@@ -147,10 +146,35 @@ def check_parameters(
     return Parameters(values, origins)
 
 
+def _injected_names(cells: Sequence[str]) -> list[str]:
+    """Return the names that papermill's cell assigns; none without such a cell.
+
+    References
+    ----------
+    https://papermill.readthedocs.io/en/latest/usage-parameterize.html
+    """
+    injected = (cell for cell in reversed(cells) if cell.startswith("# Parameters"))
+    return [
+        target.id
+        for statement in _statements(next(injected, ""))
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    """Return the statements of a cell; none where it is not Python alone."""
+    try:
+        return ast.parse(source).body
+    except SyntaxError:
+        return []
+
+
 def further_parameters(question: str) -> dict[str, tuple[ParameterKind, Any]]:
     """Return type and default of the parameters that a notebook's cell leaves out."""
     source = registry.resolve("questions", question).further_parameters
-    declarations = map(_declaration, statements(source))
+    declarations = map(_declaration, _statements(source))
     return {
         declaration[0]: declaration[1:]
         for declaration in declarations
@@ -208,7 +232,7 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
     for position in reversed(range(len(cells))):
         declarations = [
             (statement, _declaration(statement))
-            for statement in statements(cells[position])
+            for statement in _statements(cells[position])
         ]
         declared = [it for _, it in declarations if not isinstance(it, str)]
         names = {name for name, *_ in declared}

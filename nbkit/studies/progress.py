@@ -21,7 +21,7 @@ from nbkit.launch.run_progress import (
     result,
 )
 from nbkit.statistics import duration_in_words
-from nbkit.studies.budget import StartTimes
+from nbkit.studies.durations import StartTimes
 from nbkit.visible import visible
 
 _LINE_SECONDS = 5.0
@@ -29,19 +29,7 @@ _LINE_SECONDS = 5.0
 
 
 class Progress:
-    """Shows how far a study has come.
-
-    Parameters
-    ----------
-    title
-        What is being done.
-    total
-        How many runs there will be.
-    quiet
-        Show nothing.
-    times
-        What starts take: the time left follows from it, and what each took is added.
-    """
+    """Shows how far a study has come."""
 
     def __init__(
         self,

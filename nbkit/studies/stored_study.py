@@ -18,7 +18,7 @@ from nbkit.launch.run import Run
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
 from nbkit.store.record import read_json, report_corruption
-from nbkit.studies.durations import earlier_seconds, estimated_seconds
+from nbkit.studies.durations import earlier_times
 from nbkit.studies.idle_machine import Wait
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
@@ -26,13 +26,7 @@ from nbkit.studies.starts import finished_runs, grouped
 
 
 class StoredStudy:
-    """A study in the store, as its file and its runs tell; nothing is started.
-
-    Parameters
-    ----------
-    root
-        The study's folder.
-    """
+    """A study in the store, as its file and its runs tell; nothing is started."""
 
     def __init__(self, root: Path) -> None:
         self.paths = StudyPaths(root)
@@ -148,13 +142,9 @@ class StoredStudy:
 
         None where no arm has run on this machine.
         """
-        arms = self.arms
-        starts = [
-            tuple(slot.arm for slot in slots)
-            for slots in grouped(self.missing, self.concurrent)
-        ]
-        configs = {start: [arms[arm] for arm in start] for start in starts}
-        return estimated_seconds(starts, earlier_seconds(configs, self.environment))
+        starts = grouped(self.missing, self.concurrent)
+        times = earlier_times(self.arms, self.concurrent_arms, self.environment)
+        return times.total(slots[0].arm for slots in starts) if starts else 0.0
 
     @property
     def waits(self) -> list[Wait]:

@@ -18,6 +18,7 @@ from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
+from nbkit.statistics import duration_in_words
 from nbkit.store.metrics import store_error
 from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import FOLDER_MODE, make_folder
@@ -26,8 +27,7 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.studies.budget import Budget, StartTimes, checked_minutes, not_measured
-from nbkit.studies.durations import estimate_in_words
+from nbkit.studies.budget import Budget, checked_minutes, not_measured, start_times
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.idle_machine import wait_for
 from nbkit.studies.interruption import headline_if_stopped
@@ -269,9 +269,11 @@ class Study(StoredStudy):
                         grouped(self.missing, self.concurrent), self.arms, self.programs
                     )
                 ]
-            times = StartTimes.of(self)
+            times = start_times(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
-            shown.say(estimate_in_words(self.estimated_seconds if progress else None))
+            if progress and (seconds := self.estimated_seconds):
+                by = "by earlier runs of the same arms."
+                shown.say(f"Estimated: {duration_in_words(seconds)}, {by}")
             if wait_for_idle and starts:
                 self._wait_for_idle(starts, wait_for_idle, shown.say)
             budget = Budget(self, limit, times)

@@ -37,22 +37,7 @@ Message = dict[str, Any]
 
 
 class Follower:
-    """Follows one run while it has viewers.
-
-    Parameters
-    ----------
-    live
-        The run.
-    send
-        Takes a message for the viewers; called by the thread. Those with ``to`` are for
-        one viewer.
-    could_hear
-        Returns whether messages of viewers have come through lately: a kernel that is
-        busy does not hear them, and has no reason to take them for gone.
-    gone_after_seconds
-        Nobody looks at a viewer that says nothing for longer: its page was closed
-        without a word, or is hidden. One that is seen says so every ten seconds.
-    """
+    """Follows one run while it has viewers."""
 
     def __init__(
         self,
@@ -63,6 +48,7 @@ class Follower:
     ) -> None:
         self._live = live
         self._send = send
+        # A kernel that is busy hears no viewer, and has no reason to take it for gone.
         self._could_hear = could_hear
         self._gone_after_seconds = gone_after_seconds
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()

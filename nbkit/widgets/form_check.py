@@ -17,43 +17,9 @@ from nbkit.launch.devices.choice import threads_of_a_rank
 from nbkit.launch.slurm.batch_script import sbatch_script
 from nbkit.statistics.quantities import UNKNOWN, size
 from nbkit.store.paths import RunPaths, runs_folder
-from nbkit.widgets.form_fields import Control, Entered, entered_of, fields_of
+from nbkit.widgets.form_fields import Control, Entered, fields_of
 
 _WIDTH = 78
-
-
-@dataclass(frozen=True)
-class Theirs:
-    """What others have written for Slurm, as the form reads its own controls."""
-
-    folder: Path
-    """Of the run or study that it comes from."""
-    slurm: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls, config: ExperimentConfig, controls: Mapping[str, Control]
-    ) -> Theirs | None:
-        """Return what a configuration has of others; None if it is the user's own."""
-        folder = config.slurm.came_from
-        if folder is None:
-            return None
-        fields = fields_of(entered_of(config, controls), controls)
-        return cls(folder, fields.get("slurm", {}))
-
-    def is_in(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a value, a line or an option of it is among the fields."""
-        slurm = fields.get("slurm", {})
-        return any(
-            name in slurm and not _parts_of(value).isdisjoint(_parts_of(slurm[name]))
-            for name, value in self.slurm.items()
-        )
-
-
-def _parts_of(value: Any) -> set[Any]:
-    if isinstance(value, Mapping):
-        return set(value.items())
-    return set(value) if isinstance(value, tuple) else {value}
 
 
 @dataclass(frozen=True)
@@ -74,16 +40,20 @@ class FormCheck:
         cls,
         entered: Entered,
         controls: Mapping[str, Control],
-        theirs: Theirs | None = None,
+        came_from: Path | None = None,
     ) -> FormCheck:
-        """Check all fields together."""
+        """Check all fields together.
+
+        Of a folder that others may have written, all options of Slurm count as theirs
+        until none is left.
+        """
         fields = fields_of(entered, controls)
         try:
             config = ExperimentConfig(**fields)
         except ConfigError as error:
             return cls(fields, None, error.fields or {"": str(error)})
-        if theirs is not None and theirs.is_in(fields):
-            config = config.coming_from(theirs.folder)
+        if came_from is not None and "slurm" in fields:
+            config = config.coming_from(came_from)
         return cls(fields, config)
 
     def to_dict(

@@ -29,14 +29,7 @@ READING: dict[str, Any] = {"text": "Looking for GPUs …", "replayed": False, "g
 
 
 class GpuLook:
-    """Reads the GPUs in separate threads: a call into the driver may hang.
-
-    Parameters
-    ----------
-    show
-        Called from another thread with ``text``, ``replayed`` and ``gpus``, once for
-        each reading, and again if a late answer comes after all.
-    """
+    """Reads the GPUs in separate threads: a call into the driver may hang."""
 
     def __init__(self, show: Callable[[dict[str, Any]], None]) -> None:
         self._show = show

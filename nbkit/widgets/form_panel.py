@@ -20,7 +20,7 @@ import traitlets
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.submit import existing_data
-from nbkit.widgets.form_check import FormCheck, Theirs
+from nbkit.widgets.form_check import FormCheck
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
@@ -29,16 +29,7 @@ from nbkit.widgets.view import static_text
 
 
 class FormPanel(anywidget.AnyWidget):
-    """The controls of a form, without what becomes of the runs that it launches.
-
-    Parameters
-    ----------
-    config
-        What the controls hold at first.
-    launch
-        Called when the page's button is pressed; what it returns or raises is shown
-        beside it.
-    """
+    """The controls of a form, without what becomes of the runs that it launches."""
 
     _esm = static_text("page.js", "form_fields.js", "form_parts.js", "form.js")
     _css = static_text("form.css")
@@ -62,7 +53,7 @@ class FormPanel(anywidget.AnyWidget):
         found = sections()
         self.controls = {it.path: it for section in found for it in section.controls}
         self._launch = launch
-        self._theirs = Theirs.of(config, self.controls)
+        self._came_from = config.slurm.came_from
         # Before anything that may fail: close() ends it.
         self._look = GpuLook(self._show_gpus)
         super().__init__(
@@ -92,7 +83,7 @@ class FormPanel(anywidget.AnyWidget):
         """Show a configuration in the controls, in place of what was entered."""
         entered = entered_of(config, self.controls)
         with self._lock:
-            self._theirs = Theirs.of(config, self.controls)
+            self._came_from = config.slurm.came_from
             is_shown = self.entered == entered
             self.entered = entered
             if is_shown:  # no observer is called for an equal value
@@ -123,15 +114,13 @@ class FormPanel(anywidget.AnyWidget):
     def _check_and_show(self) -> None:
         # Under one lock: else a verdict about older values could come last.
         with self._lock:
-            before, self.check = self.check, self._checked()
+            before = self.check
+            self.check = FormCheck.of(self.entered, self.controls, self._came_from)
             if (config := self.check.config) is not None:
                 # Until there is an answer: else each key would hide it for a moment.
                 self.check = replace(self.check, refused=before.refused)
                 self._refusals.ask(config)
             self._show_check()
-
-    def _checked(self) -> FormCheck:
-        return FormCheck.of(self.entered, self.controls, self._theirs)
 
     def _show_check(self, _: Any = None) -> None:
         with self._lock:

@@ -18,13 +18,7 @@ NOT_ASKED: dict[str, Any] = {"text": "Asking Slurm …", "partitions": []}
 
 
 class PartitionLook:
-    """Asks Slurm in a separate thread: a controller may hang.
-
-    Parameters
-    ----------
-    show
-        Called from the thread with what `describe_partitions` returns.
-    """
+    """Asks Slurm in a separate thread: a controller may hang."""
 
     def __init__(self, show: Callable[[dict[str, Any]], None]) -> None:
         self._show = show

@@ -21,11 +21,6 @@ class Refusals:
     """Asks in a separate thread: a driver or a file server may hang.
 
     Only the newest configuration that was entered since then is asked next.
-
-    Parameters
-    ----------
-    show
-        Called from the thread with a configuration and what a launch would refuse.
     """
 
     def __init__(

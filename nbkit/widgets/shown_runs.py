@@ -99,19 +99,7 @@ class _ShownRuns:
 
 
 class ShownRun:
-    """A run that has pictures.
-
-    Parameters
-    ----------
-    live
-        The run, as far as it was read.
-    handle
-        Replaces the pictures.
-    is_over
-        What `LiveRun.read` has returned.
-    renew_seconds
-        While the run goes on, the pictures are replaced this often if it has changed.
-    """
+    """A run that has pictures."""
 
     def __init__(
         self,

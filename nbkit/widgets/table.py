@@ -43,15 +43,7 @@ _COLUMNS = ("Name", "State", "Ranks", "Started", "Duration", "Images/s", "Loss",
 
 
 class RunTable(anywidget.AnyWidget):
-    """A table of runs.
-
-    Parameters
-    ----------
-    runs
-        The runs, in their order; a refresh asks for them again.
-    below
-        Where the view of a run that is clicked is put.
-    """
+    """A table of runs."""
 
     _esm = WORDS + static_text("page.js", "view_charts.js", "table.js")
     _css = static_text("view.css", "table.css")

@@ -42,13 +42,7 @@ def static_text(*names: str) -> str:
 
 
 class RunView(anywidget.AnyWidget):
-    """The live view of a run: state, progress, curves, its GPUs, logs, buttons.
-
-    Parameters
-    ----------
-    run
-        Any run of the store; `nbkit.attach` opens one by its id.
-    """
+    """The live view of a run: state, progress, curves, its GPUs, logs, buttons."""
 
     _esm = WORDS + static_text(
         "page.js",

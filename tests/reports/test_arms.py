@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-
 import pytest
 
 from nbkit.errors import NotEnoughDataError
@@ -40,22 +36,6 @@ def cells(table, arm):
     """Return a row of a table by column."""
     [row] = [row for row in table.rows if row[0] == arm]
     return dict(zip(table.columns, row, strict=True))
-
-
-def test_arms_table_columns():
-    table = arms(data_wait_share=0.01, joules_per_image=0.1234).table()
-
-    bf16 = cells(table, "bf16")
-    assert bf16["images/s"] == "150.0"
-    assert bf16["95% CI (n)"].endswith("(5)")
-    assert bf16["ratio"] == "1.500"
-    assert bf16["verdict"] == "faster"
-    assert bf16["data wait"] == "1.0%"
-    assert bf16["J/image"] == "0.123"
-    assert bf16["CPU ms/image"] is None
-    assert cells(table, "fp32")["verdict"] == "baseline"
-    assert cells(table, "fp32")["ratio"] is None
-    assert "(GPU), relative to fp32" in table.caption
 
 
 def test_arms_table_control():
@@ -142,25 +122,6 @@ def test_arms_table_without_rate():
     assert row["95% CI (n)"] == "– (1)"
     with pytest.raises(NotEnoughDataError, match="'c' has no finished run"):
         found.row("c")
-
-
-def test_arms_table_to_csv():
-    table = arms().table(more={"loss": {"bf16": "0.31", "fp32": "0.30"}})
-
-    [_, bf16, again] = csv.DictReader(io.StringIO(table.to_csv()))
-
-    assert bf16["loss"] == "0.31"
-    assert again["loss"] == ""
-    assert float(bf16["ratio_estimate"]) == pytest.approx(1.5)
-    assert float(bf16["images_per_second"]) == 150.0
-
-
-def test_arms_to_dict():
-    values = json.loads(json.dumps(arms().to_dict()))
-
-    assert values["rows"][1]["ratio"]["verdict"] == "faster"
-    assert values["noise_floor"]["noise_floor"] > 0
-    assert values["needed"].startswith("Repeats for a verdict")
 
 
 @pytest.mark.parametrize(

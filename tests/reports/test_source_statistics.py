@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from nbkit.errors import NotEnoughDataError
-from nbkit.reports.source_statistics import source_statistics, statistics_table
+from nbkit.reports.source_statistics import source_statistics
 from tests.widgets.stored_run import WrittenRun, step
 
 STORES = count()
@@ -111,54 +111,6 @@ def test_several_runs_are_summed_up_as_the_source_does(written):
     assert value(runs, "median step") == 100
     assert value(runs, "mean of runs") == pytest.approx((200 + 100 + 100) / 3)
     assert value(runs, "images / whole time") == 100
-
-
-def test_every_statistic_stands_against_ours(written):
-    rows = source_statistics([written(SECONDS)])
-
-    assert (rows[0].definition.source, rows[0].against_ours) == ("nbkit", 1.0)
-    for row in rows[1:]:
-        ratio = row.images_per_second / rows[0].images_per_second
-        assert (row.against_ours, row.n_runs) == (pytest.approx(ratio), 1)
-    names = [(row.definition.label, row.definition.source) for row in rows]
-    assert len({*names}) == len(names)
-
-
-def test_statistics_table_of_two_machines(written):
-    short = [written([seconds] * 9) for seconds in (0.5, 1.0, 1.0)]
-    long = [written([2.0] * 9)]
-    a, b = source_statistics(short), source_statistics(long)
-
-    table = statistics_table(a, b, ("new", "old"), "fp16")
-
-    assert table.caption == "fp16: the same runs under other throughput definitions"
-    assert table.columns == [
-        *("statistic", "source"),
-        *("new", "times nbkit's", "runs", "old", "times nbkit's", "runs", "ratio"),
-    ]
-    rows = {row[0]: row[2:] for row in table.rows}
-    assert rows["images / time"] == [
-        "100.0",
-        "1.000",
-        "3",
-        "50.0",
-        "1.000",
-        "1",
-        "2.000",
-    ]
-    assert rows["mean of runs"] == [
-        "133.3",
-        "1.333",
-        "3",
-        "50.0",
-        "1.000",
-        "1",
-        "2.667",
-    ]
-    assert table.values["value of old"][0] == 50
-    unknown = "mean of step rates; mean of step rates, last step in."
-    assert f"Unknown for these runs: {unknown}" in table.notes
-    assert "new over old" in table.notes[-1]
 
 
 def test_runs_without_steps_have_no_statistics(written):

@@ -133,12 +133,11 @@ def test_peaks_are_in_the_vocabulary_ordered_and_sourced(name):
     assert peaks.gpu_name == canonical_gpu_name(name)
     assert "nvidia.com/" in peaks.source
     assert 2e11 < peaks.memory_bandwidth_bytes_per_second < 1e13
-    assert peaks.fp16_flop_per_second > peaks.fp32_flop_per_second
-    assert peaks.bf16_flop_per_second in (peaks.fp16_flop_per_second, None)
-    tf32 = peaks.tf32_flop_per_second
-    assert tf32 is None or tf32 == pytest.approx(
-        peaks.fp16_flop_per_second / 2, rel=0.02
-    )
+    flop = peaks.flop_per_second
+    assert flop["fp16"] > flop["fp32"]
+    assert flop.get("bf16", flop["fp16"]) == flop["fp16"]
+    tf32 = flop.get("tf32")
+    assert tf32 is None or tf32 == pytest.approx(flop["fp16"] / 2, rel=0.02)
 
 
 def test_nobody_has_published_more_than_the_fused_bound():

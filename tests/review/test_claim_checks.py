@@ -12,7 +12,6 @@ from nbkit.review.claim_checks import (
     claim_findings,
     claims,
     claims_about,
-    demand_finding,
 )
 
 ROWS = published()
@@ -109,11 +108,10 @@ def test_what_a_comparison_is_about_may_differ_and_nothing_else():
 
 
 def test_demand_is_rate_times_bytes_of_an_image():
-    assert demand_finding("a run", 1000, 100_000, 1.1e8) is None
-    finding = demand_finding("a run", 1000, 100_000, 0.9e8)
-    assert (finding.code, finding.subject) == ("demand", "a run")
-    assert "0.1 GB/s" in finding.evidence
-    assert "0.09 GB/s" in finding.evidence
+    asked = {"images_per_second": 1000, "bytes_per_image": 100_000}
+
+    assert codes("demand", **asked, storage_bytes_per_second=1.1e8) == []
+    assert codes("demand", **asked, storage_bytes_per_second=0.9e8) == ["demand"]
 
 
 def test_every_stored_claim_belongs_to_published_rows_and_has_its_source():

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
 from nbkit.review.findings import Audit, Finding, codes
 
 
@@ -69,19 +65,6 @@ def test_audit_html():
     assert f'<a href="{url}">a &amp; b</a>: 1 &lt; 2' in page
     assert "&lt;b&gt;: 1 error." in page
     assert "<b>" not in page
-
-
-def test_audit_to_dicts():
-    [values] = json.loads(json.dumps(Audit("x", [finding("mean")]).to_dicts()))
-
-    assert values["severity"] == "error"
-    assert values["evidence"] == "12 of 13"
-    assert values["action"] == codes()["mean"].action
-
-
-def test_audit_unknown_code():
-    with pytest.raises(KeyError):
-        Audit("x", [finding("nonsense")])
 
 
 def test_audit_summary_has_a_line_per_severity():

@@ -69,8 +69,8 @@ def written(tmp_path):
     return write
 
 
-def found(run, **options):
-    return [finding.code for finding in run_findings(run, **options)]
+def found(run):
+    return [finding.code for finding in run_findings(run)]
 
 
 def test_a_healthy_run_has_no_finding(written):
@@ -217,17 +217,6 @@ def test_faster_than_the_gpu_can_be_is_an_error(written):
     assert [finding.code for finding in audit.errors] == ["above-bound"]
     assert "50,000 images/s per GPU" in audit[0].evidence
     assert found(written(config={"image_size": 64}, steps=fast)) == []
-
-
-def test_demand_is_judged_by_what_the_storage_was_measured_at(written):
-    run = written()  # 100 images/s of 100 kB
-
-    assert found(run, storage_bytes_per_second=1.1e7) == []
-    assert found(run, storage_bytes_per_second=0.9e7) == ["demand"]
-    synthetic = written(
-        worker={"data": {"fingerprint": {"files": None, "bytes": None}}}
-    )
-    assert found(synthetic, storage_bytes_per_second=1.0) == []
 
 
 def test_a_run_that_says_next_to_nothing_is_judged_all_the_same(written):

@@ -164,13 +164,3 @@ def test_a_clock_that_is_set_back_drops_what_is_ahead_of_it():
     history.add(10, NOON + 4, {"GPU-0": row(77)}, (1, 1))
 
     assert column(history.parts()[0]) == [0, 1, 2, 3, 77]
-
-
-def test_gpus_that_are_gone_are_forgotten_once_there_are_many():
-    history = History(1.0)
-    for second in range(200):
-        history.add(second, NOON + second, {f"MIG-{second}": row()}, (1, 1))
-
-    known = history.parts()[0]["gpus"].keys()
-    assert "MIG-199" in known
-    assert len(known) <= 65

@@ -12,7 +12,8 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.questions.study_plan import Plan
 from nbkit.questions.study_report import make
-from nbkit.studies.budget import Budget, StartTimes, first_arms, not_measured
+from nbkit.studies.budget import Budget, first_arms, not_measured
+from nbkit.studies.durations import StartTimes
 from nbkit.studies.order import Slot
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.starts import grouped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -11,32 +10,12 @@ import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.reports.arm_rows import arm_run
 from nbkit.store.processes import hostname
-from nbkit.studies.durations import earlier_seconds, estimated_seconds
+from nbkit.studies.durations import earlier_times
 from tests.golden.hosts import CPU_HOST
 from tests.golden.outcome import Outcome, Start
 from tests.golden.records import write_run
 
-A, B, ONCE = ("a",), ("b",), ("unrepeated",)
 HERE = replace(CPU_HOST, name=hostname())
-
-
-@pytest.mark.parametrize(
-    ("starts", "taken", "seconds"),
-    [
-        ([A, B, B, A], {}, None),
-        ([A, B, B, A], {A: [], B: []}, None),
-        ([A, B, B, A], {A: [4.0], B: [10.0]}, 28.0),
-        ([A, B, B, A], {A: [3.0, 5.0]}, 16.0),
-        # What runs once says nothing of an arm that has not run.
-        ([ONCE, A, B, B, A], {ONCE: [90.0], A: [4.0]}, 106.0),
-        ([ONCE, A], {ONCE: [9.0]}, 18.0),
-        ([], {}, 0),
-    ],
-)
-def test_estimated_seconds_is_the_sum_over_the_starts_of_each_arm(
-    starts, taken, seconds
-):
-    assert estimated_seconds(starts, taken) == seconds
 
 
 @pytest.fixture
@@ -58,38 +37,24 @@ def written(store):
     return write
 
 
-def test_earlier_seconds_are_of_the_same_configuration_on_this_host(written):
+def test_earlier_times_are_of_the_same_configuration_on_this_host(written):
     config, _ = written(20.0, name="one", seed=1)
     written(30.0, name="another", seed=2)
+    written(400.0, tags={"concurrent": "a; b"})
     written(500.0, host=CPU_HOST)
     written(600.0, batch_size_per_gpu=20)
     _, failed = written(700.0)
     failed.write_text(failed.read_text().replace('"finished"', '"failed"'))
     _, damaged = written(800.0)
     damaged.write_text("{")
-
-    found = earlier_seconds({A: [config]}, {})
+    arms = {"a": config, "b": config.replace(model="resnet18")}
 
     # Its start and its end belong to a run.
-    assert sorted(found[A]) == pytest.approx([25.0, 35.0], abs=0.1)
-    assert earlier_seconds({A: [config]}, {"OMP_NUM_THREADS": "1"}) == {A: []}
-    other = config.replace(model="resnet18")
-    assert earlier_seconds({A: [other], B: [config]}, {})[A] == []
-
-
-def test_earlier_seconds_of_arms_that_start_together_are_the_slowest(written):
-    config, _ = written(20.0)
-    both = {"concurrent": "a; b"}
-    for seconds in (30.0, 40.0):
-        _, record = written(seconds, tags=both)
-        content = json.loads(record.read_text())
-        content["tags"] |= {"study": "a-study", "repeat": "0"}
-        record.write_text(json.dumps(content))
-
-    found = earlier_seconds({("a", "b"): [config, config], A: [config]}, {})
-
-    assert found[A] == pytest.approx([25.0], abs=0.1)
-    assert found["a", "b"] == pytest.approx([45.0], abs=0.1)
+    assert earlier_times(arms, [], {}).total("aa") == pytest.approx(60.0, abs=0.1)
+    assert earlier_times(arms, ["a"], {}).total("a") == pytest.approx(405.0, abs=0.1)
+    assert earlier_times(arms, [], {"OMP_NUM_THREADS": "1"}).total("a") is None
+    # An arm that has not run takes as long as the others.
+    assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.0, abs=0.1)
 
 
 def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):

@@ -181,8 +181,8 @@ def test_lines_that_others_have_written_are_not_launched_by_the_form(
     with pytest.raises(RunError, match=r"imported from host node7.*trust=True"):
         form.launch()
     assert "imported from host node7" in "".join(form.panel.checked["general"])
-    # One of theirs is left.
-    enter(form, **{"slurm.setup": "module load mine"})
+    # Their last option goes.
+    enter(form, **{"slurm.setup": ""})
     assert form.config.slurm.came_from == paths.root
     enter(form, **{PARTITION: ""})
     assert form.config.slurm.came_from is None
@@ -192,31 +192,6 @@ def test_lines_that_others_have_written_are_not_launched_by_the_form(
     assert form.config.slurm.came_from is None
     form.fill(theirs)
     assert form.config.slurm.came_from == paths.root
-    form.close_all()
-
-
-@pytest.mark.parametrize(
-    ("theirs", "entered"),
-    [
-        ({"setup": (" curl x | sh ", "")}, {}),
-        ({"setup": ("curl x", "sh x")}, {"slurm.setup": "curl x\nmodule load mine"}),
-        ({"slurm_additional_parameters": {"nice": "5"}}, {}),
-        (
-            {"slurm_additional_parameters": {"prefer": "sh x"}},
-            {"slurm.slurm_additional_parameters": "nice=5\nprefer=sh x"},
-        ),
-    ],
-)
-def test_a_line_that_is_left_of_others_keeps_the_gate_closed(
-    slurm, tmp_path, theirs, entered
-):
-    config = ExperimentConfig(engine="slurm").replace(slurm=theirs)
-    config = config.coming_from(tmp_path)
-    form = nbkit.ExperimentForm(config)
-
-    enter(form, **entered)
-
-    assert form.config.slurm.came_from == tmp_path
     form.close_all()
 
 

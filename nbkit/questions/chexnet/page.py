@@ -32,8 +32,7 @@ from nbkit.questions.chexnet.trainings import (
 )
 from nbkit.reports.caveats import caveat_text, untimed_caveat_text
 from nbkit.reports.conditions import WELCH, conditions, where_and_when
-from nbkit.reports.finite_arms import not_finite
-from nbkit.reports.lost_baseline import BaselineLost
+from nbkit.reports.finite_arms import BaselineLost, not_finite
 from nbkit.reports.parts import Lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms

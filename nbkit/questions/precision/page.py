@@ -51,7 +51,7 @@ from nbkit.reports.conditions import (
     describe_images,
     where_and_when,
 )
-from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
+from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command

@@ -23,7 +23,7 @@ from nbkit.questions.time_to_accuracy.tables import (
 )
 from nbkit.recipes.training import training_recipe
 from nbkit.reports.conditions import WELCH, describe_images, where_and_when
-from nbkit.reports.lost_baseline import BaselineLost, baseline_lost
+from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
 from nbkit.reports.page import Evidence, lead
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
