@@ -249,13 +249,15 @@ class PrecisionResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        told = filter(None, [layout_sentence(self.layouts), self.arms.control_sentence])
+        notes = filter(
+            None, [layout_sentence(self.layouts), self.arms.control_sentence]
+        )
         return page(
             _QUESTION,
             self.evidence,
             self.answer,
             [
-                Note([*told]),
+                Note([*notes]),
                 *(self.table, self.answer_table, self.layout),
                 pairs_table(published_pairs()),
                 *(self.bounds, self.arms.certainty, self.figure),

@@ -156,7 +156,9 @@ def _check(p: Parameters) -> None:
             "cache are measured on this machine; use engine='local', in a job of the "
             "cluster if the runs belong there (srun papermill ...)."
         )
-    places = Counter(name_and_path(it)[0] for it in (*(p.paths or []), *(p.data or [])))
+    places = Counter(
+        name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
+    )
     lines += [
         f"{count} places are called {name!r}. Name them, as in "
         "nas=/mnt/nas,local=/scratch."
