@@ -234,7 +234,9 @@ _FACTS: dict[str, Any] = {
     "GPU virtualization": ("system.devices", _each("{virtualization}")),
     "MIG": (
         "system.devices",
-        _each(lambda gpu: {True: "on", False: "off"}.get(gpu.get("mig_enabled"))),
+        _each(
+            lambda gpu: {True: "on", False: "off", None: None}[gpu.get("mig_enabled")]
+        ),
     ),
     "power limit": ("system.devices", _each("{power_limit_watts:,.0f} W")),
     "highest SM clock": ("system.devices", _each("{sm_clock_max_mhz:,.0f} MHz")),

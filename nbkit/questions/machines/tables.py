@@ -174,8 +174,10 @@ def _speeds(ranks: str, a: Machine, b: Machine) -> _Speeds | None:
     shared = set.intersection(*map(set, [*of_a, *of_b])) if of_b else set()
     if not shared:
         return None
-    sizes = [[each[max(shared)] for each in runs] for runs in (of_a, of_b)]
-    return _Speeds(ranks, max(shared), *sizes, statistics.ratio(*sizes))
+    size = max(shared)
+    speeds_a, speeds_b = [each[size] for each in of_a], [each[size] for each in of_b]
+    compared = statistics.ratio(speeds_a, speeds_b)
+    return _Speeds(ranks, size, speeds_a, speeds_b, compared)
 
 
 def left_out_table(left_out: Sequence[Mismatch], a: Machine, b: Machine) -> Table:
