@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.chart import arms_chart
-from nbkit.questions.precision.layouts import Format
+from nbkit.questions.precision.layouts import format_of
 from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.reports.arms import Arms, arms_of, finished_arms
 from nbkit.reports.bandwidth import NCCL_TESTS, bandwidth
+from nbkit.reports.columns import Column, table
 from nbkit.reports.conditions import (
     HOW_MEASURED,
     WELCH,
@@ -44,6 +44,10 @@ def report(study: Study) -> Report:
     by_arm = finished_arms(study)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     exchange = bandwidth(study)
+    control = (
+        f"Study.create(..., control={arms.baseline!r}) adds an A/A control, which "
+        "shows the run-to-run noise"
+    )
     tables = [arms.table()]
     if arms.is_comparison:
         tables += [arms.certainty, table_of_differences(arms.baseline, by_arm)]
@@ -56,7 +60,7 @@ def report(study: Study) -> Report:
             *filter(None, [arms.control_sentence]),
             *(exchange.note.sentences if study.unrepeated else ()),
         ],
-        tables=[*tables, _process_starts(by_arm)],
+        tables=[*tables, process_starts(by_arm, *_RATES)],
         figures=[*_figures(study, arms), *exchange.figures],
         method=[
             *HOW_MEASURED,
@@ -66,7 +70,7 @@ def report(study: Study) -> Report:
         ],
         sources=[WELCH, *([NCCL_TESTS] if exchange.rows else [])],
         result={"conditions": facts, **arms.to_dict()},
-        next_step=_next_step(arms),
+        next_step=control if arms.is_comparison and arms.control is None else "",
         controls=arms.controls,
     )
 
@@ -90,14 +94,13 @@ def shared_conditions(by_arm: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
 
 def _figures(study: Study, arms: Arms) -> list[Figure]:
     """Return the answer as a picture; none where no rate was measured."""
-    configs = study.arms
     measured = [
         MeasuredArm(
             arm=row.arm,
-            format=_format(configs[row.arm]),
+            format=format_of(study.arms[row.arm]),
             images_per_second=row.images_per_second,
             against=row.ratio,
-            answer=_unjudged(row.arm),
+            answer=LossParity(row.arm),  # arms need not train alike
             is_control=row.arm == arms.control,
         )
         for row in arms.rows
@@ -110,81 +113,62 @@ def _figures(study: Study, arms: Arms) -> list[Figure]:
     return [Figure(title, arms_chart(measured, {}, device_type=kind, title=title))]
 
 
-def _unjudged(arm: str) -> LossParity:
-    """Return an answer without suspicion: arms need not train alike."""
-    return LossParity(
-        arm=arm,
-        first_loss=None,
-        final_loss=None,
-        difference=None,
-        mean_loss_difference=None,
-        updates_skipped=None,
-        weights_finite=None,
-        suspicions=(),
-    )
-
-
-def _format(config: ExperimentConfig) -> Format:
-    return Format(config.precision, config.memory_format, config.compile)
-
-
-def _next_step(arms: Arms) -> str:
-    if arms.is_comparison and arms.control is None:
-        return (
-            f"Study.create(..., control={arms.baseline!r}) adds an A/A control, which "
-            "shows the run-to-run noise"
-        )
-    return ""
-
-
 def table_of_differences(base: str, by_arm: Mapping[str, Sequence[Run]]) -> Table:
     """Return in what each arm differs from the base, by what was recorded."""
     facts = {arm: [run_facts(run) for run in runs] for arm, runs in by_arm.items()}
     rows = [
-        [
-            arm,
-            difference.part,
-            difference.name,
-            shortened(difference.a),
-            shortened(difference.b),
-        ]
+        (arm, difference)
         for arm, of_arm in facts.items()
         if arm != base
         for difference in differences(facts[base], of_arm)
     ]
     same = [arm for arm in facts if arm not in {base, *(row[0] for row in rows)}]
     notes = [f"{'; '.join(same)}: no recorded differences."] if same else []
-    return Table(
+    return table(
         f"Recorded differences from {base}",
-        ["arm", "part", "name", base, "this arm"],
+        [
+            Column("arm", lambda row: row[0]),
+            Column("part", lambda row: row[1].part),
+            Column("name", lambda row: row[1].name),
+            Column(base, lambda row: row[1].a, shortened),
+            Column("this arm", lambda row: row[1].b, shortened),
+        ],
         rows,
         notes,
     )
 
 
-def _process_starts(by_arm: Mapping[str, Sequence[Run]]) -> Table:
+def process_starts(by_arm: Mapping[str, Sequence[Run]], *numbers: Column) -> Table:
     """Return every run with what it measured, so that each number can be traced."""
-    runs = [(arm, run, run.summary) for arm, runs in by_arm.items() for run in runs]
-    return Table(
+    return table(
         "Process starts",
-        ["arm", "images/s", "quartiles over steps", "steps", "started", "run"],
         [
-            [
-                arm,
-                wording.rate(summary.images_per_second),
-                None
-                if summary.images_per_second_q25 is None
-                else f"{wording.rate(summary.images_per_second_q25)} to "
-                f"{wording.rate(summary.images_per_second_q75)}",
-                f"{summary.n_steps}",
-                run.record["time"]["started"],
-                run.run_id,
-            ]
-            for arm, run, summary in runs
+            Column("arm", lambda row: row[0]),
+            *numbers,
+            Column("started", lambda row: row[1].record["time"]["started"]),
+            Column("run", lambda row: row[1].run_id),
         ],
-        values={
-            "images_per_second": [s.images_per_second for _, _, s in runs],
-            "images_per_second_q25": [s.images_per_second_q25 for _, _, s in runs],
-            "images_per_second_q75": [s.images_per_second_q75 for _, _, s in runs],
-        },
+        [(arm, run) for arm, runs in by_arm.items() for run in runs],
     )
+
+
+def _summary(name: str) -> Callable[[tuple[str, Run]], Any]:
+    return lambda row: getattr(row[1].summary, name)
+
+
+def _quartiles(row: tuple[str, Run]) -> str | None:
+    low, high = (_summary(f"images_per_second_{end}")(row) for end in ("q25", "q75"))
+    return None if low is None else f"{wording.rate(low)} to {wording.rate(high)}"
+
+
+_RATES = (
+    Column(
+        "images/s", _summary("images_per_second"), wording.rate, "images_per_second"
+    ),
+    Column("quartiles over steps", _quartiles),
+    *(
+        Column(None, _summary(name), csv=name)
+        for name in ("images_per_second_q25", "images_per_second_q75")
+    ),
+    Column("steps", _summary("n_steps")),
+)

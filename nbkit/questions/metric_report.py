@@ -7,9 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from nbkit import statistics
-from nbkit.questions.any_arms import shared_conditions, table_of_differences
+from nbkit.questions.any_arms import (
+    process_starts,
+    shared_conditions,
+    table_of_differences,
+)
 from nbkit.reports.arms import finished_arms
-from nbkit.reports.columns import Column, table
+from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.conditions import WELCH, where_and_when
 from nbkit.reports.metric_chart import metric_chart
 from nbkit.reports.parts import Figure
@@ -52,7 +56,6 @@ def report(study: Study) -> Report:
         )
     rows = _rows(metric, values, base, control, floor)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
-    runs = [(arm, run) for arm, many in by_arm.items() for run in many]
     answer = _answer(metric, rows, base, control, floor)
     return Report(
         title=f"{study.name}: {metric.name} by arm",
@@ -66,15 +69,8 @@ def report(study: Study) -> Report:
                 _notes(values, floor),
             ),
             table_of_differences(base, by_arm),
-            table(
-                "Process starts",
-                [
-                    Column("arm", lambda row: row[0]),
-                    Column(metric.name, lambda row: metric.value(row[1]), _number),
-                    Column("started", lambda row: row[1].record["time"]["started"]),
-                    Column("run", lambda row: row[1].run_id),
-                ],
-                runs,
+            process_starts(
+                by_arm, Column(metric.name, lambda row: metric.value(row[1]), _number)
             ),
         ],
         figures=[Figure(f"{metric.name} by arm", metric_chart(metric, values))],
@@ -210,18 +206,13 @@ def _notes(
 
 
 def _columns(base: str) -> list[Column]:
-    def interval(ends: Summary | Ratio, shown: str) -> str | None:
-        if ends.ci_low is None or ends.ci_high is None:
-            return None
-        return f"[{ends.ci_low:{shown}}, {ends.ci_high:{shown}}]"
-
     return [
         Column("arm", "arm"),
         Column("median", "values.median", _number, "median"),
-        Column("95% CI", "values", lambda values: interval(values, ".4g")),
+        Column("95% CI", "values", interval("{:.4g}".format)),
         Column("n", "values.n", str, "runs"),
         Column(f"/ {base}", "ratio.estimate", "{:.4f}".format, "ratio"),
-        Column("95% CI", "ratio", lambda ratio: interval(ratio, ".4f")),
+        Column("95% CI", "ratio", interval("{:.4f}".format)),
         Column("verdict", "verdict"),
     ]
 

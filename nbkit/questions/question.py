@@ -36,10 +36,11 @@ class Question:
     text
         The question, without a capital letter.
     modules
-        The module of each public name, such as ``.planning``: of ``plan`` and
-        ``report`` at least; of ``prepare``, if something is measured before the study
-        (from a plan it makes a plan); of ``before_start``, if something is done before
-        each start; of ``run``, if the question is not a study.
+        The module of each public name, such as ``.planning``: of ``plan``, and of
+        ``report`` or ``result``, which has a method ``report``; of ``prepare``, if
+        something is measured before the study (from a plan it makes a plan); of
+        ``before_start``, if something is done before each start; of ``run``, if the
+        question is not a study.
     reports
         Short names of the published reports that asked it.
     parameters
@@ -121,7 +122,9 @@ class Question:
 
     def report(self, study: Any) -> Any:
         """Return the `Report` of a study."""
-        return self._part("report")(study)
+        if "report" in self.modules:
+            return self._part("report")(study)
+        return self._part("result")(study).report()
 
     def before_start(self, plan: Mapping[str, Any], data: str) -> dict[str, str]:
         """Do what has to be done before a start; return tags for its record."""
@@ -131,7 +134,7 @@ class Question:
 
     def face(self) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         """Return ``__getattr__`` and ``__dir__`` of the package."""
-        names = sorted({*self.modules, "run"})
+        names = sorted({*self.modules, "report", "run"})
 
         def get(name: str) -> Any:
             if name == "report" and "run" not in self.modules:

@@ -1,10 +1,7 @@
-"""What the notebooks cover, and what was run here.
+"""What the notebooks cover.
 
-Printed by ``python -m nbkit.questions.sources``.
-
-The reports that nbkit makes reproducible asked the questions; each has a notebook and
-one command. What became of it is asked of the store: the newest study of that kind that
-came to its end, else the newest.
+Printed by ``python -m nbkit.questions.sources``. The reports that nbkit makes
+reproducible asked the questions; each has a notebook and one command.
 """
 
 from __future__ import annotations
@@ -12,14 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nbkit.errors import NbkitError
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.plural import plural
-from nbkit.questions.question import TOUR, Question, notebooks_of_questions
-from nbkit.reports.parts import Table
-from nbkit.store.paths import reports_folder, studies_folder
-from nbkit.store.record import read_json
-from nbkit.studies.study import Study
+from nbkit.questions.question import notebooks_of_questions
 
 REPORTS = {
     "NetApp": "NetApp ONTAP AI with Lenovo ThinkSystem SR670 V2 and AFF A400 (2023)",
@@ -33,82 +25,32 @@ REPORTS = {
 }
 """Titles of the reports that nbkit makes reproducible, by their short names."""
 
+_MISSING = (
+    "Missing: GPUs or data behind the reports' figures that this machine lacks or does "
+    "not report. A notebook then runs on what is available."
+)
 
-def sources_table() -> Table:
-    """Return every question with its command and what became of it in this store."""
-    count, studies = len(visible_gpus("auto")), _studies()
+
+def rows() -> list[dict[str, str]]:
+    """Return every question with its command, and what this machine lacks for it."""
+    count = len(visible_gpus("auto"))
     here = plural(count, "GPU")
-    return Table(
-        "What the notebooks cover",
-        ["notebook", "from", "question", "command", "in this store", "missing"],
-        [
-            [
-                question.name,
-                ", ".join(question.reports),
-                question.text,
-                question.command,
-                state(question.name, studies),
-                _lacking(question, count, here) or None,
-            ]
-            for question in notebooks_of_questions()
-        ],
-        [
-            *(f"{name}: {title}." for name, title in REPORTS.items()),
-            "Missing: GPUs or data behind the reports' figures that this machine lacks "
-            "or does not report. A notebook then runs on what is available.",
-        ],
-    )
-
-
-def state(notebook: str, studies: Sequence[Study] | None = None) -> str:
-    """Return what the newest finished study of a notebook in the store says."""
-    if notebook == TOUR.name:
-        return "tour: creates runs, but no study"
-    if notebook == "machines":
-        return _newest_comparison()
-    known = _studies() if studies is None else studies
-    kind = [study for study in known if study.kind == notebook]
-    if not kind:
-        return "not run yet"
-    # An aborted start does not undo what was measured before.
-    newest = next((study for study in reversed(kind) if not study.missing), kind[-1])
-    runs = [run for finished in newest.runs_by_arm().values() for run in finished]
-    if not runs:
-        return f"no run finished: {newest.study_id}"
-    done = f"{len(runs)} of {len(newest.order)} runs"
-    device = next((n for run in runs if (n := run.summary.device_name)), None)
-    ended = max(run.record["time"]["ended"] or "" for run in runs)
-    is_cpu = all(run.summary.device_type == "cpu" for run in runs)
-    on = "CPU smoke test" if is_cpu else "GPU"
-    word = "unfinished" if newest.missing else "finished"
-    return f"{word} {ended[:16]}Z on {device or 'unknown'} ({on}): {done}"
-
-
-def _newest_comparison() -> str:
-    """Return when bundles were last compared: those reports belong to no study."""
-    results = sorted(reports_folder().glob("*-machines-*/result.json"))
-    if not results:
-        return "not run yet"
-    saved = read_json(results[-1]) or {}
-    return f"report {results[-1].parent.name}: {saved.get('title', 'unfinished')}"
-
-
-def _studies() -> list[Study]:
-    """Return every study that can be opened, the oldest first."""
-    studies = []
-    for path in sorted(studies_folder().glob("*/study.json")):
-        try:
-            studies.append(Study.open(path.parent.name))
-        except NbkitError:
-            continue  # removed between the two looks
-    return studies
-
-
-def _lacking(question: Question, count: int, here: str) -> str:
-    parts = (
-        [f"{plural(question.gpus, 'GPU')} ({here})"] if count < question.gpus else []
-    )
-    return "; ".join([*parts, *([question.needs] if question.needs else [])])
+    return [
+        {
+            "notebook": question.name,
+            "from": ", ".join(question.reports),
+            "question": question.text,
+            "command": question.command,
+            "missing": "; ".join(
+                [
+                    *[f"{plural(question.gpus, 'GPU')} ({here})"]
+                    * (count < question.gpus),
+                    *filter(None, [question.needs]),
+                ]
+            ),
+        }
+        for question in notebooks_of_questions()
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,12 +58,11 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         sys.stderr.write("usage: python -m nbkit.questions.sources\n")
         return 2
-    table = sources_table()
-    for row in table.rows:
-        cells = zip(table.columns, row, strict=True)
-        lines = [f"{name:13}  {cell or '–'}" for name, cell in cells]
+    for row in rows():
+        lines = [f"{name:13}  {cell or '–'}" for name, cell in row.items()]
         sys.stdout.write("\n".join(lines) + "\n\n")
-    sys.stdout.write("\n".join(table.notes) + "\n")
+    notes = [f"{name}: {title}." for name, title in REPORTS.items()]
+    sys.stdout.write("\n".join([*notes, _MISSING]) + "\n")
     return 0
 
 

@@ -63,3 +63,12 @@ class Plan:
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         note = Note([*self.notes, *limit_note(self.minutes)])
         return {"text/html": note.to_html(), "text/plain": note.to_text()}
+
+
+def below_one(parameters: Parameters, *names: str) -> list[str]:
+    """Return what is wrong with counts that are below 1."""
+    return [
+        f"{name}={value} is below 1; use 1 or more."
+        for name in names
+        if (value := parameters[name]) is not None and value < 1
+    ]

@@ -61,20 +61,24 @@ def page(
     controls: Sequence[NoiseFloor],
     quantity: str = "images_per_second",
     answered_causes: Collection[str] = (),
+    untimed: str = "",
+    on_cpu: str = "CPU smoke test",
+    trains: bool = True,
 ) -> Report:
     """Return the report of a question: its first table leads, its first figure, too."""
     parts = list(parts)
     notes = [part.sentences for part in parts if isinstance(part, Note)]
     return Report(
         title=question,
-        answer=f"CPU smoke test: {answer}" if evidence.is_cpu else answer,
+        answer=f"{on_cpu}: {answer}" if evidence.is_cpu else answer,
+        untimed=untimed,
         notes=[*chain(*notes)],
         answered_causes=answered_causes,
         tables=[part for part in parts if isinstance(part, Table)],
         figures=[part for part in parts if isinstance(part, Figure)],
         method=[
             *method,
-            *describe_images(evidence.conditions),
+            *(describe_images(evidence.conditions) if trains else ()),
             where_and_when(evidence.conditions),
         ],
         sources=[*sources],

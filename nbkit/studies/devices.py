@@ -16,6 +16,7 @@ from nbkit.telemetry.nvml import describe_gpus
 
 DeviceType: TypeAlias = Literal["cuda", "cpu"]
 
+_NEWER = ("tf32", "bf16")
 _NEWER_CAPABILITY = 8.0
 """Compute capability of Ampere, which brought both formats:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capability-8-x"""
@@ -69,16 +70,30 @@ def described_gpus(device: str) -> list[dict[str, Any]]:
     return [gpu for gpu in devices if gpu["uuid"] in names] or devices
 
 
-def too_old(gpus: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return which GPU lacks the newer formats; None if all have them or none tells."""
-    for gpu in gpus:
+def formats_of(
+    gpus: Sequence[Mapping[str, Any]], wanted: Sequence[str], asked: object
+) -> tuple[list[str], list[str]]:
+    """Return the number formats that all GPUs have, and a note on what is skipped.
+
+    Raises
+    ------
+    ConfigError
+        If a format that was asked for is one of them.
+    """
+    newer = [name for name in wanted if name in _NEWER]
+    for gpu in gpus if newer else ():
         capability = gpu.get("compute_capability")
         if capability is not None and float(capability) < _NEWER_CAPABILITY:
-            return (
+            why = (
                 f"{gpu['name']} has compute capability {capability}, and they need "
                 f"{_NEWER_CAPABILITY}"
             )
-    return None
+            if asked is not None:
+                message = f"{','.join(newer)}: {why}. Use fp32 and fp16."
+                raise ConfigError(message)
+            rest = [name for name in wanted if name not in _NEWER]
+            return rest, [f"TF32 and BF16 are skipped: {why}."]
+    return [*wanted], []
 
 
 def sweep_sizes(largest: int) -> list[int]:

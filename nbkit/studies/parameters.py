@@ -30,6 +30,10 @@ SIZES_OF_A_CPU = (
     "warmup_steps",
     "read_bytes",
     "minutes",
+    "batch_sizes",
+    "batches",
+    "warmup_batches",
+    "precisions",
 )
 """Parameters that were chosen for CPUs without a GPU: a next step on a GPU leaves them
 to its defaults, since they are not meaningful there."""
@@ -55,6 +59,10 @@ class Parameters(Mapping[str, Any]):
     def chosen(self) -> dict[str, Any]:
         """Values that the user set, by name."""
         return {n: v for n, v in self._values.items() if self.origins[n] != "default"}
+
+    def filled(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values, those that are None out of defaults."""
+        return {n: defaults.get(n) if v is None else v for n, v in self.items()}
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -15,7 +15,6 @@ from nbkit.questions.inference.start import prepare
 from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings
 from nbkit.store.record import read_json, write_json
-from nbkit.studies.devices import Devices
 from nbkit.studies.parameters import Parameters
 from tests.questions.conftest import edit_metrics
 from tests.reports.test_energy_per_image import WATTS, write_samples
@@ -53,9 +52,7 @@ def planned():
         arms={one: base.replace(precision=one) for one in ("fp32", "bf16", "int8")},
         training=None,
         control=None,
-        devices=Devices("cpu", 2),
         repeats=1,
-        accuracy_margin=0.01,
         notes=("first",),
         parameters=Parameters({}, {}),
     )

@@ -110,17 +110,6 @@ def test_losses_are_compared_over_the_steps_that_all_runs_have(golden):
     assert result.answer_table.caption == "Loss parity after 30 steps"
 
 
-@pytest.mark.parametrize("searched", [False, True])
-def test_precision_without_a_search_for_convolutions(trained, searched):
-    result = trained("gpu", 7.0)
-    conditions = {**result.conditions, "cudnn_benchmark": searched}
-
-    report = replace(result, conditions=conditions).report()
-
-    text = "from 5.6x to 5.2x"
-    assert any(text in line for line in report.method) is not searched
-
-
 def test_how_close_to_the_bound_others_came_is_what_they_published(trained):
     shares = {}
     for row in published():
@@ -152,9 +141,10 @@ def test_published_of_several_gpus_or_another_size(trained, change):
 
 def test_bounds_of_unknown_gpu(trained):
     result = trained("gpu", 7.0)
-    conditions = {**result.conditions, "device_name": "Imaginary 9000"}
+    conditions = {**result.evidence.conditions, "device_name": "Imaginary 9000"}
+    evidence = replace(result.evidence, conditions=conditions)
 
-    bounds = replace(result, conditions=conditions).bounds
+    bounds = replace(result, evidence=evidence).bounds
 
     assert isinstance(bounds, Note)
     assert "peaks of Imaginary 9000 are not known" in bounds.sentences[0]

@@ -124,15 +124,6 @@ def test_judge_answers_baseline(fp32, control, suspicions):
     assert bool(found) is bool(suspicions)
 
 
-def test_a_baseline_that_learned_once_allows_no_arm_more():
-    flat = trained([8.0] * 10)
-    arms = {"fp32": {0: trained(falling(2.0)), 1: flat}, "bf16": {0: flat, 1: flat}}
-
-    found = check_loss_parity(arms, "fp32")["bf16"].suspicions
-
-    assert "75% above the baseline" in found[0]
-
-
 @pytest.mark.parametrize(
     ("scales", "skipped", "suspicions"),
     [
@@ -206,12 +197,10 @@ def test_what_rounding_cannot_do_is_suspect_without_a_control(losses):
     assert judged(run, run, has_control=False).caveat == "loss suspect"
 
 
-def test_a_perturbed_run_that_tells_no_loss_excuses_nothing():
-    lost = trained([8.0, None], weights_finite=False)
+@pytest.mark.parametrize("run", [trained([8.0, None], weights_finite=False), None])
+def test_a_perturbed_run_that_tells_no_loss_excuses_nothing(run):
     arms = {"fp32": {0: trained(falling(2.0))}, "bf16": {0: trained(falling(3.2))}}
 
-    for run in (lost, None):
-        assert (
-            check_loss_parity(arms, "fp32", perturbed={"bf16": run})["bf16"].limit
-            < 0.06
-        )
+    answers = check_loss_parity(arms, "fp32", perturbed={"bf16": run})
+
+    assert answers["bf16"].limit == 0.05

@@ -50,12 +50,10 @@ def test_what_a_wrong_answer_gains_is_left_out_and_it_is_said():
         "The layout effect on fp16, channels_last is omitted: its loss is suspect."
     ]
     assert left_out_sentences(RATES, FP32, set()) == []
-
-
-def test_a_suspect_baseline_leaves_no_gain_to_show():
+    # Of a suspect baseline there is no gain to show.
     assert layout_effects(RATES, FP32, suspect={FP32}) == []
-    [said] = left_out_sentences(RATES, FP32, {FP32})
-    assert "the loss of the baseline fp32, channels_last is suspect" in said
+    [text] = left_out_sentences(RATES, FP32, {FP32})
+    assert "the loss of the baseline fp32, channels_last is suspect" in text
 
 
 def test_the_baseline_has_an_effect_of_its_own_and_is_no_trap():

@@ -81,7 +81,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
     ],
 )
 def test_computed_sentence(arms, parts):
-    text = computed_sentence(arms, FP32.name, steps=200, device_type="cuda")
+    text = computed_sentence(arms, FP32.name, steps=200)
 
     assert text.startswith(parts[0])
     for part in parts[1:]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import shutil
@@ -129,21 +128,6 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
     shutil.rmtree(other.paths.root)
     with pytest.raises(NotEnoughDataError, match="No arm of study"):
         nbkit.audit(measured)
-
-
-def test_studies_of_older_versions_are_reported_too(measured):
-    content = json.loads(measured.paths.study.read_text())
-    old = {
-        name: value
-        for name, value in content.items()
-        if name not in ("kind", "plan", "unrepeated", "control")
-    }
-    measured.paths.study.write_text(json.dumps(old))
-
-    found = report(measured.study_id).report
-
-    assert "No A/A control" in found.notes[0]
-    assert "control='batch 2'" in found.next_step
 
 
 def test_a_kind_is_never_a_module_of_somebody_elses_choice(small):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 
@@ -11,19 +10,12 @@ import pytest
 
 import nbkit
 from nbkit.questions.question import notebooks_of_questions
-from nbkit.questions.sources import (
-    REPORTS,
-    main,
-    sources_table,
-    state,
-)
+from nbkit.questions.sources import REPORTS, main
 from nbkit.studies.coercion import coerce
 from nbkit.studies.notebooks import notebooks, parameters_of
 from nbkit.studies.parameters import _declared
 
 QUESTIONS = {one.name: one for one in notebooks_of_questions()}
-FIELDS = {"model": "tiny", "device": "cpu", "gpus": 1, "image_size": 32}
-FIELDS |= {"batch_size_per_gpu": 2, "steps": 4, "warmup_steps": 1, "tensorboard": False}
 
 
 def declared(notebook):
@@ -62,31 +54,7 @@ def test_each_report_has_a_question():
     assert asked == set(REPORTS)
 
 
-def test_a_store_without_studies_says_that_nothing_was_run(store):
-    rows = {row[0]: row for row in sources_table().rows}
-
-    assert list(rows) == list(QUESTIONS)
-    assert rows["precision"][4] == "not run yet"
-    assert rows["machines"][4] == "not run yet"
-    assert "tour" in rows["interactive"][4]
-
-
-def test_the_newest_finished_study_of_a_kind_says_what_became_of_it(store):
-    arms = {"a": nbkit.ExperimentConfig(**FIELDS)}
-    study = nbkit.Study.create("old", arms, kind="storage")
-    assert state("storage") == f"no run finished: {study.study_id}"
-
-    nbkit.Study.create("new", arms, kind="precision", repeats=1).run(progress=False)
-
-    said = state("precision")
-    assert re.match(r"finished 20\d\d-\d\d-\d\dT\d\d:\d\dZ on .+ \(CPU smoke", said)
-    assert said.endswith("1 of 1 runs")
-    # A start that came to nothing later does not hide it.
-    nbkit.Study.create("aborted", arms, kind="precision", repeats=1)
-    assert state("precision") == said
-
-
-def test_it_is_a_command(store):
+def test_it_is_a_command():
     done = subprocess.run(
         [sys.executable, "-m", "nbkit.questions.sources"],
         capture_output=True,

@@ -98,7 +98,7 @@ def test_a_loader_s_bytes_are_images_times_their_size():
             11_000,
             ["storage is below the demand: cold random reads deliver 1 GB/s"],
         ),
-        (10_000, 9_000, ["and loader are below", "so reading and decoding"]),
+        (10_000, 9_000, ["and loader are below", "Reading and decoding"]),
         (10_000, 9_900, ["Storage and loader are", "within 2% of the loader"]),
         (
             30_000,

@@ -43,14 +43,12 @@ def test_a_data_set_is_measured_where_it_lies(nas):
     assert (place.name, place.is_ours) == ("nas", False)
     assert place.sources[0].images == 12
     assert list(found.arms) == ["nas, loader", "nas, as A100-80GB"]
-    assert found.stage_of["nas, loader"] == ("load", "nas")
+    assert found.facts["stage_of"]["nas, loader"] == ["load", "nas"]
     loader, emulated = found.arms.values()
     assert (loader.task, loader.emulated_step_seconds) == ("load", 0)
     assert loader.epochs == 2
-    assert found.emulated is not None
-    assert emulated.emulated_step_seconds == pytest.approx(
-        2 / found.emulated.images_per_second
-    )
+    rate = found.facts["emulated"]["images_per_second"]
+    assert emulated.emulated_step_seconds == pytest.approx(2 / rate)
     assert sorted(nas.rglob("*")) == before
     assert json.loads(json.dumps(found.facts))["cache"] == "cold"
 
@@ -188,15 +186,12 @@ def test_nothing_is_written_before_everything_is_checked(place, given, said):
     assert list(place.iterdir()) == []
 
 
-def test_without_a_published_rate_there_is_nothing_to_emulate(nas, monkeypatch):
+def test_a_gpu_without_a_published_rate_is_refused(nas, monkeypatch):
     unknown = Devices("cuda", 1, "Tomorrow's GPU")
     monkeypatch.setattr(storage_plan, "find_devices", lambda *_: unknown)
 
-    with pytest.raises(
-        ParameterError,
-        match=r"stages=emulate leaves nothing .*Use -p gpu H100 or -p",
-    ):
-        plan(parameters(data=str(nas), device="cuda", stages="emulate"))
+    with pytest.raises(NotEnoughDataError, match=r"Tomorrow's GPU.*use one of A10"):
+        plan(parameters(data=str(nas), device="cuda"))
 
 
 def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):

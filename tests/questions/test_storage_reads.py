@@ -109,15 +109,9 @@ def test_what_arrives_is_counted_by_disks_or_by_network_cards(tmp_path):
     ]
 
 
-def test_where_nobody_counts_it_is_unknown(tmp_path):
-    run = run_with(tmp_path, [(10, None, None), (11, None, None)])
+@pytest.mark.parametrize(("counted", "counter"), [(None, "disk_read_bytes"), (0, None)])
+def test_arrived_bytes_without_counter(tmp_path, counted, counter):
+    run = run_with(tmp_path, [(10, counted, counted), (11, counted, counted)])
 
-    assert arrived_bytes(run, "disk_read_bytes") is None
-    assert epoch_moments([("a", run)], {"a": "disk_read_bytes"}) == []
-
-
-def test_what_no_counter_sees_has_no_curve(tmp_path):
-    run = run_with(tmp_path, [(10, 0, 0), (11, 0, 0)])
-
-    assert arrived_bytes(run, None) is None
-    assert epoch_moments([("a", run)], {"a": None}) == []
+    assert arrived_bytes(run, counter) is None
+    assert epoch_moments([("a", run)], {"a": counter}) == []

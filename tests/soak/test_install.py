@@ -22,7 +22,7 @@ from nbkit.packages import (
     packages_of,
     pip_install,
 )
-from nbkit.questions.question import Question, notebooks_of_questions
+from nbkit.questions.question import TOUR, Question, notebooks_of_questions
 from tests.distributions import ROOT, build, checksums
 from tests.house.test_installs import EXTRAS
 from tests.house.test_repository import files
@@ -98,10 +98,7 @@ def test_the_command_of_a_question_answers_it_without_the_checkout(
     notebook = nbformat.read(user.folder / "out.ipynb", as_version=4)
     outputs = [one for cell in notebook.cells for one in cell.get("outputs", ())]
     assert not [one for one in outputs if one.output_type == "error"]
-    printed = user.succeeds("python -m nbkit.questions.sources")
-    became = shown(printed, question.name, "in this store")
-    assert re.match(r"finished |report |tour: ", became), became
-    if not became.startswith("tour"):
+    if question is not TOUR:
         assert "Report: " in user.succeeds("python -m nbkit.reports.headline out.ipynb")
 
 

@@ -11,7 +11,6 @@ QUESTION = Question(
         "InferenceResult": ".page",
         "plan": ".planning",
         "prepare": ".start",
-        "report": ".evidence",
         "result": ".evidence",
     },
     reports=("Dell guide",),

@@ -14,7 +14,6 @@ from nbkit.questions.inference.page import InferenceResult
 from nbkit.reports.arm_rows import ArmRun, arm_run
 from nbkit.reports.arms import Arms
 from nbkit.reports.page import Evidence
-from nbkit.reports.renderer import Report
 from nbkit.review.energy import joules_between
 from nbkit.statistics import ACCURACY_MARGIN, LatencyTiming
 from nbkit.store.predictions import read_predictions
@@ -45,6 +44,7 @@ def result(study: Study) -> InferenceResult:
         for arm, starts in finished.items()
     }
     measured = InferenceResult(
+        evidence=evidence,
         by_batch_size={
             size: Arms(
                 {
@@ -71,24 +71,10 @@ def result(study: Study) -> InferenceResult:
         ),
         configs=study.arms,
         workers={arm: starts[0].worker for arm, starts in finished.items()},
-        plan=evidence.plan,
-        repeats=evidence.repeats,
-        conditions=evidence.conditions,
     )
     return measured.among(
         statistics.comparisons_at_once(lambda shared: measured.among(shared).verdicts)
     )
-
-
-def report(study: Study) -> Report:
-    """Return the report of an inference study; `nbkit.report` calls and saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If the baseline has no finished run, or a run no timed pass.
-    """
-    return result(study).report()
 
 
 def _timings(run: Run) -> dict[int, LatencyTiming]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from nbkit.reports.arm_tables import ratio_text
 from nbkit.statistics import (
@@ -211,21 +210,18 @@ def computed_sentence(
     kept: Mapping[str, Kept],
     baseline: str,
     *,
-    device_type: Literal["cuda", "cpu"],
     floors: Mapping[int, NoiseFloor] | None = None,
 ) -> str:
     """Return one sentence that says what was shown."""
-    prefix = "On a CPU: " if device_type == "cpu" else ""
     compared = [arm for arm in served if arm.against and not arm.is_control]
     sound = [arm for arm in compared if not _loses(arm, kept)]
     if not compared:
         if any(arm.arm != baseline and not arm.is_control for arm in served):
-            nothing = "no comparison" if prefix else "No comparison"
             return (
-                f"{prefix}{nothing}: {baseline}, its A/A control or every other format "
+                f"No comparison: {baseline}, its A/A control or every other format "
                 "diverged (NaN/Inf)."
             )
-        return f"{prefix}only {baseline} was measured; there is no comparison."
+        return f"Only {baseline} was measured; there is no comparison."
     known = floors or {}
     hidden = [
         arm
@@ -239,13 +235,14 @@ def computed_sentence(
     if hidden and (best is None or _estimate(best) <= 1):
         best = max(hidden, key=_estimate)
         floor = known[best.batch_size].difference
-        where = _sizes_apart(best.batch_size, sound)
+        sizes = {arm.batch_size for arm in sound}
+        where = f" at batch size {best.batch_size}" if len(sizes) > 1 else ""
         text = (
-            f"no format is faster than {baseline} by more than the A/A difference "
+            f"No format is faster than {baseline} by more than the A/A difference "
             f"({floor}{where})"
         )
     elif best is None:
-        text = f"no format keeps the accuracy of {baseline}"
+        text = f"No format keeps the accuracy of {baseline}"
     else:
         of = _best_of(len(shown), len(hidden), baseline)
         text = _clause(best, kept.get(best.arm), baseline) + of
@@ -260,16 +257,7 @@ def computed_sentence(
             f"{ratio_text(against, baseline)}; "
             f"{accuracy_in_words(kept[fastest.arm], baseline)}"
         )
-    if not prefix and text.startswith("no format"):
-        text = f"N{text[1:]}"
-    return f"{prefix}{text}."
-
-
-def _sizes_apart(size: int, compared: Sequence[Served]) -> str:
-    """Return a batch size in words where there are several."""
-    if len({arm.batch_size for arm in compared}) < 2:
-        return ""
-    return f" at batch size {size}"
+    return f"{text}."
 
 
 def _best_of(shown: int, hidden: int, baseline: str) -> str:
@@ -298,9 +286,7 @@ def _clause(best: Served, kept: Kept | None, baseline: str) -> str:
         f"batch size {best.batch_size}, {ratio_text(against, baseline)}"
     )
     accuracy = None if kept is None else accuracy_in_words(kept, baseline)
-    if accuracy is None:
-        return f"{text}; accuracy not compared"
-    return f"{text}; {accuracy}"
+    return f"{text}; {accuracy or 'accuracy not compared'}"
 
 
 def accuracy_in_words(kept: Kept, baseline: str) -> str | None:

@@ -7,28 +7,6 @@ from collections.abc import Sequence
 from nbkit.references.rows import PublishedRow, lookup
 
 
-def published_here(
-    model: str, gpu_name: str | None, precision: str, *, compiled: bool
-) -> list[PublishedRow]:
-    """Return published results of this GPU, model and format, by batch size."""
-    if gpu_name is None:
-        return []
-    rows = lookup(
-        model=model,
-        gpu_name=gpu_name,
-        precision=precision,
-        world_size=1,
-        phase="infer",
-    )
-    return [
-        row
-        for row in rows
-        if bool(row.compile) == compiled
-        and row.images_per_second
-        and row.batch_size_per_gpu
-    ]
-
-
 def published_of(model: str, batch_sizes: Sequence[int]) -> list[PublishedRow]:
     """Return published results of a model, on whatever device.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, Literal
 
 from nbkit import statistics
@@ -17,7 +16,7 @@ from nbkit.questions.inference.latency import (
     accuracy_in_words,
     computed_sentence,
 )
-from nbkit.questions.inference.literature import published_here, published_of
+from nbkit.questions.inference.literature import published_of
 from nbkit.questions.inference.tables import (
     accuracy_table,
     formats_table,
@@ -25,21 +24,20 @@ from nbkit.questions.inference.tables import (
     published_table,
     speed_table,
 )
-from nbkit.references.rows import PublishedRow
+from nbkit.references.rows import PublishedRow, lookup
 from nbkit.reports.arm_rows import ArmRow
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import Arms
-from nbkit.reports.conditions import HOW_MEASURED, WELCH, where_and_when
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import (
     ACCURACY_MARGIN,
-    MINIMUM_RUNS,
     LatencyTiming,
     NoiseFloor,
     Ratio,
     Summary,
 )
-from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 
 _QUESTION = "Inference latency, throughput and accuracy by number format"
 _SOURCES = (
@@ -64,14 +62,22 @@ _SOURCES = (
         "https://doi.org/10.3102/1076998611411915",
     ),
 )
-_SIZES = (*SIZES_OF_A_CPU, "batch_sizes", "batches", "warmup_batches", "precisions")
-"""Parameters that a next step on a GPU leaves to its defaults."""
+_COSTS_OF_A_CPU = (
+    "Memory: peak RSS of the process so far, including loading, calibration, "
+    "conversion and earlier batch sizes.",
+)
+_COSTS_OF_A_GPU = (
+    "Memory: peak CUDA allocation at this batch size after warm-up, weights included.",
+    "J/image: GPU energy over at least 5 s of back-to-back passes; unknown if other "
+    "processes used the GPU.",
+)
 
 
 @dataclass(frozen=True)
 class InferenceResult:
     """What a study says about formats at inference."""
 
+    evidence: Evidence
     by_batch_size: Mapping[int, Arms]
     """The comparison of all formats at one batch size."""
     timings: Mapping[str, Sequence[Mapping[int, LatencyTiming]]]
@@ -81,11 +87,6 @@ class InferenceResult:
     configs: Mapping[str, ExperimentConfig]
     workers: Mapping[str, Mapping[str, Any]]
     """``worker.json`` of the first process start, by format."""
-    plan: Mapping[str, Any]
-    """`InferencePlan.facts`."""
-    repeats: int
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
 
     def among(self, comparisons: int) -> InferenceResult:
         """Return it with verdicts that share the error rate among so many."""
@@ -113,14 +114,9 @@ class InferenceResult:
         return self._any.baseline
 
     @property
-    def is_cpu(self) -> bool:
-        """Whether everything was measured on a CPU."""
-        return self._any.is_functional
-
-    @property
     def device_type(self) -> Literal["cuda", "cpu"]:
         """On what the runs computed."""
-        return "cpu" if self.is_cpu else "cuda"
+        return "cpu" if self.evidence.is_cpu else "cuda"
 
     @cached_property
     def served(self) -> list[Served]:
@@ -155,22 +151,9 @@ class InferenceResult:
     @property
     def table(self) -> Table:
         """The headline: every format at every batch size."""
-        where = "a CPU" if self.is_cpu else "a GPU"
-        memory = (
-            "Memory: peak RSS of the process so far, including loading, calibration, "
-            "conversion and earlier batch sizes."
-            if self.is_cpu
-            else "Memory: peak CUDA allocation at this batch size after warm-up, "
-            "weights included."
-        )
-        energy = (
-            []
-            if self.is_cpu
-            else [
-                "J/image: GPU energy over at least 5 s of back-to-back passes; unknown "
-                "if other processes used the GPU."
-            ]
-        )
+        where, costs = "a GPU", _COSTS_OF_A_GPU
+        if self.evidence.is_cpu:
+            where, costs = "a CPU", _COSTS_OF_A_CPU
         controls = [
             f"Batch size {size}. {arms.control_sentence}"
             for size, arms in self.by_batch_size.items()
@@ -180,7 +163,7 @@ class InferenceResult:
         needed = self.by_batch_size[largest].needed_sentence
         more = [f"Batch size {largest}. {needed}"] if needed else []
         ended = self._ended_by_time
-        notes = [*controls, *more, self._how_rates, *ended, memory, *energy]
+        notes = [*controls, *more, self._how_rates, *ended, *costs]
         notes += held_together(self.verdicts)
         notes += each_run(
             {
@@ -227,11 +210,6 @@ class InferenceResult:
         return sentences
 
     @property
-    def latency(self) -> Table:
-        """Every percentile with its interval."""
-        return latency_table([one for one in self.served if not one.is_control])
-
-    @property
     def accuracy(self) -> Table | Note:
         """What is left of the accuracy, or why it is unknown."""
         kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
@@ -242,42 +220,34 @@ class InferenceResult:
                     "with train/ and val/ folders."
                 ]
             )
-        margin = self.plan.get("accuracy_margin", ACCURACY_MARGIN)
+        margin = self.evidence.plan.get("accuracy_margin", ACCURACY_MARGIN)
         return accuracy_table(kept, self.baseline, margin)
 
     @property
-    def formats(self) -> Table:
-        """What is computed in which format, and whose weights."""
-        numbers = {
-            arm: worker.get("numbers") or {}
-            for arm, worker in self.workers.items()
-            if arm != self._any.control
-        }
-        weights = self.workers[self.baseline].get("weights") or {}
-        return formats_table(numbers, weights, self.plan.get("unavailable", {}))
+    def _unavailable(self) -> dict[str, str]:
+        return self.evidence.plan.get("unavailable", {})
 
     @cached_property
     def _beside(self) -> list[PublishedRow]:
         """Published results of this GPU, in the chart."""
         config = self.configs[self.baseline]
-        if self.is_cpu or config.image_size != 224:
+        if self.evidence.is_cpu or config.image_size != 224:
             return []
+        gpu_name = self.evidence.conditions["device_name"]
         return [
             row
             for precision in dict.fromkeys(one.precision for one in self.served)
-            for row in published_here(
-                config.model,
-                self.conditions.get("device_name"),
-                precision,
-                compiled=config.compile,
+            for row in lookup(
+                model=config.model,
+                gpu_name=gpu_name,
+                precision=precision,
+                world_size=1,
+                phase="infer",
             )
+            if bool(row.compile) == config.compile
+            and row.images_per_second
+            and row.batch_size_per_gpu
         ]
-
-    @property
-    def published(self) -> Table | Note:
-        """Published results of this model, on any device."""
-        model = self.configs[self.baseline].model
-        return published_table(published_of(model, list(self.by_batch_size)), model)
 
     @cached_property
     def figures(self) -> list[Figure]:
@@ -293,12 +263,10 @@ class InferenceResult:
     @property
     def answer(self) -> str:
         """One sentence, computed from the data."""
-        device = self.device_type
         return computed_sentence(
             self.served,
             self.kept,
             self.baseline,
-            device_type=device,
             floors={
                 size: arms.noise_floor
                 for size, arms in self.by_batch_size.items()
@@ -319,63 +287,55 @@ class InferenceResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        parts = (
-            *(self.table, self.latency, self.accuracy, self.formats),
-            self.published,
-        )
-        notes = [part.sentences for part in parts if isinstance(part, Note)]
         config = self.configs[self.baseline]
         elsewhere = published_of(config.model, list(self.by_batch_size))
+        weights = self.workers[self.baseline].get("weights")
+        numbers = {arm: worker.get("numbers") for arm, worker in self.workers.items()}
         urls = {row.source: row.url for row in elsewhere}
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
+        compiled = "compiled" if config.compile else "not compiled"
+        return page(
+            _QUESTION,
+            self.evidence,
+            self.answer,
+            [
+                self.table,
+                latency_table([one for one in self.served if not one.is_control]),
+                self.accuracy,
+                formats_table(
+                    {
+                        arm: one or {}
+                        for arm, one in numbers.items()
+                        if arm != self._any.control
+                    },
+                    weights or {},
+                    self._unavailable,
+                ),
+                published_table(elsewhere, config.model),
+                *self.figures,
+            ],
             untimed=self.untimed,
-            notes=[*chain(*notes)],
-            tables=[part for part in parts if isinstance(part, Table)],
-            figures=self.figures,
+            on_cpu="On a CPU",
+            trains=False,
             method=[
                 f"{self._how_rates} Tables show the median over process starts.",
                 *HOW_MEASURED[1:],
                 f"Timed images: random, {config.image_size}x{config.image_size}, "
-                f"already on the device; {config.memory_format}, "
-                f"{'compiled' if config.compile else 'not compiled'}.",
-                where_and_when(self.conditions),
+                f"already on the device; {config.memory_format}, {compiled}.",
             ],
             sources=[*_SOURCES, *(Source(*cited) for cited in urls.items())],
-            result={
-                "schema": 1,
-                "quantity": "images_per_second",
-                "origin": "measured",
-                "functional_only": self.is_cpu,
-                "conditions": dict(self.conditions),
+            numbers={
                 "served": [asdict(one) for one in self.served],
                 "kept": {arm: asdict(one) for arm, one in self.kept.items()},
-                "numbers": {a: w.get("numbers") for a, w in self.workers.items()},
-                "weights": self.workers[self.baseline].get("weights"),
-                "unavailable": dict(self.plan.get("unavailable", {})),
+                "numbers": numbers,
+                "weights": weights,
+                "unavailable": dict(self._unavailable),
                 "noise_floors": {
                     str(size): arms.to_dict()["noise_floor"]
                     for size, arms in self.by_batch_size.items()
                 },
                 "published": [asdict(row) for row in self._beside],
             },
-            next_step=self._next_step,
             controls=self.controls,
-        )
-
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.plan.get("chosen", {}))
-        if self.repeats < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        command = papermill_command("inference", chosen)
-        if not self.is_cpu:
-            return command
-        there = {name: one for name, one in chosen.items() if name not in _SIZES}
-        return (
-            f"{command}\non a machine with a GPU: "
-            f"{papermill_command('inference', there)}"
         )
 
 

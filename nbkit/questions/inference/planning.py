@@ -12,12 +12,12 @@ from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
 from nbkit.reading import expanded
 from nbkit.review.row_checks import has_convolutions
 from nbkit.statistics import images_needed
 from nbkit.store.paths import is_id, runs_folder
-from nbkit.studies.devices import Devices, described_gpus, find_devices, too_old
+from nbkit.studies.devices import Devices, described_gpus, find_devices, formats_of
 from nbkit.studies.parameters import Parameters
 
 BASELINE = "fp32"
@@ -25,8 +25,6 @@ BASELINE = "fp32"
 
 TRAIN = "train"
 """``weights`` of a training that the notebook does first."""
-
-_NEWER = ("tf32", "bf16")
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "precisions": ["fp32", "tf32", "fp16", "bf16", "int8"],
@@ -59,14 +57,6 @@ class InferencePlan(Plan):
 
     training: ExperimentConfig | None
     """Makes the weights; None where there are some."""
-    devices: Devices
-    accuracy_margin: float
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
-        margin = {"accuracy_margin": self.accuracy_margin, "unavailable": {}}
-        return {**margin, **super().facts}
 
 
 def plan(parameters: Parameters) -> InferencePlan:
@@ -78,14 +68,18 @@ def plan(parameters: Parameters) -> InferencePlan:
         If a parameter cannot be used, or nothing would be compared.
     """
     p = parameters
-    _check_numbers(p)
+    lines = below_one(p, "batches", "repeats", "training_steps", "calibration_images")
+    if not 0 < p.accuracy_margin < 1:
+        lines.append(
+            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1. Use a "
+            "fraction of all images, such as 0.01."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
     devices = find_devices(p.device, "local", 1)
     gpus = [] if devices.is_cpu else described_gpus(p.device)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
+    values = p.filled(defaults)
     values["data"] = existing_data(values["data"])
     weights = _weights(values)
     precisions, left_out = _precisions(p, values, devices, gpus)
@@ -110,35 +104,17 @@ def plan(parameters: Parameters) -> InferencePlan:
         arms=arms,
         training=training,
         control=BASELINE if p.control else None,
-        devices=devices,
         repeats=values["repeats"],
-        accuracy_margin=p.accuracy_margin,
+        prepared={"accuracy_margin": p.accuracy_margin, "unavailable": {}},
         notes=(
             *_where(p, devices),
             *left_out,
             _what(p, arms, values, devices),
             _whose_weights(weights, training, values["data"]),
             *_enough_images(p, values),
-            *_unused(p, arms, weights, devices),
         ),
         parameters=p,
     )
-
-
-def _check_numbers(p: Parameters) -> None:
-    names = ("batches", "repeats", "training_steps", "calibration_images")
-    lines = [
-        f"{name}={p[name]} is below 1. Use 1 or more."
-        for name in names
-        if p[name] is not None and p[name] < 1
-    ]
-    if not 0 < p.accuracy_margin < 1:
-        lines.append(
-            f"accuracy_margin={p.accuracy_margin} is not between 0 and 1. Use a "
-            "fraction of all images, such as 0.01."
-        )
-    if lines:
-        raise ConfigError("\n".join(lines))
 
 
 def _weights(values: Mapping[str, Any]) -> str:
@@ -182,13 +158,8 @@ def _precisions(
             "fp32,fp16,bf16,int8 measures it anyway. "
             "TF32 needs a GPU."
         )
-    old = too_old(gpus)
-    if old is not None and p.precisions is None:
-        wanted = [one for one in wanted if one not in _NEWER]
-        notes.append(f"TF32 and BF16 are skipped: {old}.")
-    elif old is not None and (newer := [one for one in wanted if one in _NEWER]):
-        message = f"precisions={','.join(newer)}: {old}. Use fp32 and fp16."
-        raise ConfigError(message)
+    wanted, skipped = formats_of(gpus, wanted, p.precisions)
+    notes += skipped
     convolutions = has_convolutions(values["model"])
     if not devices.is_cpu and p.precisions is None and convolutions:
         wanted.remove("int8")
@@ -311,26 +282,3 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
         f"Accuracy within the {points:g}-point margin needs {needed:,} evaluation "
         f"images or more{here}; with fewer, only the agreement is shown."
     ]
-
-
-def _unused(
-    p: Parameters,
-    arms: Mapping[str, ExperimentConfig],
-    weights: str,
-    devices: Devices,
-) -> list[str]:
-    """Return which parameters that the user set have no effect here."""
-    notes: list[str] = []
-    if p.origins["calibration_images"] != "default":
-        if not devices.is_cpu:
-            notes.append(
-                "calibration_images has no effect on a GPU: INT8 ranges come from each "
-                "batch."
-            )
-        elif "int8" not in arms:
-            notes.append("calibration_images has no effect without int8 in precisions.")
-    if p.origins["training_steps"] != "default" and weights != TRAIN:
-        notes.append(
-            f"training_steps has no effect with weights={weights}: nothing is trained."
-        )
-    return notes

@@ -61,7 +61,7 @@ def prepare(plan: InferencePlan) -> InferencePlan:
             f"{BASELINE}; add a format, such as bf16."
         )
         raise ConfigError(message)
-    prepared = {"unavailable": unavailable}
+    prepared = {**plan.prepared, "unavailable": unavailable}
     return replace(plan, arms=arms, notes=(*plan.notes, *notes), prepared=prepared)
 
 

@@ -31,7 +31,6 @@ from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.reports.auditor import audit
 from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.energy_per_image import joules_per_image
-from nbkit.reports.source_statistics import SourceStatistic, source_statistics
 from nbkit.reproduction.comparison import run_facts
 from nbkit.reproduction.differences import RunFacts
 from nbkit.review.findings import Finding
@@ -53,7 +52,6 @@ _EXAMPLES = ("two-cpu-vm", "one-cpu-vm")
 class AllReduceRun:
     """One all-reduce measurement: bus bandwidth by message size."""
 
-    run_id: str
     ranks: str
     """How many on how many nodes, and through which library."""
     bus_bandwidths_bytes_per_second: dict[int, float]
@@ -79,10 +77,8 @@ class Machine:
     bandwidths: Sequence[AllReduceRun]
     facts: dict[str, str | None]
     """What is worth knowing of it, side by side with another."""
-    statistics: Mapping[Conditions, Sequence[SourceStatistic]]
-    """What other sources would have printed of the runs with these conditions."""
     audits: Mapping[Conditions, Sequence[Finding]]
-    """What is suspicious about them."""
+    """What is suspicious about the runs with these conditions."""
     bottlenecks: Mapping[Conditions, ArmBottlenecks]
     """What bounds them, under the machine's name."""
     controls: Mapping[Conditions, Sequence[NoiseFloor]]
@@ -91,21 +87,28 @@ class Machine:
     """Everything recorded, to list what else is different."""
     kinds: Sequence[MeasuredKind]
     """One of each kind of run, to measure the same elsewhere."""
-    first: str | None
+    first: str
     """When the first of its runs started (UTC)."""
-    last: str | None
+    last: str
 
 
 @dataclass
-class BundleReading:
+class _Reading:
     """What was read so far, and what could not be."""
 
+    model: str | None
+    precision: Sequence[str] | None
     runs: dict[str, Run] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
 
     def add(self, run: Run, source: str) -> None:
-        """Keep a run if it can be compared with any other."""
+        """Keep a run if it is asked for, and can be compared with any other."""
+        config = run.config
+        if config.task == "train" and (
+            self.model not in (None, config.model)
+            or config.precision not in (self.precision or [config.precision])
+        ):
+            return
         why = _why_not(run)
         if why is None:
             self.runs.setdefault(run.run_id, run)
@@ -124,19 +127,23 @@ def example_bundles() -> list[Path]:
     return [Path(str(folder / f"{name}.zip")) for name in _EXAMPLES]
 
 
-def load(entries: Sequence[str]) -> tuple[list[Machine], list[str]]:
+def read_bundles(
+    entries: Sequence[str],
+    model: str | None = None,
+    precision: Sequence[str] | None = None,
+) -> tuple[list[Machine], list[str]]:
     """Return the machines of some bundles, studies and runs, and what was left out."""
-    reading = BundleReading()
+    reading, errors = _Reading(model, precision), []
     with tempfile.TemporaryDirectory(prefix="nbkit-machines-") as folder:
         for number, entry in enumerate(entries):
             try:
                 _read(entry, Path(folder) / str(number), reading)
             except NbkitError as error:
-                reading.errors.append(f"bundles: {error}")
+                errors.append(f"bundles: {error}")
             except _UNREADABLE as error:
-                reading.errors.append(f"bundles: {_not_nbkits(entry, error)}")
-        if reading.errors:
-            raise ParameterError("\n".join(reading.errors))
+                errors.append(f"bundles: {_not_nbkits(entry, error)}")
+        if errors:
+            raise ParameterError("\n".join(errors))
         try:
             return _machines(list(reading.runs.values())), reading.notes
         except _UNREADABLE as error:
@@ -166,9 +173,7 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
     """Return a machine by its runs, which are read now."""
     training = [run for run in runs if run.config.task == "train"]
     others = [run for run in runs if run.config.task == "allreduce"]
-    started = sorted(
-        str(run.record["time"]["started"]) for run in runs if "time" in run.record
-    )
+    started = sorted(str(run.record["time"]["started"]) for run in runs)
     alike: dict[Conditions, list[Run]] = {}
     for run in training:
         alike.setdefault(tuple(conditions(run).items()), []).append(run)
@@ -176,16 +181,13 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
     kinds: dict[str, MeasuredKind] = {}
     for run in runs:
         summary = run.summary
-        size = summary.batch_size_per_gpu
-        kinds.setdefault(
-            _kind(run), MeasuredKind(run.config, summary.device_type, size)
-        )
+        kind = MeasuredKind(run.config, summary.device_type, summary.batch_size_per_gpu)
+        kinds.setdefault(_kind(run), kind)
     return Machine(
         name=name,
         runs=[_machine_run(run) for run in training],
         bandwidths=[_allreduce_run(run) for run in others],
         facts=machine_facts(training or others),
-        statistics={key: source_statistics(alike[key]) for key in alike},
         audits={key: audit(alike[key]) for key in alike},
         bottlenecks={key: ArmBottlenecks({name: alike[key]}) for key in alike},
         controls={
@@ -198,16 +200,13 @@ def machine_of(runs: Sequence[Run], name: str) -> Machine:
         },
         records=[run_facts(run) for run in training],
         kinds=list(kinds.values()),
-        first=started[0] if started else None,
-        last=started[-1] if started else None,
+        first=started[0],
+        last=started[-1],
     )
 
 
 def _controls(training: Sequence[Run], name: str) -> dict[str, NoiseFloor]:
-    """Return what the control of each study shows, by the study's id.
-
-    By what studies have written into the runs, which come without their study, too.
-    """
+    """Return what the control of each study shows, by the study's id in the runs."""
     rates: dict[tuple[str, str], list[float]] = {}
     for run in training:
         rate = run.summary.images_per_second
@@ -225,7 +224,7 @@ def _study(run: Run) -> str:
     return str(run.record.get("tags", {}).get("study"))
 
 
-def _read(entry: str, store: Path, reading: BundleReading) -> None:
+def _read(entry: str, store: Path, reading: _Reading) -> None:
     path = expanded(entry, "entry")
     if path.suffix == ".zip" or path.is_file() or "/" in entry:
         bundle = unpack_bundle(path, store)
@@ -290,7 +289,6 @@ def _allreduce_run(run: Run) -> AllReduceRun:
     shared = " sharing a device" if run.summary.oversubscribed else ""
     backend = run.worker.get("backend") or "unknown backend"
     return AllReduceRun(
-        run.run_id,
         f"{run.config.world_size} ranks{across}{shared}, {backend}",
         {row.message_bytes: row.bus_bandwidth_bytes_per_second for row in rows},
     )

@@ -23,6 +23,13 @@ _CONDITIONS = (
 )
 """Fields of the configuration that decide what work a step is, and how much."""
 
+_OF_RANKS = {
+    "batch_size_per_gpu": "batch size",
+    "device_type": "kind of device",
+    "world_size": "number of devices",
+}
+"""The same out of ``worker.json``, and what each is called where it is missing."""
+
 _OF_FILES = ("loader", "loader_config", "crop_area_min", "crop_area_max")
 """The same where images are read from files."""
 
@@ -34,22 +41,26 @@ def conditions(run: Run) -> dict[str, str]:
     that they read; a path is not a condition.
     """
     config, worker = run.config, run.worker
-    values: dict[str, Any] = {name: getattr(config, name) for name in _CONDITIONS}
-    values["batch_size_per_gpu"] = worker.get("batch_size_per_gpu")
-    values["device_type"] = worker.get("device_type")
-    values["world_size"] = worker.get("world_size")
-    values["nnodes"] = config.nnodes
     data = worker.get("data") or {}
     fingerprint = data.get("fingerprint") or {}
-    values["num_classes"] = data.get("num_classes") or config.num_classes
-    if config.data == "synthetic":
-        values["data"] = "synthetic"
-    else:
+    settings = config.model_dump(mode="json", include={*_CONDITIONS, *_OF_FILES})
+    values: dict[str, Any] = {
+        **{name: settings[name] for name in _CONDITIONS},
+        **{name: worker.get(name) for name in _OF_RANKS},
+        "nnodes": config.nnodes,
+        "num_classes": data.get("num_classes") or config.num_classes,
+        "data": "synthetic",
+    }
+    if config.data != "synthetic":
         digest = str(fingerprint.get("sha256"))[:12]
         values["data"] = f"{fingerprint.get('files')} images, sha256 {digest}"
-        settings = config.model_dump(mode="json", include=set(_OF_FILES))
         values |= {name: settings[name] for name in _OF_FILES}
-    return {name: _text(value) for name, value in values.items()}
+    return {
+        name: json.dumps(value, sort_keys=True)
+        if isinstance(value, Mapping)
+        else str(value)
+        for name, value in values.items()
+    }
 
 
 def not_known(run: Run) -> list[str]:
@@ -58,22 +69,12 @@ def not_known(run: Run) -> list[str]:
     Two runs that both lack one do not agree in it.
     """
     worker = run.worker
-    needed: dict[str, Any] = {
-        "batch size": worker.get("batch_size_per_gpu"),
-        "number of devices": worker.get("world_size"),
-        "kind of device": worker.get("device_type"),
-    }
+    needed = {what: worker.get(name) for name, what in _OF_RANKS.items()}
     if run.config.data != "synthetic":
         fingerprint = (worker.get("data") or {}).get("fingerprint") or {}
         whole = fingerprint.get("files") and fingerprint.get("sha256")
         needed["fingerprint of the data"] = whole
     return [name for name, value in needed.items() if not value]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Mapping):
-        return json.dumps(value, sort_keys=True)
-    return str(value)
 
 
 def identity(run: Run) -> tuple[str, ...]:
@@ -111,57 +112,23 @@ def machine_facts(runs: Sequence[Run]) -> dict[str, str | None]:
 
 
 def _facts_of(run: Run) -> dict[str, str | None]:
-    record, worker = run.record, run.worker
-    machine, system = record.get("machine") or {}, record.get("system") or {}
-    launch = record.get("launch") or {}
-    gpus = system.get("devices") or []
-    return {
-        "devices used": _device_name(worker),
-        **_host_facts(machine, launch),
-        "CPU binding": bound_to(run),
-        **_gpu_facts(gpus),
-        "topology": _pairs(system.get("topology")),
-        **{
-            f"P2P {way}": _pairs((system.get("p2p") or {}).get(way))
-            for way in ("read", "write", "nvlink")
-        },
-        "network cards": _listed(machine.get("network_cards"), _card),
-        "RDMA ports": _listed(machine.get("rdma_ports"), _port),
-        "driver": system.get("driver_version"),
-        "torch": worker.get("torch"),
-        **{
-            label: None if worker.get(name) is None else str(worker[name])
-            for label, name in (("CUDA", "cuda"), ("cuDNN", "cudnn"), ("NCCL", "nccl"))
-        },
-        BATCH_NORM: _batch_norm(run),
+    norm = batch_norm_of(run.worker)
+    record = {
+        **run.record,
+        "worker": run.worker,
+        "cpu_binding": bound_to(run),
+        "batch_norm": norm and f"{run.config.precision}: {norm}",
     }
+    return {name: _fact(record, *how) for name, how in _FACTS.items()}
 
 
-def _batch_norm(run: Run) -> str | None:
-    backend = batch_norm_of(run.worker)
-    return None if backend is None else f"{run.config.precision}: {backend}"
-
-
-def _host_facts(
-    machine: Mapping[str, Any], launch: Mapping[str, Any]
-) -> dict[str, str | None]:
-    memory = machine.get("memory_total_bytes")
-    usable = machine.get("usable_cpus")
-    threads = launch.get("cpus_per_rank")
-    return {
-        "host": machine.get("hostname"),
-        "system": machine.get("system_product"),
-        "virtualization": _virtualization(machine),
-        "container": machine.get("container"),
-        "operating system": machine.get("operating_system"),
-        "kernel": machine.get("kernel"),
-        "CPU": machine.get("cpu_model"),
-        "processors": _sockets(machine),
-        "usable CPUs": None if usable is None else f"{usable:g}",
-        "CPUs of a rank": None if threads is None else str(threads),
-        "CPU frequency governor": machine.get("cpu_frequency_governor"),
-        "memory": None if memory is None else wording.size(memory),
-    }
+def _fact(
+    record: Mapping[str, Any], path: str, show: Callable[[Any], str | None] = str
+) -> str | None:
+    value: Any = record
+    for name in path.split("."):
+        value = (value or {}).get(name)
+    return None if value is None else show(value)
 
 
 def _virtualization(machine: Mapping[str, Any]) -> str | None:
@@ -172,48 +139,17 @@ def _virtualization(machine: Mapping[str, Any]) -> str | None:
 
 
 def _sockets(machine: Mapping[str, Any]) -> str | None:
-    sockets, cores = machine.get("num_sockets"), machine.get("num_cores")
-    if sockets is None or cores is None:
-        return None
-    counts = {
-        "socket": sockets,
-        "core": cores,
-        "NUMA node": machine.get("num_numa_nodes"),
+    names = {
+        "num_sockets": "socket",
+        "num_cores": "core",
+        "num_numa_nodes": "NUMA node",
     }
+    counts = {name: machine.get(key) for key, name in names.items()}
+    if counts["socket"] is None or counts["core"] is None:
+        return None
     return ", ".join(
         plural(count, name) for name, count in counts.items() if count is not None
     )
-
-
-def _gpu_facts(gpus: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return facts of all GPUs of a machine; of different ones, each with its count."""
-    return {
-        "GPUs": _listed(gpus, lambda gpu: gpu.get("name")),
-        "GPU virtualization": _listed(gpus, lambda gpu: gpu.get("virtualization")),
-        "MIG": _listed(gpus, _mig),
-        "power limit": _listed(gpus, lambda gpu: _unit(gpu, "power_limit_watts", "W")),
-        "highest SM clock": _listed(
-            gpus, lambda gpu: _unit(gpu, "sm_clock_max_mhz", "MHz")
-        ),
-        "PCIe": _listed(gpus, _pcie),
-        "NVLinks of a GPU": _listed(gpus, _nvlink),
-    }
-
-
-def _mig(gpu: Mapping[str, Any]) -> str | None:
-    return {True: "on", False: "off", None: None}[gpu.get("mig_enabled")]
-
-
-def _unit(gpu: Mapping[str, Any], name: str, unit: str) -> str | None:
-    value = gpu.get(name)
-    return None if value is None else f"{value:,.0f} {unit}"
-
-
-def _pcie(gpu: Mapping[str, Any]) -> str | None:
-    generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
-    if generation is None or width is None:
-        return None
-    return f"generation {generation}, {width} lanes"
 
 
 def _nvlink(gpu: Mapping[str, Any]) -> str | None:
@@ -227,44 +163,44 @@ def _nvlink(gpu: Mapping[str, Any]) -> str | None:
     return text if speed is None else f"{text}, {speed / 1e3:.1f} GB/s each way"
 
 
-def _card(card: Mapping[str, Any]) -> str | None:
+def _card(card: Mapping[str, Any]) -> str:
     speed = card.get("speed_megabits_per_second")
     rate = "speed unknown" if speed is None else f"{speed / 1e3:g} Gb/s"
     state = "" if card.get("is_up") else ", down"
     return f"{card.get('driver') or 'unknown driver'} {rate}{state}"
 
 
-def _port(port: Mapping[str, Any]) -> str | None:
-    return f"{port.get('link_layer')} {port.get('rate')}, {port.get('state')}"
-
-
-def _pairs(matrix: Sequence[Sequence[str | None]] | None) -> str | None:
+def _pairs(matrix: Sequence[Sequence[str | None]]) -> str | None:
     """Return how many pairs of GPUs have which word, both directions counted once."""
-    if not matrix or len(matrix) < 2:
-        return None
-    words = [
-        matrix[row][column] or wording.UNKNOWN
-        for row in range(len(matrix))
-        for column in range(row)
-    ]
-    back = [
-        matrix[column][row] or wording.UNKNOWN
-        for row in range(len(matrix))
-        for column in range(row)
-    ]
-    both = (a if a == b else f"{a} and {b}" for a, b in zip(words, back, strict=True))
-    return _counted(both)
+    both = (
+        dict.fromkeys(word or wording.UNKNOWN for word in (matrix[a][b], matrix[b][a]))
+        for a in range(len(matrix))
+        for b in range(a)
+    )
+    return _counted(" and ".join(words) for words in both) or None
 
 
-def _listed(
-    things: Iterable[Mapping[str, Any]] | None,
-    describe: Callable[[Mapping[str, Any]], str | None],
-) -> str | None:
-    """Return descriptions with their counts; None if there is none to give."""
-    found = [describe(thing) for thing in things or ()]
-    if not any(found):
-        return None
-    return _counted(wording.UNKNOWN if text is None else text for text in found)
+def _each(
+    show: str | Callable[[Mapping[str, Any]], str | None],
+) -> Callable[[Sequence[Mapping[str, Any]]], str | None]:
+    """Return how things are described and counted; a format needs all its fields."""
+
+    def describe(thing: Mapping[str, Any]) -> str | None:
+        if callable(show):
+            return show(thing)
+        known = {name: value for name, value in thing.items() if value is not None}
+        try:
+            return show.format_map(known)
+        except KeyError:
+            return None
+
+    def listed(things: Sequence[Mapping[str, Any]]) -> str | None:
+        texts = [describe(thing) for thing in things]
+        return (
+            _counted(text or wording.UNKNOWN for text in texts) if any(texts) else None
+        )
+
+    return listed
 
 
 def _counted(texts: Iterable[str]) -> str:
@@ -274,6 +210,52 @@ def _counted(texts: Iterable[str]) -> str:
     )
 
 
-def _device_name(worker: Mapping[str, Any]) -> str | None:
-    names = [one.get("name") for one in worker.get("devices") or []]
-    return _counted(name for name in names if name) or None
+_FACTS: dict[str, Any] = {
+    "devices used": (
+        "worker.devices",
+        lambda devices: (
+            _counted(n for one in devices if (n := one.get("name"))) or None
+        ),
+    ),
+    "host": ("machine.hostname",),
+    "system": ("machine.system_product",),
+    "virtualization": ("machine", _virtualization),
+    "container": ("machine.container",),
+    "operating system": ("machine.operating_system",),
+    "kernel": ("machine.kernel",),
+    "CPU": ("machine.cpu_model",),
+    "processors": ("machine", _sockets),
+    "usable CPUs": ("machine.usable_cpus", "{:g}".format),
+    "CPUs of a rank": ("launch.cpus_per_rank",),
+    "CPU frequency governor": ("machine.cpu_frequency_governor",),
+    "memory": ("machine.memory_total_bytes", wording.size),
+    "CPU binding": ("cpu_binding",),
+    "GPUs": ("system.devices", _each("{name}")),
+    "GPU virtualization": ("system.devices", _each("{virtualization}")),
+    "MIG": (
+        "system.devices",
+        _each(
+            lambda gpu: {True: "on", False: "off", None: None}[gpu.get("mig_enabled")]
+        ),
+    ),
+    "power limit": ("system.devices", _each("{power_limit_watts:,.0f} W")),
+    "highest SM clock": ("system.devices", _each("{sm_clock_max_mhz:,.0f} MHz")),
+    "PCIe": (
+        "system.devices",
+        _each("generation {pcie_generation}, {pcie_width} lanes"),
+    ),
+    "NVLinks of a GPU": ("system.devices", _each(_nvlink)),
+    "topology": ("system.topology", _pairs),
+    "P2P read": ("system.p2p.read", _pairs),
+    "P2P write": ("system.p2p.write", _pairs),
+    "P2P nvlink": ("system.p2p.nvlink", _pairs),
+    "network cards": ("machine.network_cards", _each(_card)),
+    "RDMA ports": ("machine.rdma_ports", _each("{link_layer} {rate}, {state}")),
+    "driver": ("system.driver_version",),
+    "torch": ("worker.torch",),
+    "CUDA": ("worker.cuda",),
+    "cuDNN": ("worker.cudnn",),
+    "NCCL": ("worker.nccl",),
+    BATCH_NORM: ("batch_norm",),
+}
+"""Path in a run's record, and how the value there is shown."""

@@ -1,8 +1,4 @@
-"""Published rates of two GPUs, like against like, and what is not alike.
-
-Only what agrees in every condition is a pair. What does not is listed with the value
-on each side.
-"""
+"""Published rates of two GPUs, like against like: pairs agree in every condition."""
 
 from __future__ import annotations
 
@@ -19,18 +15,6 @@ from nbkit.review.row_checks import INPUT_BOUND_SHARE
 
 UNSTATED = "not stated"
 """A condition that a source does not say. It is like no value, only like itself."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """One condition for which something was not compared."""
-
-    what: str
-    """The arm, or the source."""
-    condition: str
-    a: str | None
-    """A's value; None if A has nothing of the kind."""
-    b: str | None
 
 
 @dataclass(frozen=True)
@@ -72,9 +56,6 @@ _LIKE = (
 )
 """What two published rows must have in common to be compared."""
 
-_SAME_CAMPAIGN = ("publisher", "software", "origin", "world_size", "nnodes")
-"""What two rows have in common of which it is worth saying why they are not."""
-
 
 def published_pairs(
     a_gpu: str,
@@ -82,28 +63,19 @@ def published_pairs(
     *,
     model: str,
     precision: Sequence[str] | None = None,
-) -> tuple[list[MachinePair], list[Mismatch]]:
+) -> list[MachinePair]:
     """Return published numbers of two GPUs that may be put side by side."""
     rows_a, rows_b = (_rows(gpu, model, precision) for gpu in (a_gpu, b_gpu))
-    rows_b = [row for row in rows_b if row not in rows_a]
-    any_form = all(_form(canonical_gpu_name(gpu)) for gpu in (a_gpu, b_gpu))
-
-    def unlike(a: PublishedRow, b: PublishedRow) -> list[str]:
-        forms = {_form(a.gpu_name), _form(b.gpu_name)} - {None}
-        mixed = len(forms) > 1 and not any_form
-        return [*_unlike(a, b), *([_FORM] if mixed else [])]
-
-    pairs = [MachinePair(a, b) for a in rows_a for b in rows_b if not unlike(a, b)]
-    left_out: dict[Mismatch, None] = {}
-    for a in rows_a:
-        same = [b for b in rows_b if _campaign(b) == _campaign(a)]
-        if all(unlike(a, b) for b in same):
-            nearest = min(same, key=lambda b, a=a: _distance(a, b), default=None)
-            if nearest is not None:
-                names = unlike(a, nearest)
-                found = (_published_left_out(name, a, nearest) for name in names)
-                left_out |= dict.fromkeys(found)
-    return sorted(_measured_once(pairs), key=_importance), list(left_out)
+    is_form_named = all(_form(canonical_gpu_name(gpu)) for gpu in (a_gpu, b_gpu))
+    pairs = [
+        MachinePair(a, b)
+        for a in rows_a
+        for b in rows_b
+        if b not in rows_a
+        and all(getattr(a, name) == getattr(b, name) for name in _LIKE)
+        and (is_form_named or len({_form(a.gpu_name), _form(b.gpu_name)} - {None}) < 2)
+    ]
+    return sorted(_measured_once(pairs), key=_importance)
 
 
 def _measured_once(pairs: Iterable[MachinePair]) -> list[MachinePair]:
@@ -121,9 +93,6 @@ def _measured_once(pairs: Iterable[MachinePair]) -> list[MachinePair]:
         for pair in distinct
         if pair.a.origin != "published" or measurement(pair) not in again
     ]
-
-
-_FORM = "form"
 
 
 def _form(gpu_name: str | None) -> str | None:
@@ -149,32 +118,6 @@ def _importance(pair: MachinePair) -> tuple[bool, int, str, int, str]:
         row.world_size,
         pair.label,
     )
-
-
-def _campaign(row: PublishedRow) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in _SAME_CAMPAIGN)
-
-
-def _unlike(a: PublishedRow, b: PublishedRow) -> list[str]:
-    return [name for name in _LIKE if getattr(a, name) != getattr(b, name)]
-
-
-def _distance(a: PublishedRow, b: PublishedRow) -> tuple[int, bool]:
-    """Return in how much two rows differ; TF32 stands for FP32, not for FP16."""
-    return len(_unlike(a, b)), {a.precision, b.precision} == {"tf32", "fp16"}
-
-
-def _published_left_out(name: str, a: PublishedRow, b: PublishedRow) -> Mismatch:
-    told = [
-        UNSTATED if value is None else str(value)
-        for value in (_value(a, name), _value(b, name))
-    ]
-    what = ", ".join(part for part in (a.publisher, a.software, a.precision) if part)
-    return Mismatch(what, name, told[0], told[1])
-
-
-def _value(row: PublishedRow, name: str) -> object:
-    return _form(row.gpu_name) if name == _FORM else getattr(row, name)
 
 
 def published_sentence(pairs: Sequence[MachinePair], a_gpu: str, b_gpu: str) -> str:

@@ -5,35 +5,32 @@ from __future__ import annotations
 import datetime
 import secrets
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from nbkit.questions.machines import tables
 from nbkit.questions.machines.bundles import Machine
 from nbkit.questions.machines.chart import machines_chart
 from nbkit.questions.machines.literature import (
     MachinePair,
-    Mismatch,
     published_pairs,
     published_sentence,
 )
 from nbkit.questions.machines.planning import MachinesPlan, machines_of, measure
 from nbkit.questions.machines.ratios import (
     FINITE,
-    Conditions,
-    Floor,
     MatchedArm,
+    Mismatch,
     compare_machines,
+    is_on_cpu,
     measured_sentence,
-    result_document,
 )
 from nbkit.reports.auditor import audit, findings_table
 from nbkit.reports.bandwidth import NCCL_TESTS
 from nbkit.reports.caveats import Caveat, caveats, prepend_caveats
 from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.renderer import Figure, Note, Report, SavedReport, Source, Table
-from nbkit.reports.source_statistics import SOURCES, statistics_table
 from nbkit.review.findings import Audit
 from nbkit.review.usable_arms import no_verdict_sentence
 from nbkit.store.metrics import store_error
@@ -43,6 +40,14 @@ from nbkit.studies.parameters import papermill_command
 from nbkit.studies.study import Study
 
 _QUESTION = "Machines: training throughput, like for like"
+_NOT_INTERLEAVED = (
+    "Runs of two machines are not interleaved: the CI covers run-to-run noise, not "
+    "drift between the two studies."
+)
+_RATIO_FIELDS = (
+    *("estimate", "ci_low", "ci_high", "bootstrap_low", "bootstrap_high"),
+    *("verdict", "n_a", "n_b", "confidence", "margin"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,28 +75,18 @@ class MachinesResult:
         return self._compared[1]
 
     @cached_property
-    def _published(self) -> tuple[list[MachinePair], list[Mismatch]]:
+    def pairs(self) -> list[MachinePair]:
+        """Published numbers that may stand side by side."""
         return published_pairs(
             *self.plan.published,
             model=self.plan.published_model,
             precision=self.plan.precision,
         )
 
-    @property
-    def pairs(self) -> list[MachinePair]:
-        """Published numbers that may stand side by side."""
-        return self._published[0]
-
-    @property
+    @cached_property
     def measured_answer(self) -> str:
         """What the runs show, in a sentence an arm."""
-        names = self.a.name, self.b.name
-        return measured_sentence(self.matched, self.left_out, *names, self._floors)
-
-    @property
-    def _floors(self) -> dict[Conditions, list[Floor]]:
-        """What the controls of both machines show, by arm."""
-        return {
+        floors = {
             arm.conditions: [
                 (machine.name, floor)
                 for machine in (self.a, self.b)
@@ -99,13 +94,18 @@ class MachinesResult:
             ]
             for arm in self.matched
         }
+        names = self.a.name, self.b.name
+        return measured_sentence(self.matched, self.left_out, *names, floors)
 
     @property
     def answer(self) -> str:
         """What was measured first, then published results."""
-        published = published_sentence(self.pairs, *self.plan.published)
         first = no_verdict_sentence(self.not_finite)
-        return f"{first} {self.measured_answer} {published}".lstrip()
+        return f"{first} {self.measured_answer} {self._published}".lstrip()
+
+    @property
+    def _published(self) -> str:
+        return published_sentence(self.pairs, *self.plan.published)
 
     @property
     def not_finite(self) -> dict[str, str]:
@@ -138,20 +138,11 @@ class MachinesResult:
         return prepend_caveats(report, {}, self._caveats, first=lost)
 
     @property
-    def costs(self) -> Table | Note:
-        """What an image costs on each machine: waiting, memory, energy, CPU time."""
-        if not self.matched:
-            return Note([])
-        return tables.costs_table(self.matched, self.a, self.b)
-
-    @property
     def not_alike(self) -> Table | Note:
         """What was measured and not compared, with the value on each side."""
         if not self.left_out:
             return Note([])
-        caption = "Measured, not compared: conditions differ"
-        names = self.a.name, self.b.name
-        return tables.left_out_table(caption, self.left_out, names)
+        return tables.left_out_table(self.left_out, self.a, self.b)
 
     @property
     def side_by_side(self) -> Table:
@@ -159,40 +150,9 @@ class MachinesResult:
         return tables.side_by_side_table(self.a, self.b)
 
     @property
-    def bandwidth(self) -> Table | Note:
-        """How fast each exchanges gradients, where both have measured it."""
-        return tables.bandwidth_table(self.a, self.b)
-
-    @property
     def differences(self) -> Table | Note:
         """What else is different between the runs that are compared."""
         return tables.differences_table(self.matched, self.a, self.b)
-
-    @property
-    def by_source(self) -> Table | Note:
-        """What the sources' own statistics make of the first arm of both machines."""
-        if not self.matched:
-            return Note([])
-        first = self.matched[0]
-        a, b = (machine.statistics[first.conditions] for machine in (self.a, self.b))
-        return statistics_table(a, b, (self.a.name, self.b.name), first.name)
-
-    @property
-    def published(self) -> Table | Note:
-        """Published results of two GPUs, like for like."""
-        gpus = self.plan.published
-        if not self.pairs:
-            return Note([published_sentence([], *gpus)])
-        return tables.published_table(self.pairs, gpus, self.plan.published_model)
-
-    @property
-    def published_not_alike(self) -> Table | Note:
-        """Where a publisher has both GPUs, and not under the same conditions."""
-        left_out = self._published[1]
-        if not left_out:
-            return Note([])
-        caption = "Published, not compared: conditions differ"
-        return tables.left_out_table(caption, left_out, self.plan.published)
 
     @cached_property
     def figures(self) -> list[Figure]:
@@ -209,71 +169,73 @@ class MachinesResult:
         )
         return [Figure(caption, chart)]
 
-    @property
-    def notes(self) -> list[str]:
-        """What a reader has to know before believing the answer."""
-        return [
-            "Runs of two machines are not interleaved: the CI covers run-to-run noise, "
-            "not drift between the two studies.",
-        ]
-
     @cached_property
     def _audits(self) -> list[Audit]:
         rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
         about = f"published results of {' and '.join(self.plan.published)}"
         measured = [
-            Audit(
-                f"runs on {machine.name}",
-                [
-                    finding
-                    for findings in machine.audits.values()
-                    for finding in findings
-                ],
-            )
+            Audit(f"runs on {machine.name}", [*chain(*machine.audits.values())])
             for machine in (self.a, self.b)
             if machine.audits
         ]
         return [*measured, *([Audit(about, audit(rows))] if rows else [])]
 
-    @property
-    def audit(self) -> Note:
-        """What is suspicious about each machine's runs, and about what is published."""
-        return Note([line for audit in self._audits for line in audit.summary()])
-
     def report(self) -> Report:
         """Return everything in one report."""
+        sides, gpus = (self.a, self.b), self.plan.published
+        bandwidth = tables.bandwidth_table(*sides)
+        costs = published = Note([])
+        if self.matched:
+            costs = tables.costs_table(self.matched, *sides)
+        if self.pairs:
+            model = self.plan.published_model
+            published = tables.published_table(self.pairs, gpus, model)
         parts = (
-            *(self.table, self.costs, self.bandwidth, self.not_alike),
-            *(self.side_by_side, self.differences),
-            *(self.published, self.published_not_alike, self.by_source),
-            findings_table(self._audits),
+            *(self.table, costs, bandwidth, self.not_alike, self.side_by_side),
+            *(self.differences, published, findings_table(self._audits)),
         )
         # What there is no table of; the first and the answer say the same.
-        notes = [part for part in parts[1:] if isinstance(part, Note)]
-        sentences = [sentence for note in notes for sentence in note.sentences]
-        exchange = [NCCL_TESTS] if isinstance(self.bandwidth, Table) else []
-        sources = [WELCH, *exchange, *_sources(self.pairs)]
-        sources += SOURCES if self.matched else ()
-        names = self.a.name, self.b.name
-        left_out = [*self.left_out, *self._published[1]]
+        notes = [part.sentences for part in parts[1:] if isinstance(part, Note)]
+        rows = [row for pair in self.pairs for row in (pair.a, pair.b)]
+        sources = [
+            WELCH,
+            *([NCCL_TESTS] if isinstance(bandwidth, Table) else []),
+            *(Source(f"{row.source}, {row.year}", row.url) for row in rows),
+        ]
+        findings = [line for audit in self._audits for line in audit.summary()]
         report = Report(
             title=_QUESTION,
             answer=self.answer,
-            conditions=" | ".join(map(_software, (self.a, self.b))),
-            notes=list(dict.fromkeys([*self.notes, *sentences, *self.audit.sentences])),
+            conditions=" | ".join(map(_software, sides)),
+            notes=[*dict.fromkeys([_NOT_INTERLEAVED, *chain(*notes), *findings])],
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
             method=[*self.plan.notes, *HOW_MEASURED],
-            sources=list(dict.fromkeys(sources)),
+            sources=[*dict.fromkeys(sources)],
             result={
-                **result_document(self.matched, left_out, self.pairs, *names),
-                "machines": {
-                    machine.name: machine.facts for machine in (self.a, self.b)
-                },
-                "study_id": self.study_id,
-                "audit": [
-                    finding for audit in self._audits for finding in audit.to_dicts()
+                "schema": 1,
+                "quantity": "images_per_second",
+                "functional_only": is_on_cpu(self.matched),
+                "a": self.a.name,
+                "b": self.b.name,
+                "measured": [
+                    {
+                        "arm": arm.name,
+                        "conditions": dict(arm.conditions),
+                        "ratio": {n: getattr(arm.ratio, n) for n in _RATIO_FIELDS},
+                        "a": [asdict(run) for run in arm.a],
+                        "b": [asdict(run) for run in arm.b],
+                    }
+                    for arm in self.matched
                 ],
+                "left_out": [asdict(mismatch) for mismatch in self.left_out],
+                "published": [
+                    {"ratio": pair.ratio, "a": asdict(pair.a), "b": asdict(pair.b)}
+                    for pair in self.pairs
+                ],
+                "machines": {machine.name: machine.facts for machine in sides},
+                "study_id": self.study_id,
+                "audit": [*chain(*(audit.to_dicts() for audit in self._audits))],
             },
             next_step=_next_step(self.plan),
         )
@@ -281,28 +243,24 @@ class MachinesResult:
             return report
         warned = self._told_first(report)
         # The published numbers do not depend on these runs.
-        published = published_sentence(self.pairs, *self.plan.published)
-        return replace(warned, notes=[*warned.notes, published])
+        return replace(warned, notes=[*warned.notes, self._published])
 
     @cached_property
     def _caveats(self) -> list[Caveat]:
         """Why what is compared of the two machines cannot be believed."""
-        reasons = [
-            _of_machine(caveat, machine)
-            for arm in self.matched
-            for machine in (self.a, self.b)
-            for caveat in caveats(
-                machine.controls[arm.conditions], machine.bottlenecks[arm.conditions]
-            )
-        ]
-        # Of what disturbs runs each kind once, of controls every one that differs.
-        kinds = {
-            reason.reason if reason.code == "control" else reason.code: reason
-            for reason in reversed(reasons)
-        }
-        once = list(kinds.values())[::-1]
+        reasons: dict[str, Caveat] = {}
+        for arm in self.matched:
+            for machine in (self.a, self.b):
+                controls = machine.controls[arm.conditions]
+                for caveat in caveats(controls, machine.bottlenecks[arm.conditions]):
+                    # Of what disturbs runs, and names its machine, each kind once.
+                    if caveat.code != "control":
+                        reasons.setdefault(caveat.code, caveat)
+                        continue
+                    reason = f"on {machine.name}, {caveat.reason}"
+                    reasons.setdefault(reason, replace(caveat, reason=reason))
         # What a control shows comes first, of whichever machine.
-        return sorted(once, key=lambda reason: reason.code != "control")
+        return sorted(reasons.values(), key=lambda reason: reason.code != "control")
 
     def save(self) -> SavedReport:
         """Write the report into a new folder of the store.
@@ -358,19 +316,6 @@ def report(compared: MachinesResult) -> SavedReport:
         If the store cannot be written.
     """
     return compared.save()
-
-
-def _of_machine(caveat: Caveat, machine: Machine) -> Caveat:
-    """Return a caveat that names its machine; what disturbs runs does so already."""
-    if caveat.code != "control":
-        return caveat
-    return replace(caveat, reason=f"on {machine.name}, {caveat.reason}")
-
-
-def _sources(pairs: Sequence[MachinePair]) -> list[Source]:
-    rows = [row for pair in pairs for row in (pair.a, pair.b)]
-    cited = {(f"{row.source}, {row.year}", row.url): None for row in rows}
-    return [Source(text, url) for text, url in cited]
 
 
 def _software(machine: Machine) -> str:

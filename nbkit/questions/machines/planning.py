@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nbkit import registry
@@ -16,10 +16,10 @@ from nbkit.questions.machines.bundles import (
     Machine,
     MeasuredKind,
     example_bundles,
-    load,
     machine_of,
+    read_bundles,
 )
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
 from nbkit.references.gpu_names import canonical_gpu_name
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
@@ -64,15 +64,15 @@ def plan(parameters: Parameters) -> MachinesPlan:
     machines: dict[str, Machine] = {}
     notes: list[str] = []
     try:
-        loaded, notes = load(entries)
-        machines = {
-            loaded_machine.name: _only(loaded_machine, p.model, p.precision)
-            for loaded_machine in loaded
-        }
-        if not any(machine.runs for machine in machines.values()):
-            errors.append(_nothing_left(loaded, p))
-        else:
+        loaded, notes = read_bundles(entries, p.model, p.precision)
+        machines = {machine.name: machine for machine in loaded}
+        if any(machine.runs for machine in loaded):
             errors += _errors_of_names(p, list(machines))
+        else:
+            errors.append(
+                f"bundles: no training run (model={p.model}, precision={p.precision}). "
+                "Leave model and precision unset, or add other bundles."
+            )
     except ParameterError as error:
         errors.append(str(error))
     if errors:
@@ -145,9 +145,7 @@ def machines_of(plan: MachinesPlan, study: Study | None) -> tuple[Machine, Machi
 
 def _errors(p: Parameters) -> list[str]:
     """Return what is wrong with parameters by themselves."""
-    errors = []
-    if p.repeats < 1:
-        errors.append(f"repeats={p.repeats} is below 1; use 1 or more.")
+    errors = below_one(p, "repeats")
     errors += [
         f"precision={name!r} is not one of {', '.join(_PRECISIONS)}; use these."
         for name in p.precision or ()
@@ -203,50 +201,6 @@ def _chosen(p: Parameters, names: Sequence[str]) -> tuple[str, str]:
     if p.b is None and p.measure and a != HERE:
         return a, HERE
     return a, p.b or next(name for name in known if name != a)
-
-
-def _only(
-    machine: Machine, model: str | None, precision: Sequence[str] | None
-) -> Machine:
-    """Return a machine with the runs that are asked for."""
-    runs = [
-        place
-        for place, run in enumerate(machine.runs)
-        if model in (None, run.conditions["model"])
-        and (precision is None or run.conditions["precision"] in precision)
-    ]
-    kinds = [
-        kind
-        for kind in machine.kinds
-        if kind.config.task == "allreduce"
-        or (
-            model in (None, kind.config.model)
-            and (precision is None or kind.config.precision in precision)
-        )
-    ]
-    return replace(
-        machine,
-        runs=[machine.runs[place] for place in runs],
-        records=[machine.records[place] for place in runs],
-        kinds=kinds,
-    )
-
-
-def _nothing_left(machines: Sequence[Machine], p: Parameters) -> str:
-    there = {
-        f"{run.conditions['model']} in {run.conditions['precision']}"
-        for machine in machines
-        for run in machine.runs
-    }
-    requested = ", ".join(
-        f"{name}={value}"
-        for name, value in (("model", p.model), ("precision", p.precision))
-        if value is not None
-    )
-    return (
-        f"bundles: no training run{f' with {requested}' if requested else ''}. "
-        f"Available: {', '.join(sorted(there)) or 'none'}."
-    )
 
 
 def _to_measure(

@@ -12,13 +12,12 @@ its own study and the other's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from nbkit.questions.machines.literature import MachinePair, Mismatch
 from nbkit.reports.arm_tables import ratio_text
-from nbkit.review.usable_arms import earliest, usable_arms
+from nbkit.review.usable_arms import earliest
 from nbkit.statistics import NoiseFloor, Ratio, holm, ratio
 from nbkit.store.nonfinite import NonFinite
 
@@ -48,6 +47,18 @@ class MachineRun:
 
 
 @dataclass(frozen=True)
+class Mismatch:
+    """One condition for which something was not compared."""
+
+    what: str
+    """The arm."""
+    condition: str
+    a: str | None
+    """A's value; None if A has nothing of the kind."""
+    b: str | None
+
+
+@dataclass(frozen=True)
 class MatchedArm:
     """Runs of two machines that agree in every condition."""
 
@@ -73,16 +84,15 @@ def compare_machines(
     telling = _telling([*arms_a, *arms_b])
     alike: list[tuple[str, Conditions]] = []
     lost: list[Mismatch] = []
-    for conditions, runs in arms_a.items():
-        if conditions in arms_b:
-            name = _name(conditions, telling)
-            of = {a_name: runs, b_name: arms_b[conditions]}
-            seen = {who: earliest(run.nonfinite for run in of[who]) for who in of}
-            not_finite = {who: one for who, one in seen.items() if one is not None}
-            if not usable_arms([a_name], not_finite, (b_name,)):
-                values = ["yes" if one is None else str(one) for one in seen.values()]
-                lost.append(Mismatch(name, FINITE, *values))
-                continue
+    for conditions in (one for one in arms_a if one in arms_b):
+        name = _name(conditions, telling)
+        seen = [
+            earliest(run.nonfinite for run in arms[conditions])
+            for arms in (arms_a, arms_b)
+        ]
+        if any(seen):
+            lost.append(Mismatch(name, FINITE, *(str(one or "yes") for one in seen)))
+        else:
             alike.append((name, conditions))
     ratios = holm(
         [
@@ -176,6 +186,12 @@ def _nearest(arm: Conditions, others: Sequence[Conditions]) -> Conditions | None
     return min(others, key=lambda other: len(set(arm) ^ set(other)), default=None)
 
 
+def is_on_cpu(matched: Sequence[MatchedArm]) -> bool:
+    """Return whether all that is compared ran on CPUs."""
+    kinds = {run.device_type for arm in matched for run in arm.a}
+    return kinds == {"cpu"}
+
+
 def measured_sentence(
     matched: Sequence[MatchedArm],
     left_out: Sequence[Mismatch],
@@ -194,8 +210,7 @@ def measured_sentence(
         f"{_ratio_text(arm.ratio, (floors or {}).get(arm.conditions, ()))} ({arm.name})"
         for arm in matched
     )
-    on_cpu = all(run.device_type == "cpu" for arm in matched for run in arm.a)
-    return f"{'CPU smoke test: ' * on_cpu}{a_name} / {b_name}: {ratios}."
+    return f"{'CPU smoke test: ' * is_on_cpu(matched)}{a_name} / {b_name}: {ratios}."
 
 
 def _ratio_text(ratio: Ratio, floors: Sequence[Floor]) -> str:
@@ -205,42 +220,3 @@ def _ratio_text(ratio: Ratio, floors: Sequence[Floor]) -> str:
         name, floor = covering[0]
         return f"no difference beyond the A/A control on {name} ({floor.difference})"
     return f"{ratio_text(ratio)}{'' if floors else ', no A/A control'}"
-
-
-_RATIO_FIELDS = (
-    *("estimate", "ci_low", "ci_high", "bootstrap_low", "bootstrap_high"),
-    *("verdict", "n_a", "n_b", "confidence", "margin"),
-)
-
-
-def result_document(
-    matched: Sequence[MatchedArm],
-    left_out: Sequence[Mismatch],
-    pairs: Sequence[MachinePair],
-    a_name: str,
-    b_name: str,
-) -> dict[str, Any]:
-    """Return the result for programs; measured and published stay apart."""
-    return {
-        "schema": 1,
-        "quantity": "images_per_second",
-        "functional_only": bool(matched)
-        and all(run.device_type == "cpu" for arm in matched for run in arm.a),
-        "a": a_name,
-        "b": b_name,
-        "measured": [
-            {
-                "arm": arm.name,
-                "conditions": dict(arm.a[0].conditions),
-                "ratio": {name: getattr(arm.ratio, name) for name in _RATIO_FIELDS},
-                "a": [asdict(run) for run in arm.a],
-                "b": [asdict(run) for run in arm.b],
-            }
-            for arm in matched
-        ],
-        "left_out": [asdict(mismatch) for mismatch in left_out],
-        "published": [
-            {"ratio": pair.ratio, "a": asdict(pair.a), "b": asdict(pair.b)}
-            for pair in pairs
-        ],
-    }

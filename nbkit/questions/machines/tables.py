@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any, NamedTuple
 
 from nbkit import statistics
 from nbkit.questions.machines.bundles import Machine
@@ -11,19 +12,19 @@ from nbkit.questions.machines.facts import BATCH_NORM
 from nbkit.questions.machines.literature import (
     UNSTATED,
     MachinePair,
-    Mismatch,
 )
 from nbkit.questions.machines.ratios import (
     MachineRun,
     MatchedArm,
+    Mismatch,
 )
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.arm_tables import each_run, held_together, ratio_interval
+from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.batch_norms import batch_norm_sentence
+from nbkit.reports.columns import Column, interval, ratio, table
 from nbkit.reports.parts import Note, Table
-from nbkit.reproduction.differences import Difference, differences, shortened
-from nbkit.review.row_checks import INPUT_BOUND_SHARE
-from nbkit.statistics import MINIMUM_RUNS
+from nbkit.reproduction.differences import differences, shortened
+from nbkit.statistics import MINIMUM_RUNS, Ratio
 from nbkit.statistics import quantities as wording
 
 _LISTED_PARTS = ("configuration", "environment", "storage", "code")
@@ -41,111 +42,155 @@ _LINKS = (
 
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
     """Return every arm that both machines have; there must be one."""
-    return Table(
+    return table(
         f"Measured, like for like: {a.name} / {b.name}",
         [
-            "arm",
-            *(f"{side.name}, images/s (95% CI, n)" for side in (a, b)),
-            "ratio",
-            "95% CI",
-            "verdict",
+            Column("arm", "name"),
+            Column(f"{a.name}, images/s (95% CI, n)", "a", _rate),
+            Column(f"{b.name}, images/s (95% CI, n)", "b", _rate),
+            *ratio("ratio", "ratio", "estimate"),
+            *(
+                Column(None, f"ratio.{name}", csv=name)
+                for name in ("ci_low", "ci_high", "n_a", "n_b")
+            ),
         ],
-        [_ratio_cells(arm) for arm in matched],
+        matched,
         [
-            *_input_bound(matched, a, b),
             *_more_runs(matched),
             *held_together([arm.ratio for arm in matched]),
             *each_run(
                 {
-                    f"{arm.name} on {machine.name}": [r.images_per_second for r in runs]
-                    for arm in matched
-                    for machine, runs in ((a, arm.a), (b, arm.b))
+                    f"{arm} on {machine.name}": [r.images_per_second for r in runs]
+                    for arm, machine, runs in _sides(matched, a, b)
                 }
             ),
         ],
-        {
-            name: [getattr(arm.ratio, name) for arm in matched]
-            for name in ("estimate", "ci_low", "ci_high", "n_a", "n_b")
-        },
     )
+
+
+def _sides(
+    matched: Sequence[MatchedArm], a: Machine, b: Machine
+) -> list[tuple[str, Machine, Sequence[MachineRun]]]:
+    """Return every arm's name with each machine and its runs."""
+    return [
+        (arm.name, machine, runs)
+        for arm in matched
+        for machine, runs in ((a, arm.a), (b, arm.b))
+    ]
 
 
 def costs_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
     """Return what an image costs on each machine, beside its speed."""
-    rows = [
-        _cost_cells(arm.name, machine.name, runs)
-        for arm in matched
-        for machine, runs in ((a, arm.a), (b, arm.b))
-    ]
-    return Table(
+
+    def cost(title: str, name: str, show: Callable[[Any], str | None]) -> Column:
+        def middle(side: tuple[str, Machine, Sequence[MachineRun]]) -> float | None:
+            return statistics.median_of(side[2], lambda run: getattr(run, name))
+
+        return Column(title, middle, show)
+
+    return table(
         "Cost per image: median over runs",
-        ["arm", "machine", "data wait", "memory", "GPU energy", "CPU time"],
-        rows,
+        [
+            Column("arm", lambda side: side[0]),
+            Column("machine", lambda side: side[1].name),
+            cost("data wait", "data_wait_share", wording.percent),
+            cost("memory", "peak_memory_bytes", wording.size),
+            cost("GPU energy", "joules_per_image", "{:.3g} J".format),
+            cost("CPU time", "cpu_ms_per_image", "{:.2f} ms".format),
+        ],
+        _sides(matched, a, b),
         ["GPU energy and CPU time are per image, peak memory is per device."],
     )
 
 
 def side_by_side_table(a: Machine, b: Machine) -> Table:
     """Return two machines: virtualization, GPUs, links, network, software."""
-    rows = []
-    for name in dict.fromkeys([*a.facts, *b.facts]):
-        value, other = a.facts.get(name), b.facts.get(name)
-        if value is not None or other is not None:
-            mark = "" if value == other else "differs"
-            rows.append([name, _cut(value), _cut(other), mark])
-    has_links = a.facts.get("topology") or b.facts.get("topology")
-    return Table(
+    has_links = a.facts["topology"] or b.facts["topology"]
+    return table(
         "The two machines",
-        ["fact", a.name, b.name, "same?"],
-        rows,
+        [
+            Column("fact", lambda row: row[0]),
+            Column(a.name, lambda row: row[1], shortened),
+            Column(b.name, lambda row: row[2], shortened),
+            Column("same?", lambda row: "" if row[1] == row[2] else "differs"),
+        ],
+        [
+            (name, value, b.facts[name])
+            for name, value in a.facts.items()
+            if value is not None or b.facts[name] is not None
+        ],
         [*([_LINKS] if has_links else []), *_batch_norms(a, b)],
     )
 
 
 def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
     """Return how fast each machine exchanges gradients, where both measured it."""
-    rows: list[list[str | None]] = []
-    for ranks in dict.fromkeys(run.ranks for run in a.bandwidths):
-        of_a, of_b = (
-            [
-                run.bus_bandwidths_bytes_per_second
-                for run in machine.bandwidths
-                if run.ranks == ranks
-            ]
-            for machine in (a, b)
-        )
-        shared = set.intersection(*map(set, [*of_a, *of_b])) if of_b else set()
-        if shared:
-            size = max(shared)
-            speeds = [[sizes[size] for sizes in runs] for runs in (of_a, of_b)]
-            rows.append([ranks, wording.size(size), *_speed_cells(*speeds)])
+    rows = [
+        row
+        for ranks in dict.fromkeys(run.ranks for run in a.bandwidths)
+        if (row := _speeds(ranks, a, b))
+    ]
     if not rows:
         return Note(["All-reduce: no common rank count."])
-    return Table(
+    show = wording.gigabytes
+    return table(
         "Measured all-reduce (bus bandwidth as nccl-tests defines it)",
         [
-            "ranks",
-            "message",
-            *(f"{side.name}, GB/s (n)" for side in (a, b)),
-            "ratio",
-            "95% CI",
+            Column("ranks", "ranks"),
+            Column("message", "message_bytes", wording.size),
+            *(
+                Column(
+                    f"{machine.name}, GB/s (n)",
+                    name,
+                    lambda speeds: f"{show(median(speeds))} ({len(speeds)})",
+                )
+                for machine, name in ((a, "a"), (b, "b"))
+            ),
+            *ratio("ratio", "ratio")[:2],
         ],
         rows,
         ["Largest common message size; median over its all-reduces."],
     )
 
 
-def left_out_table(
-    caption: str, left_out: Sequence[Mismatch], columns: Sequence[str]
-) -> Table:
-    """Return what was not compared, with the value on each side."""
-    return Table(
-        caption,
-        ["what", "condition", *columns],
+class _Speeds(NamedTuple):
+    ranks: str
+    message_bytes: int
+    a: list[float]
+    b: list[float]
+    ratio: Ratio
+
+
+def _speeds(ranks: str, a: Machine, b: Machine) -> _Speeds | None:
+    """Return both machines' bandwidths at their largest common message."""
+    of_a, of_b = (
         [
-            [mismatch.what, mismatch.condition, _cut(mismatch.a), _cut(mismatch.b)]
-            for mismatch in left_out
+            run.bus_bandwidths_bytes_per_second
+            for run in machine.bandwidths
+            if run.ranks == ranks
+        ]
+        for machine in (a, b)
+    )
+    shared = set.intersection(*map(set, [*of_a, *of_b])) if of_b else set()
+    if not shared:
+        return None
+    size = max(shared)
+    speeds_a, speeds_b = [each[size] for each in of_a], [each[size] for each in of_b]
+    compared = statistics.ratio(speeds_a, speeds_b)
+    return _Speeds(ranks, size, speeds_a, speeds_b, compared)
+
+
+def left_out_table(left_out: Sequence[Mismatch], a: Machine, b: Machine) -> Table:
+    """Return what was not compared, with the value on each side."""
+    return table(
+        "Measured, not compared: conditions differ",
+        [
+            Column("what", "what"),
+            Column("condition", "condition"),
+            Column(a.name, "a", shortened),
+            Column(b.name, "b", shortened),
         ],
+        left_out,
     )
 
 
@@ -153,18 +198,31 @@ def differences_table(
     matched: Sequence[MatchedArm], a: Machine, b: Machine
 ) -> Table | Note:
     """Return what else is different: it is part of what the ratio compares."""
-    rows = list(_differences(matched, a, b))
     if not matched:
         return Note([])
+    sides = []
+    for machine, runs in (
+        (a, [run for arm in matched for run in arm.a]),
+        (b, [run for arm in matched for run in arm.b]),
+    ):
+        ids = {run.run_id for run in runs}
+        sides.append([record for record in machine.records if record.run_id in ids])
+    rows = [
+        difference
+        for difference in differences(*sides)
+        if difference.part in _LISTED_PARTS and difference.name not in _PATHS
+    ]
     if not rows:
         return Note(["No other recorded difference between the compared runs."])
-    return Table(
+    return table(
         "Other differences between the compared runs",
-        ["part", "name", a.name, b.name],
         [
-            [difference.part, difference.name, _cut(difference.a), _cut(difference.b)]
-            for difference in rows
+            Column("part", "part"),
+            Column("name", "name"),
+            Column(a.name, "a", shortened),
+            Column(b.name, "b", shortened),
         ],
+        rows,
     )
 
 
@@ -172,30 +230,37 @@ def published_table(
     pairs: Sequence[MachinePair], gpus: tuple[str, str], model: str
 ) -> Table:
     """Return published results of two GPUs; there must be a pair."""
-    return Table(
+
+    def words(*names: str) -> Callable[[MachinePair], str]:
+        return lambda pair: (
+            ", ".join(word for name in names if (word := getattr(pair.a, name)))
+            or UNSTATED
+        )
+
+    def stated(pair: MachinePair) -> str:
+        return f"{pair.a.batch_size_per_gpu or UNSTATED}, {pair.a.data or UNSTATED}"
+
+    return table(
         f"Published, {model}: {gpus[0]} / {gpus[1]}, images/s",
         [
-            "source",
-            "precision, layout",
-            "GPUs",
-            *gpus,
-            "ratio",
-            "batch, data",
-            "statistic",
+            Column("source", "a", _published_source),
+            Column("precision, layout", words("precision", "memory_format")),
+            Column("GPUs", "a.world_size"),
+            Column(gpus[0], "a", _gpu_and_rate),
+            Column(gpus[1], "b", _gpu_and_rate),
+            Column("ratio", "ratio", "{:.2f}".format),
+            Column("batch, data", stated),
+            Column("statistic", words("statistic", "window")),
+            Column(None, "a.images_per_second", csv="a_images_per_second"),
+            Column(None, "b.images_per_second", csv="b_images_per_second"),
+            Column(None, "ratio", csv="published_ratio"),
+            Column(None, lambda pair: pair.a.url or pair.a.source, csv="source"),
         ],
-        [_published_cells(pair) for pair in pairs],
+        pairs,
         [
             "One published number each, no CI. A condition that neither source states "
             "counts as equal.",
-            *_layout_warning(pairs),
-            *_published_input_bound(pairs),
         ],
-        {
-            "a_images_per_second": [pair.a.images_per_second for pair in pairs],
-            "b_images_per_second": [pair.b.images_per_second for pair in pairs],
-            "published_ratio": [pair.ratio for pair in pairs],
-            "source": [pair.a.url or pair.a.source for pair in pairs],
-        },
     )
 
 
@@ -212,53 +277,12 @@ def _batch_norms(a: Machine, b: Machine) -> list[str]:
     return [sentence] if sentence else []
 
 
-def _ratio_cells(arm: MatchedArm) -> list[str | None]:
-    ratio = arm.ratio
-    return [
-        arm.name,
-        _rate([run.images_per_second for run in arm.a]),
-        _rate([run.images_per_second for run in arm.b]),
-        f"{ratio.estimate:.3f}",
-        ratio_interval(ratio.ci_low, ratio.ci_high),
-        ratio.verdict,
-    ]
-
-
-def _rate(rates: Sequence[float]) -> str:
+def _rate(runs: Sequence[MachineRun]) -> str:
     """Return the median rate, its interval and the number of runs."""
-    summary = statistics.summarise(rates)
-    median = wording.rate(summary.median)
-    if summary.ci_low is None or summary.ci_high is None:
-        return f"{median} (n={summary.n})"
-    ends = statistics.interval_in_words(summary.ci_low, summary.ci_high, wording.rate)
-    return f"{median} ({ends}, n={summary.n})"
-
-
-def _cost_cells(arm: str, machine: str, runs: Sequence[MachineRun]) -> list[str | None]:
-    joules = statistics.median_of(runs, lambda run: run.joules_per_image)
-    cpu = statistics.median_of(runs, lambda run: run.cpu_ms_per_image)
-    return [
-        arm,
-        machine,
-        wording.percent(statistics.median_of(runs, lambda run: run.data_wait_share)),
-        wording.size(statistics.median_of(runs, lambda run: run.peak_memory_bytes)),
-        None if joules is None else f"{joules:.3g} J",
-        None if cpu is None else f"{cpu:.2f} ms",
-    ]
-
-
-def _input_bound(
-    matched: Sequence[MatchedArm], a: Machine, b: Machine
-) -> Iterator[str]:
-    for arm in matched:
-        for machine, runs in ((a, arm.a), (b, arm.b)):
-            share = statistics.median_of(runs, lambda run: run.data_wait_share) or 0
-            if share >= INPUT_BOUND_SHARE:
-                yield (
-                    f"Input-bound: {arm.name} on {machine.name}, data wait "
-                    f"{wording.percent(share)} of the time. Its images/s is the "
-                    "input's, not the device's."
-                )
+    summary = statistics.summarise([run.images_per_second for run in runs])
+    ends = interval(wording.rate)(summary)
+    n = f"{ends}, n={summary.n}" if ends else f"n={summary.n}"
+    return f"{wording.rate(summary.median)} ({n})"
 
 
 def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
@@ -271,83 +295,9 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
     ]
 
 
-def _speed_cells(of_a: Sequence[float], of_b: Sequence[float]) -> list[str | None]:
-    found = statistics.ratio(of_a, of_b)
-    medians = [
-        f"{wording.gigabytes(median(speeds))} ({len(speeds)})"
-        for speeds in (of_a, of_b)
-    ]
-    return [
-        *medians,
-        f"{found.estimate:.3f}",
-        ratio_interval(found.ci_low, found.ci_high),
-    ]
-
-
-def _differences(
-    matched: Sequence[MatchedArm], a: Machine, b: Machine
-) -> Iterator[Difference]:
-    """Yield what is different between the runs that are compared."""
-    sides = []
-    for machine, runs in (
-        (a, [run for arm in matched for run in arm.a]),
-        (b, [run for arm in matched for run in arm.b]),
-    ):
-        ids = {run.run_id for run in runs}
-        sides.append([record for record in machine.records if record.run_id in ids])
-    for difference in differences(*sides):
-        if difference.part in _LISTED_PARTS and difference.name not in _PATHS:
-            yield difference
-
-
-def _published_cells(pair: MachinePair) -> list[str | None]:
-    a = pair.a
-    batch = a.batch_size_per_gpu
-    return [
-        _published_source(a),
-        ", ".join(word for word in (a.precision, a.memory_format) if word) or UNSTATED,
-        str(a.world_size),
-        *map(_gpu_and_rate, (a, pair.b)),
-        f"{pair.ratio:.2f}",
-        f"{batch or UNSTATED}, {a.data or UNSTATED}",
-        ", ".join(word for word in (a.statistic, a.window) if word) or UNSTATED,
-    ]
-
-
 def _published_source(row: PublishedRow) -> str:
     return ", ".join(word for word in (row.publisher, row.software) if word)
 
 
-def _published_input_bound(pairs: Sequence[MachinePair]) -> list[str]:
-    """Say which published numbers are those of an input, as far as it is known."""
-    rows = [row for pair in pairs for row in (pair.a, pair.b)]
-    waits = [
-        f"{_published_source(row)} on {row.world_size} x {row.gpu_name} "
-        f"{wording.percent(row.data_wait_share)}"
-        for row in rows
-        if (row.data_wait_share or 0) >= INPUT_BOUND_SHARE
-    ]
-    listed = "; ".join(dict.fromkeys(waits))
-    return [f"Input-bound (data wait): {listed}."] if waits else []
-
-
 def _gpu_and_rate(row: PublishedRow) -> str:
     return f"{row.gpu_name}: {wording.rate(row.images_per_second)}"
-
-
-def _layout_warning(pairs: Sequence[MachinePair]) -> list[str]:
-    """Say what a 16-bit result in channels_first is worth."""
-    if not any(
-        pair.a.precision in ("fp16", "bf16")
-        and pair.a.memory_format == "channels_first"
-        for pair in pairs
-    ):
-        return []
-    return [
-        "channels_first cancels much of the tensor-core gain of 16-bit precision: "
-        "these rows compare the GPUs in that layout, not at their best."
-    ]
-
-
-def _cut(text: str | None) -> str | None:
-    return None if text is None else shortened(text)

@@ -9,10 +9,8 @@ QUESTION = Question(
         "mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
     ),
     modules={
-        "PrecisionPlan": ".planning",
         "PrecisionResult": ".page",
         "plan": ".planning",
-        "report": ".page",
         "result": ".page",
     },
     reports=("Dell guide", "Paddle"),

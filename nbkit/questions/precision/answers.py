@@ -60,22 +60,22 @@ class LossParity:
     """Where an arm's training arrived; losses are medians over its runs."""
 
     arm: str
-    first_loss: float | None
+    first_loss: float | None = None
     """Before any update."""
-    final_loss: float | None
+    final_loss: float | None = None
     """Mean over the last tenth of the steps; None where one is not finite."""
-    difference: float | None
+    difference: float | None = None
     """Final loss less the baseline's, in parts of the loss with which the baseline
     began, of the repeat in which they are furthest apart: in a median a run that failed
     would not show. None for the baseline, where one of them is not finite, and where
     the baseline has no run of the same repeat."""
-    mean_loss_difference: float | None
+    mean_loss_difference: float | None = None
     """The same of the mean over all steps."""
-    updates_skipped: int | None
+    updates_skipped: int | None = None
     """Of the run that skipped most; None where the loss is not scaled."""
-    weights_finite: bool | None
+    weights_finite: bool | None = None
     """Of all runs; None where one does not say."""
-    suspicions: tuple[str, ...]
+    suspicions: tuple[str, ...] = ()
     """Why the answer may be wrong; empty where nothing was found."""
     limit: float = LOSS_TOLERANCE
     """Largest difference that is not suspicious."""

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from nbkit.config import ExperimentConfig
 from nbkit.config.fields import SIXTEEN_BIT
 from nbkit.references.rows import PublishedRow, lookup
 from nbkit.statistics import NoiseFloor, Ratio, ratio
@@ -35,6 +36,11 @@ class Format:
         """Such as ``bf16, channels_first, compiled``."""
         compiled = ", compiled" if self.compile else ""
         return f"{self.precision}, {self.memory_format}{compiled}"
+
+
+def format_of(config: ExperimentConfig) -> Format:
+    """Return what a configuration is measured in."""
+    return Format(config.precision, config.memory_format, config.compile)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import NotEnoughDataError
@@ -21,6 +21,7 @@ from nbkit.questions.precision.chart import arms_chart
 from nbkit.questions.precision.layouts import (
     Format,
     LayoutEffect,
+    format_of,
     layout_effects,
     layout_sentence,
     left_out_sentences,
@@ -42,24 +43,14 @@ from nbkit.questions.precision.tables import (
 from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, published_pairs
 from nbkit.reports.arm_tables import held_together
-from nbkit.reports.arms import Arms, arms_of, finished_arms
+from nbkit.reports.arms import Arms, arms_of
 from nbkit.reports.batch_norms import batch_norm_of, batch_norm_sentence
-from nbkit.reports.conditions import (
-    HOW_MEASURED,
-    WELCH,
-    conditions,
-    describe_images,
-    where_and_when,
-)
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
 from nbkit.reports.finite_arms import BaselineLost, baseline_lost
+from nbkit.reports.page import Evidence, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
-from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
-from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
+from nbkit.statistics import Ratio, comparisons_at_once
 from nbkit.studies.study import Study
-
-_IMAGES_PER_SECOND = {"off": (885, 4_947), 10: (956, 4_963)}
-"""Of fp32 and fp16 by ``cudnn_benchmark``: ResNet-50, batch 256, channels_last, 224 px,
-one start each on an H100."""
 
 _QUESTION = (
     "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
@@ -78,16 +69,14 @@ _LAYOUTS = Source(
 class PrecisionResult:
     """What a study says about formats, layouts and compilation."""
 
+    evidence: Evidence
     arms: Arms
     configs: Mapping[str, ExperimentConfig]
     """By arm; the control among them."""
     answers: Mapping[str, LossParity]
     """By arm that has a finished run."""
-    plan: Mapping[str, Any]
-    """`PrecisionPlan.facts`."""
-    repeats: int
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
+    steps: int
+    """After which losses are compared."""
     batch_norms: Mapping[str, str | None] = field(default_factory=dict)
     """Whose kernels normalised batches, by arm."""
     references: Sequence[str] = ()
@@ -96,12 +85,7 @@ class PrecisionResult:
     @property
     def device_type(self) -> Literal["cuda", "cpu"]:
         """On what the runs computed."""
-        return "cpu" if self.is_cpu else "cuda"
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether CPU processes were used instead of GPUs."""
-        return self.arms.is_functional
+        return "cpu" if self.evidence.is_cpu else "cuda"
 
     @cached_property
     def measured(self) -> list[MeasuredArm]:
@@ -121,8 +105,7 @@ class PrecisionResult:
 
     def format(self, arm: str) -> Format:
         """Return what an arm is measured in."""
-        config = self.configs[arm]
-        return Format(config.precision, config.memory_format, config.compile)
+        return format_of(self.configs[arm])
 
     @property
     def table(self) -> Table:
@@ -143,8 +126,8 @@ class PrecisionResult:
         """Where every arm's training arrived after equally many steps."""
         return answers_table(
             self.answers,
-            self._steps,
-            self.plan.get("loss_tolerance", LOSS_TOLERANCE),
+            self.steps,
+            self.evidence.plan.get("loss_tolerance", LOSS_TOLERANCE),
         )
 
     @cached_property
@@ -204,23 +187,18 @@ class PrecisionResult:
             return Note(left_out or [unmeasured])
         return layout_table(self.layouts, [*left_out, *held_together(self.verdicts)])
 
-    @property
-    def published_layouts(self) -> Table:
-        """The same in tables that others have published."""
-        return pairs_table(published_pairs())
-
     @cached_property
     def published(self) -> dict[str, list[PublishedRow]]:
         """Published results of this GPU in the same format, by arm."""
         # What is published is of one GPU, and of ImageNet's usual size.
         config = self.configs[self.arms.baseline]
-        if self.is_cpu or (config.world_size, config.image_size) != (1, 224):
+        if self.evidence.is_cpu or (config.world_size, config.image_size) != (1, 224):
             return {}
         rows_by_arm = {
             measured_arm.arm: like_for_like(
                 measured_arm.format,
-                model=self.conditions["model"],
-                gpu_name=self.conditions.get("device_name"),
+                model=config.model,
+                gpu_name=self._gpu_name,
             )
             for measured_arm in self.measured
             if not measured_arm.is_control
@@ -233,8 +211,12 @@ class PrecisionResult:
         return bounds_table(
             self.measured,
             self.configs,
-            None if self.is_cpu else self.conditions.get("device_name"),
+            None if self.evidence.is_cpu else self._gpu_name,
         )
+
+    @property
+    def _gpu_name(self) -> str | None:
+        return self.evidence.conditions["device_name"]
 
     @cached_property
     def figure(self) -> Figure:
@@ -248,8 +230,7 @@ class PrecisionResult:
         return computed_sentence(
             self.measured,
             self.arms.baseline,
-            steps=self._steps,
-            device_type=self.device_type,
+            steps=self.steps,
             floor=self.arms.noise_floor,
         )
 
@@ -264,44 +245,27 @@ class PrecisionResult:
         )
         if not findings:
             return ""
-        return f"losses and gradients after {self._steps} steps ({findings})."
-
-    @property
-    def _steps(self) -> int:
-        return int(self.conditions["steps"] or self.conditions["compared_steps"])
+        return f"losses and gradients after {self.steps} steps ({findings})."
 
     def report(self) -> Report:
         """Return everything in one report."""
-        parts = (
-            *(self.table, self.answer_table, self.layout, self.published_layouts),
-            *(self.bounds, self.arms.certainty),
+        notes = filter(
+            None, [layout_sentence(self.layouts), self.arms.control_sentence]
         )
-        notes = [part.sentences for part in parts if isinstance(part, Note)]
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
+        return page(
+            _QUESTION,
+            self.evidence,
+            self.answer,
+            [
+                Note([*notes]),
+                *(self.table, self.answer_table, self.layout),
+                pairs_table(published_pairs()),
+                *(self.bounds, self.arms.certainty, self.figure),
+            ],
             untimed=self.untimed,
-            notes=[
-                *filter(None, [layout_sentence(self.layouts)]),
-                *filter(None, [self.arms.control_sentence]),
-                *chain(*notes),
-            ],
-            answered_causes=("layout",) if self.layouts else (),
-            tables=[part for part in parts if isinstance(part, Table)],
-            figures=[self.figure],
-            method=[
-                *self._search,
-                *HOW_MEASURED,
-                *describe_images(self.conditions),
-                where_and_when(self.conditions),
-            ],
+            method=HOW_MEASURED,
             sources=[WELCH, _LOSS_SCALING, _LAYOUTS, *_sources(self.published)],
-            result={
-                "schema": 1,
-                "quantity": "images_per_second",
-                "origin": "measured",
-                "functional_only": self.is_cpu,
-                "conditions": dict(self.conditions),
+            numbers={
                 "batch_norms": dict(self.batch_norms),
                 "formats": {arm: asdict(self.format(arm)) for arm in self.answers},
                 **self.arms.to_dict(),
@@ -313,33 +277,9 @@ class PrecisionResult:
                     for arm, rows in self.published.items()
                 },
             },
-            next_step=self._next_step,
             controls=self.arms.controls,
+            answered_causes=("layout",) if self.layouts else (),
         )
-
-    @property
-    def _search(self) -> list[str]:
-        """What a search for convolutions would change where none was made."""
-        if self.conditions.get("cudnn_benchmark") is not False:
-            return []
-        (off_fp32, off_fp16), (fp32, fp16) = _IMAGES_PER_SECOND.values()
-        return [
-            "Without cuDNN's search in all arms. Measured elsewhere (one start each, "
-            f"H100, ResNet-50, batch 256): a search of 10 algorithms raises fp32 from "
-            f"{off_fp32:,} to {fp32:,} images/s and lowers fp16 / fp32 from "
-            f"{off_fp16 / off_fp32:.1f}x to {fp16 / fp32:.1f}x."
-        ]
-
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.plan.get("chosen", {}))
-        if self.is_cpu:
-            # A short run on a CPU is not a measurement of a GPU.
-            chosen = {n: v for n, v in chosen.items() if n not in SIZES_OF_A_CPU}
-        if self.repeats < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        command = papermill_command("precision", chosen)
-        return f"on a machine with a GPU: {command}" if self.is_cpu else command
 
 
 def result(study: Study) -> PrecisionResult | BaselineLost:
@@ -354,28 +294,26 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     """
     if lost := baseline_lost(study):
         return lost
-    finished = finished_arms(study)
-    arms = arms_of(study)
+    evidence, arms = Evidence.of(study), arms_of(study)
     if arms.row(arms.baseline).images_per_second is None:
         message = (
             f"baseline {arms.baseline!r} has a run of 0 measured steps. Use more "
             "steps, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
-    facts = conditions([run for many in finished.values() for run in many])
+    finished, facts = evidence.runs, dict(evidence.conditions)
     facts.pop("memory_format", None)  # it differs from arm to arm
+    searched = finished[arms.baseline][0].worker.get("cudnn_benchmark")
+    if searched is not None:
+        facts["cudnn_benchmark"] = searched
     perturbed = _perturbed(study)
     if facts["steps"] is None:
         every = [*chain(*finished.values()), *perturbed.values()]
         each = [steps[-1]["step"] for run in every if (steps := run.metrics())]
         facts["compared_steps"] = min(each)
-    # Of the records: before there was this field, all runs on GPUs searched.
-    runs = chain(*finished.values())
-    searched = {run.worker.get("cudnn_benchmark") for run in runs}
-    if len(searched) == 1 and None not in searched:
-        facts["cudnn_benchmark"] = searched.pop()
     shared = facts["steps"] or facts["compared_steps"]
     measured = PrecisionResult(
+        evidence=replace(evidence, conditions=facts),
         arms=arms,
         configs=study.arms,
         answers=check_loss_parity(
@@ -388,16 +326,14 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
             },
             arms.baseline,
             control=arms.control,
-            tolerance=study.plan.get("loss_tolerance", LOSS_TOLERANCE),
+            tolerance=evidence.plan.get("loss_tolerance", LOSS_TOLERANCE),
             perturbed={
                 arm: one and one.summary_until(shared)
                 for arm, config in study.arms.items()
                 for one in [perturbed.get(ROUNDING.get(config.precision, 0.0))]
             },
         ),
-        plan=study.plan,
-        repeats=study.repeats,
-        conditions={**facts, "study_id": study.study_id},
+        steps=shared,
         batch_norms={
             arm: batch_norm_of(runs[0].worker) for arm, runs in finished.items()
         },
@@ -409,11 +345,6 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     )
     comparisons = comparisons_at_once(lambda count: measured.among(count).verdicts)
     return measured.among(comparisons)
-
-
-def report(study: Study) -> Report:
-    """Return the report of a precision study; it raises what `result` does."""
-    return result(study).report()
 
 
 def _perturbed(study: Study) -> dict[float, Run]:

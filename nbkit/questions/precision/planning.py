@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from nbkit import registry
@@ -17,20 +17,18 @@ from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
     find_devices,
-    too_old,
+    formats_of,
     why_cpus,
 )
 from nbkit.studies.parameters import Parameters
 
 BASELINE = Format("fp32", "channels_last")
 """Neither 16 bits nor TF32 nor compilation, in the layout that tensor cores want."""
-
-_NEWER = ("tf32", "bf16")
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "precision": ["fp32", "tf32", "fp16", "bf16"],
@@ -73,23 +71,7 @@ _CONFIG_FIELDS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrecisionPlan(Plan):
-    """What will be measured; a notebook shows its notes."""
-
-    devices: Devices
-    loss_tolerance: float
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
-        return {
-            "loss_tolerance": self.loss_tolerance,
-            **super().facts,
-        }
-
-
-def plan(parameters: Parameters) -> PrecisionPlan:
+def plan(parameters: Parameters) -> Plan:
     """Return what to measure for these parameters; nothing is started.
 
     Raises
@@ -100,7 +82,15 @@ def plan(parameters: Parameters) -> PrecisionPlan:
         If devices are missing.
     """
     p = parameters
-    _check_numbers(p)
+    # The learning rate follows from the batch and would be refused too.
+    lines = below_one(p, "gpus", "repeats", "batch_size_per_gpu")
+    if not 0 < p.loss_tolerance < 1:
+        lines.append(
+            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a fraction "
+            "of the first loss, such as 0.05."
+        )
+    if lines:
+        raise ConfigError("\n".join(lines))
     devices = find_devices(p.device, p.engine, p.gpus)
     gpus = [] if devices.is_cpu or p.engine != "local" else described_gpus(p.device)
     values, left_out = _with_defaults(p, devices, gpus)
@@ -118,14 +108,13 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     config = arms[BASELINE.name]
     registry.resolve("engines", config.engine)().check(config)
     check_enough_images([config])
-    return PrecisionPlan(
+    return Plan(
         arms=arms,
         control=BASELINE.name if p.control else None,
         unrepeated=perturbed,
-        devices=devices,
         repeats=values["repeats"],
         first_arms=[BASELINE.name, _in_16_bits(formats).name],
-        loss_tolerance=p.loss_tolerance,
+        prepared={"loss_tolerance": p.loss_tolerance},
         notes=(
             *_smoke_test(p, devices),
             *left_out,
@@ -136,45 +125,17 @@ def plan(parameters: Parameters) -> PrecisionPlan:
     )
 
 
-def _check_numbers(p: Parameters) -> None:
-    lines = [
-        f"{name}={p[name]} is below 1; use 1 or more."
-        # The learning rate follows from the batch and would be refused too.
-        for name in ("gpus", "repeats", "batch_size_per_gpu")
-        if p[name] is not None and p[name] < 1
-    ]
-    if not 0 < p.loss_tolerance < 1:
-        lines.append(
-            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a fraction "
-            "of the first loss, such as 0.05."
-        )
-    if lines:
-        raise ConfigError("\n".join(lines))
-
-
 def _with_defaults(
     p: Parameters, devices: Devices, gpus: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the parameters, those left open chosen for the device, and notes."""
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
+    values = p.filled(defaults)
     if p.warmup_steps is None and values["steps"] is not None:
         # A short run still has something to measure.
         values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     values["data"] = existing_data(values["data"])
-    notes = []
-    old = too_old(gpus)
-    if old is not None and p.precision is None:
-        values["precision"] = [
-            name for name in values["precision"] if name not in _NEWER
-        ]
-        notes.append(f"TF32 and BF16 are skipped: {old}.")
-    elif old is not None and (newer := [n for n in p.precision if n in _NEWER]):
-        message = f"precision={','.join(newer)}: {old}; use fp32 and fp16."
-        raise ConfigError(message)
+    values["precision"], notes = formats_of(gpus, values["precision"], p.precision)
     if values["batch_size_per_gpu"] is None:
         values["batch_size_per_gpu"], note = _batch_that_fits(values, gpus)
         notes += note

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import Format
@@ -41,57 +40,42 @@ def computed_sentence(
     baseline: str,
     *,
     steps: int,
-    device_type: Literal["cuda", "cpu"],
     floor: NoiseFloor | None = None,
 ) -> str:
     """Return what was shown: the fastest sound arm, and what is not counted."""
     compared = [arm for arm in arms if arm.against and not arm.is_control]
-    sound = [candidate for candidate in compared if candidate.answer.is_sound]
-    doubtful = [candidate for candidate in compared if not candidate.answer.is_sound]
+    sound = [arm for arm in compared if arm.answer.is_sound]
     base = next(arm for arm in arms if arm.arm == baseline)
-    prefix = "CPU smoke test: " if device_type == "cpu" else ""
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
         return (
-            f"{prefix}No speedup is given: the loss of the baseline {baseline} is "
+            f"No speedup is given: the loss of the baseline {baseline} is "
             f"suspect ({why}). Use a larger batch, or another model."
         )
-    best = fastest_valid(arms)
+    best = max(sound, key=_estimate, default=None)
     if best is None:
         text = f"No arm except {baseline} has a loss that can be trusted"
     elif floor is not None and best.against and floor.covers(best.against):
-        text = not_beyond(floor, baseline).rstrip(".")
-        text = text if prefix else f"{text[0].upper()}{text[1:]}"
+        text = f"N{not_beyond(floor, baseline)[1:]}".rstrip(".")
     else:
         text = _speedup(best, base, best_of(len(sound))) + _loss_parity(best, steps)
     least = max(1.0, _estimate(best) if best else 1.0)
-    not_counted = [candidate for candidate in doubtful if _estimate(candidate) > least]
+    not_counted = [
+        arm for arm in compared if arm not in sound and _estimate(arm) > least
+    ]
     if not_counted:
         fastest = max(not_counted, key=_estimate)
         text += (
             f". Not counted: {fastest.arm} at {_estimate(fastest):.2f}x, "
             f"{_why_not(fastest.answer)}"
         )
-    return f"{prefix}{text}."
+    return f"{text}."
 
 
 def _why_not(answer: LossParity) -> str:
     if answer.suspicions:
         return f"{answer.caveat} ({' and '.join(answer.suspicions)})"
     return f"loss not judged without a control ({' and '.join(answer.unjudged)})"
-
-
-def fastest_valid(arms: Sequence[MeasuredArm]) -> MeasuredArm | None:
-    """Return the fastest arm whose answer is sound; None if there is none.
-
-    The baseline and its control do not count.
-    """
-    sound = [
-        arm
-        for arm in arms
-        if arm.against and not arm.is_control and arm.answer.is_sound
-    ]
-    return max(sound, key=_estimate, default=None)
 
 
 def _estimate(arm: MeasuredArm) -> float:

@@ -14,7 +14,6 @@ QUESTION = Question(
         "plan": ".planning",
         "prepare": ".reads",
         "read": ".reads",
-        "report": ".page",
         "result": ".page",
     },
     reports=("NetApp", "Dell guide"),

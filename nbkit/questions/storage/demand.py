@@ -11,7 +11,6 @@ https://github.com/mlcommons/storage/blob/main/Submission_guidelines.md
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -115,50 +114,43 @@ def judge_utilization(summary: Summary) -> str:
     return "starved" if summary.ci_high < UTILIZATION_NEEDED else "not settled"
 
 
+_DECODING = "Reading and decoding on these CPUs is the bottleneck"
+
+
 def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     """Return which part between storage and GPU is below the demand, by medians."""
     needed = demand.images_per_second
     reads, loader = _best(supplies, "read"), _best(supplies, "loader")
-    if loader is None:
-        loaded = "no loader was measured cold"
-    else:
-        rate = loader.images_per_second.median
+    loaded, decodes = "no loader was measured cold", None
+    if loader is not None:
+        decodes = loader.images_per_second.median
         loaded = (
-            f"the loader delivers {rate:,.0f} images/s cold ({needed:,.0f} needed; "
+            f"the loader delivers {decodes:,.0f} images/s cold ({needed:,.0f} needed; "
             f"{loader.place})"
         )
-    is_enough = loader is not None and loader.images_per_second.median >= needed
     if reads is None:
-        end = "" if is_enough or loader is None else "; the bottleneck is unknown"
+        is_slow = decodes is not None and decodes < needed
+        end = "; the bottleneck is unknown" if is_slow else ""
         return f"No cold random reads were measured; {loaded}{end}."
-    gigabytes = reads.bytes_per_second.median / 1e9
-    needed_gigabytes = needed * reads.bytes_per_image / 1e9
-    given = f"cold random reads deliver {gigabytes:.3g} GB/s "
-    given += f"({needed_gigabytes:.3g} needed)"
-    of_reads = reads.images_per_second.median
-    if of_reads < needed:
-        ratio = math.inf if loader is None else loader.images_per_second.median
-        ratio /= of_reads
-        if not is_enough and abs(ratio - 1) <= PRACTICAL_MARGIN:
-            return (
-                f"Storage and loader are below the demand: {given}, and {loaded}. The "
-                f"reads allow {of_reads:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} "
-                "of the loader, so the bottleneck is unknown."
-            )
-        if ratio < 1:
-            return (
-                f"Storage and loader are below the demand: {given}, and {loaded}. The "
-                f"reads allow {of_reads:,.0f} images/s, so reading and decoding on "
-                "these CPUs is the bottleneck."
-            )
+    read = reads.images_per_second.median
+    given = (
+        f"cold random reads deliver {reads.bytes_per_second.median / 1e9:.3g} GB/s "
+        f"({needed * reads.bytes_per_image / 1e9:.3g} needed)"
+    )
+    if read >= needed:
+        if decodes is None or decodes >= needed:
+            return f"The storage meets the demand: {given}; {loaded}."
+        return f"The storage meets the demand: {given}. {_DECODING}: {loaded}."
+    if decodes is None or decodes >= min(needed, (1 + PRACTICAL_MARGIN) * read):
         # A pack is read in order, which may be faster than at random.
-        end = f", but {loaded}" if is_enough else ""
+        end = f", but {loaded}" if decodes and decodes >= needed else ""
         return f"The storage is below the demand: {given}{end}."
-    if is_enough or loader is None:
-        return f"The storage meets the demand: {given}; {loaded}."
+    both = f"Storage and loader are below the demand: {given}, and {loaded}"
+    if decodes < (1 - PRACTICAL_MARGIN) * read:
+        return f"{both}. {_DECODING}."
     return (
-        f"The storage meets the demand: {given}. Reading and decoding on these CPUs is "
-        f"the bottleneck: {loaded}."
+        f"{both}. The reads allow {read:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} "
+        "of the loader, so the bottleneck is unknown."
     )
 
 

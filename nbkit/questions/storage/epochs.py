@@ -78,10 +78,8 @@ def epoch_row(
     recorded = [run.record.get("tags") or {} for run in runs]
     needed = [_first_epoch(line, bytes_per_image) for line in lines]
     counted = [arrived_bytes(run, counter) for run in runs]
-    arrived = [
-        _believed(*facts) for facts in zip(recorded, counted, needed, strict=True)
-    ]
-    tags = [_doubted(*facts) for facts in zip(recorded, arrived, needed, strict=True)]
+    checked = [*map(_checked, recorded, counted, needed)]
+    tags, arrived = [tag for tag, _ in checked], [came for _, came in checked]
     return EpochRow(
         arm=arm,
         stage=stage,
@@ -108,30 +106,21 @@ def _first_epoch(lines: Sequence[Mapping[str, Any]], bytes_per_image: float) -> 
     return images * bytes_per_image
 
 
-def _believed(
+def _checked(
     tags: Mapping[str, str], arrived: float | None, needed: float
-) -> float | None:
-    """Return what arrived; None if that is too little for a cold epoch.
+) -> tuple[Mapping[str, str], float | None]:
+    """Return a run's tags and what arrived, without what the other one contradicts.
 
-    It came by a way that is not counted, as in a container with its own network, or
-    from a memory that cannot be asked. A proof is doubted instead.
+    Too little for a cold epoch disproves a proof. Without one it came by a way that is
+    not counted, as in a container with its own network.
     """
-    if arrived is None or tags.get("cache_proven") == "yes" or not _is_cold(tags):
-        return arrived
-    return None if missing_bytes(arrived, needed) else arrived
-
-
-def _doubted(
-    tags: Mapping[str, str], arrived: float | None, needed: float
-) -> Mapping[str, str]:
-    """Return a run's tags, without the proof if too little arrived for it."""
-    if tags.get("cache_proven") != "yes" or arrived is None:
-        return tags
-    missing = missing_bytes(arrived, needed)
+    missing = None if arrived is None else missing_bytes(arrived, needed)
     if missing is None:
-        return tags
-    cache = f"{_NOT_PROVEN} (only {missing} arrived)"
-    return {**tags, "cache": cache, "cache_proven": ""}
+        return tags, arrived
+    if tags.get("cache_proven") == "yes":
+        cache = f"{_NOT_PROVEN} (only {missing} arrived)"
+        return {**tags, "cache": cache, "cache_proven": ""}, arrived
+    return tags, None if _is_cold(tags) else arrived
 
 
 def _is_cold(tags: Mapping[str, str]) -> bool:

@@ -80,16 +80,11 @@ class StorageResult:
             lead=lead(self.evidence, self._controls),
         )
 
-    @property
-    def comparison(self) -> Table | Note:
-        """Files against packs, and place against place: the loader alone."""
-        return comparison_table(self.rows, self.evidence.control)
-
     @cached_property
-    def demand(self) -> Demand | None:
-        """What the emulated GPUs ask for; None without one."""
+    def demand(self) -> Demand:
+        """What the emulated GPUs ask for."""
         emulated, gpus = self.evidence.plan["emulated"], self.evidence.plan["gpus"]
-        return emulated and Demand(
+        return Demand(
             gpu_name=emulated["gpu_name"],
             gpus=gpus,
             images_per_second=emulated["images_per_second"] * gpus,
@@ -138,23 +133,22 @@ class StorageResult:
     @property
     def supply(self) -> Table | Note:
         """What every place gives, as a part of what is asked for."""
-        demand, notes = self.demand, []
-        if demand is not None:
-            # With one place, the answer says it.
-            places = self.places if len(self.places) > 1 else ()
-            notes = [f"{place.name}: {self._limit(demand, place)}" for place in places]
-            notes += [
-                f"MLPerf Storage emulates the {row.gpu_name} at "
-                f"{wording.rate(row.images_per_second)} images/s ({row.source})."
-                for row in lookup(gpu_name=demand.gpu_name, phase="emulation")
-            ]
+        demand = self.demand
+        # With one place, the answer says it.
+        places = self.places if len(self.places) > 1 else ()
+        notes = [f"{place.name}: {self._limit(place)}" for place in places]
+        notes += [
+            f"MLPerf Storage emulates the {row.gpu_name} at "
+            f"{wording.rate(row.images_per_second)} images/s ({row.source})."
+            for row in lookup(gpu_name=demand.gpu_name, phase="emulation")
+        ]
         return supply_table(self.supplies, demand, [*self._sources.values()], notes)
 
-    def _limit(self, demand: Demand, place: Place) -> str:
+    def _limit(self, place: Place) -> str:
         """Return which part of the way is below the demand."""
         names = {place.name, *(source.name for source in place.sources)}
         supplies = [supply for supply in self.supplies if supply.place in names]
-        return limit_sentence(demand, supplies)
+        return limit_sentence(self.demand, supplies)
 
     @property
     def where(self) -> Table:
@@ -185,9 +179,9 @@ class StorageResult:
         usable = usable_arms([row.arm for row in self.rows], self.evidence.lost)
         rows = [row for row in self.rows if row.arm in usable]
         busy = [(row.first_utilization, row) for row in rows if row.first_utilization]
-        if self.demand and busy:
+        if busy:
             share, row = max(busy, key=lambda pair: pair[0].median)
-            return self._emulated_answer(self.demand, share, row)
+            return self._emulated_answer(share, row)
         loaded = [(row.first, row) for row in rows if row.first]
         if loaded:
             return self._loader_answer(*max(loaded, key=lambda pair: pair[0].median))
@@ -201,29 +195,29 @@ class StorageResult:
         name = name_of_test(self._sources[row.source], memory_bytes)
         return " (cache test)" if name == "cache test" else ""
 
-    def _emulated_answer(self, demand: Demand, share: Summary, row: EpochRow) -> str:
-        source = self._sources[row.source]
+    def _emulated_answer(self, share: Summary, row: EpochRow) -> str:
+        source, demand = self._sources[row.source], self.demand
         place = next(place for place in self.places if source in place.sources)
         return (
             f"{source.name}{self._test_name(row)} reaches "
             f"{utilization_text(share)} accelerator utilization (target "
             f"{UTILIZATION_NEEDED:.0%}) with {demand.gpus} emulated {demand.gpu_name} "
             f"in the first epoch ({row.cache}; n={share.n}, {row.verdict}). "
-            f"{self._limit(demand, place)}"
+            f"{self._limit(place)}"
         )
 
     def _loader_answer(self, first: Summary, row: EpochRow) -> str:
         later = f", {wording.rate(row.later.median)} later" if row.later else ""
         return (
             f"{row.arm}{self._test_name(row)} delivers {wording.rate(first.median)} "
-            f"images/s in the first epoch ({row.cache}){later}. No GPU demand was "
-            "compared."
+            f"images/s in the first epoch ({row.cache}){later}. No GPU was emulated."
         )
 
     def report(self) -> Report:
         """Return everything in one report."""
         plan, emulated = self.evidence.plan, self.evidence.plan["emulated"]
-        parts = (self.table, self.supply, self.comparison, self.reads.table, self.where)
+        compared = comparison_table(self.rows, self.evidence.control)
+        parts = (self.table, self.supply, compared, self.reads.table, self.where)
         # A note in place of a table or figure is for the notebook alone.
         shown = [part for part in (*parts, self.figure) if not isinstance(part, Note)]
         return page(
@@ -234,7 +228,7 @@ class StorageResult:
             method=_method(plan["cache"]),
             sources=[
                 *_SOURCES,
-                *([Source(emulated["title"], emulated["url"])] if emulated else []),
+                Source(emulated["title"], emulated["url"]),
             ],
             numbers={
                 "rows": [row.to_dict() for row in self.rows],
@@ -245,7 +239,7 @@ class StorageResult:
                     }
                     for supply in self.supplies
                 ],
-                "demand": self.demand and asdict(self.demand),
+                "demand": asdict(self.demand),
                 "emulated": emulated,
                 **self.reads.facts,
                 "places": [asdict(place) for place in self.places],
@@ -301,14 +295,3 @@ def result(study: Study) -> StorageResult:
         [(arm, runs[0]) for arm, runs in evidence.runs.items()], counters
     )
     return StorageResult(evidence, rows, Reads.of(facts), places, moments)
-
-
-def report(study: Study) -> Report:
-    """Return the report of a study, from the store alone.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run of an arm has finished.
-    """
-    return result(study).report()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,6 @@ _STEPS_IN_AN_EPOCH = 20
 """Of the photographs, if no number of copies is given."""
 _PHOTOS = 400
 
-_LEVELS = 3
-"""Of folders that are searched for images: a data set, train/ of it, a class. Deeper is
-what is in data sets below a mount, which is not a data set itself."""
 _SPLITS = ("images", "train", "val", "valid", "validation", "test")
 """Which a data set may have above folders of patients and their studies."""
 
@@ -159,11 +156,7 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
             "set with data."
         )
         raise ParameterError(message)
-    below = [folder / split for split in _SPLITS if (folder / split).is_dir()]
-    searched = (
-        _first_of_a_data_set(candidate, _LEVELS) for candidate in (folder, *below)
-    )
-    held = next((candidate for candidate in searched if candidate is not None), None)
+    held = _first_of_a_data_set(folder)
     if held is not None:
         message = (
             f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
@@ -185,35 +178,19 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     )
 
 
-def _first_of_a_data_set(folder: Path, levels: int) -> Path | None:
-    """Return an image or packed file that is not nbkit's; None if there is none."""
-    below = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith((".", PHOTOS_PREFIX)):
-                    continue
-                if _is_folder(entry):
-                    below.append(Path(entry.path))
-                elif _is_data(entry.name):
-                    return Path(entry.path)
-    except PermissionError:
-        return None  # another user's, which this user cannot write to
-    matches = (_first_of_a_data_set(path, levels - 1) for path in below if levels > 1)
-    return next((path for path in matches if path is not None), None)
+def _first_of_a_data_set(folder: Path) -> Path | None:
+    """Return an image or packed file that is not nbkit's; None if there is none.
 
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a link to where this user may not look, or to itself
-
-
-def _is_data(name: str) -> bool:
-    if name.lower().endswith(IMAGE_SUFFIXES):
-        return True
-    return is_webdataset(name) or is_recordio(name) or is_tfrecord(name)
+    Deeper is what is in data sets below a mount, which is not a data set itself.
+    """
+    levels = ("*", "*/*", "*/*/*", *(f"{split}/*/*/*" for split in _SPLITS))
+    for path in chain.from_iterable(map(folder.glob, levels)):
+        name = path.name.lower()
+        is_ours = path.relative_to(folder).parts[0].startswith((".", PHOTOS_PREFIX))
+        is_packed = is_webdataset(name) or is_recordio(name) or is_tfrecord(name)
+        if not is_ours and (is_packed or name.endswith(IMAGE_SUFFIXES)):
+            return path
+    return None
 
 
 def _own_folder() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
@@ -10,7 +11,7 @@ from typing import Any, get_args
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
-from nbkit.errors import NotEnoughDataError, ParameterError
+from nbkit.errors import ParameterError
 from nbkit.plural import plural
 from nbkit.questions.storage.places import (
     Place,
@@ -19,7 +20,7 @@ from nbkit.questions.storage.places import (
     find_wanted,
     name_and_path,
 )
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
 from nbkit.readspeed.measuring import CacheState, ReadEngine
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.review.claim_checks import CACHE_FACTOR, cache_evidence
@@ -57,7 +58,6 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "read_bytes": 2**27,
     "read_repeats": 3,
 }
-_READS = ("read_bytes", "read_repeats")
 _CPU_EMULATES = "A100"
 _EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
 """What demand is asked of: the model of every report, in the format that is fastest."""
@@ -68,34 +68,10 @@ class StoragePlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
     places: tuple[Place, ...]
-    stage_of: Mapping[str, tuple[str, str]]
-    """Stage and name of the source, by arm."""
-    devices: Devices
-    cache: CacheState
-    """How the data are before each run."""
-    emulated: EmulatedStep | None
-    """The GPU whose demand is asked about; None if none is published."""
-    gpus: int
     read_engine: ReadEngine
     """What reads without a loader."""
     read_bytes: int
     read_repeats: int
-    memory_bytes: int | None
-    """That this host, and the container or job on it, has for the page cache."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
-        return {
-            "places": [asdict(place) for place in self.places],
-            "stage_of": {arm: list(stage) for arm, stage in self.stage_of.items()},
-            "is_cpu": self.devices.is_cpu,
-            "cache": self.cache,
-            "emulated": None if self.emulated is None else self.emulated.to_dict(),
-            "gpus": self.gpus,
-            "memory_bytes": self.memory_bytes,
-            **super().facts,
-        }
 
 
 def plan(parameters: Parameters) -> StoragePlan:
@@ -116,16 +92,16 @@ def plan(parameters: Parameters) -> StoragePlan:
     _check(p)
     devices = find_devices(p.device, p.engine, p.gpus)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
+    values = p.filled(defaults)
     _check_words(values)
     # The control is the first arm, and what a loader gives is compared.
     values["stages"] = [stage for stage in STAGES if stage in values["stages"]]
-    emulated, unknown = _emulated(p, values, devices)
-    if emulated is None:
-        values["stages"] = _without_emulation(values["stages"], unknown)
+    emulated = emulated_step(
+        p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100"),
+        _EMULATED_MODEL,
+        _EMULATED_PRECISION,
+        values["batch_size_per_gpu"],
+    )
     wanted = find_wanted(p, values)
     _check_sizes(wanted, values)
     sources = {name: data for place in wanted for name, data in place.data.items()}
@@ -139,20 +115,22 @@ def plan(parameters: Parameters) -> StoragePlan:
     return StoragePlan(
         places=places,
         arms=arms,
-        stage_of=stage_of,
         control=control,
-        devices=devices,
         repeats=values["repeats"],
-        cache=p.cache,
-        emulated=emulated,
-        gpus=p.gpus,
+        prepared={
+            "places": [asdict(place) for place in places],
+            "stage_of": {arm: list(stage) for arm, stage in stage_of.items()},
+            "is_cpu": devices.is_cpu,
+            "cache": p.cache,
+            "emulated": emulated.to_dict(),
+            "gpus": p.gpus,
+            "memory_bytes": memory_bytes,
+        },
         read_engine=p.read_engine,
         read_bytes=values["read_bytes"],
         read_repeats=values["read_repeats"],
-        memory_bytes=memory_bytes,
         notes=(
             *_smoke_test(p, devices),
-            *unknown,
             *_where(places),
             *_guard(places, memory_bytes, copies_of(p, values)),
             _what(values, arms, p),
@@ -162,11 +140,8 @@ def plan(parameters: Parameters) -> StoragePlan:
 
 
 def _check(p: Parameters) -> None:
-    lines = [
-        f"{name}={p[name]} is below 1; use 1 or more."
-        for name in ("gpus", "epochs", "repeats", "replicate", *_READS)
-        if p[name] is not None and p[name] < 1
-    ]
+    names = ("gpus", "epochs", "repeats", "replicate", "read_bytes", "read_repeats")
+    lines = below_one(p, *names)
     lines += [
         f"{name}={p[name]!r} is not one of {', '.join(known)}."
         for name, known in (
@@ -181,12 +156,14 @@ def _check(p: Parameters) -> None:
             "cache are measured on this machine; use engine='local', in a job of the "
             "cluster if the runs belong there (srun papermill ...)."
         )
-    names = [name_and_path(one)[0] for one in (*(p.paths or []), *(p.data or []))]
+    places = Counter(
+        name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
+    )
     lines += [
-        f"{names.count(name)} places are called {name!r}. Name them, as in "
-        f"nas=/mnt/nas,local=/scratch."
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
+        f"{count} places are called {name!r}. Name them, as in "
+        "nas=/mnt/nas,local=/scratch."
+        for name, count in places.items()
+        if count > 1
     ]
     if lines:
         raise ParameterError("\n".join(lines))
@@ -217,47 +194,16 @@ def _check_sizes(wanted: Sequence[Wanted], values: Mapping[str, Any]) -> None:
             raise ParameterError(message)
 
 
-def _without_emulation(stages: Sequence[str], reasons: Sequence[str]) -> list[str]:
-    """Return what is left to measure where no GPU can be emulated."""
-    left = [stage for stage in stages if stage != "emulate"]
-    if not left:
-        message = (
-            f"stages={','.join(stages)} leaves nothing to measure: "
-            f"{' '.join(reasons)} Use -p gpu H100 or -p stages load."
-        )
-        raise ParameterError(message)
-    return left
-
-
-def _emulated(
-    p: Parameters, values: Mapping[str, Any], devices: Devices
-) -> tuple[EmulatedStep | None, list[str]]:
-    """Return the GPU whose demand is asked about, or why there is none."""
-    gpu_name = p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100")
-    try:
-        step = emulated_step(
-            gpu_name,
-            _EMULATED_MODEL,
-            _EMULATED_PRECISION,
-            values["batch_size_per_gpu"],
-        )
-    except NotEnoughDataError as error:
-        if p.gpu is not None:
-            raise
-        return None, [f"No GPU is emulated: {error}"]
-    return step, []
-
-
 def _arms(
     sources: Mapping[str, str],
     values: Mapping[str, Any],
     devices: Devices,
-    emulated: EmulatedStep | None,
+    emulated: EmulatedStep,
 ) -> tuple[dict[str, ExperimentConfig], dict[str, tuple[str, str]]]:
     arms: dict[str, ExperimentConfig] = {}
     stage_of: dict[str, tuple[str, str]] = {}
-    gpu_name = "" if emulated is None else emulated.row.gpu_name
-    stage_names = {"load": "loader", "emulate": f"as {gpu_name}", "train": "training"}
+    as_gpu = f"as {emulated.row.gpu_name}"
+    stage_names = {"load": "loader", "emulate": as_gpu, "train": "training"}
     for stage in values["stages"]:
         for name, data in sources.items():
             arm = f"{name}, {stage_names[stage]}"
@@ -272,14 +218,14 @@ def _config(
     stage: str,
     values: Mapping[str, Any],
     devices: Devices,
-    emulated: EmulatedStep | None,
+    emulated: EmulatedStep,
 ) -> ExperimentConfig:
     names = ("batch_size_per_gpu", "image_size", "loader", "epochs", "warmup_steps")
     names += ("seed", "gpus", "engine", *DATA_FAULT_FIELDS)
     given = {name: values[name] for name in names}
     if stage == "train":
         given |= {name: values[name] for name in ("model", "precision")}
-    elif stage == "emulate" and emulated is not None:
+    elif stage == "emulate":
         given["emulated_step_seconds"] = emulated.seconds
     return ExperimentConfig(
         task="train" if stage == "train" else "load",

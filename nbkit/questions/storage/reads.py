@@ -136,7 +136,7 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
 
 def prepare(plan: StoragePlan) -> StoragePlan:
     """Read every place, and return the plan with what was read."""
-    return replace(plan, prepared=read(plan).facts)
+    return replace(plan, prepared={**plan.prepared, **read(plan).facts})
 
 
 def read(plan: StoragePlan) -> Reads:

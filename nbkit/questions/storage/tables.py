@@ -168,36 +168,37 @@ _SUPPLY = (
 
 def supply_table(
     supplies: Sequence[Supply],
-    demand: Demand | None,
+    demand: Demand,
     sources: Sequence[DataSource],
     notes: Sequence[str],
 ) -> Table | Note:
     """Return the throughput of every place, over what GPUs require."""
     if not supplies:
         return Note(["No throughput was measured."])
-    required = None if demand is None else demand.images_per_second
-    conversion = (
-        "Images/s of reads and GB/s of loaders are converted with the mean image size."
+    required = demand.images_per_second
+    sizes = (
+        f"{source.name} {source.bytes_per_image / 1e3:,.0f} kB per image, "
+        f"{required * source.bytes_per_image / 1e9:.3g} GB/s"
+        for source in sources
     )
-    lines = [conversion]
-    if demand is not None:
-        sizes = (
-            f"{source.name} {source.bytes_per_image / 1e3:,.0f} kB per image, "
-            f"{demand.images_per_second * source.bytes_per_image / 1e9:.3g} GB/s"
-            for source in sources
-        )
-        lines.append(
-            f"Demand (published): {demand.gpus} x {demand.gpu_name} at "
-            f"{wording.rate(demand.images_per_second)} images/s ({'; '.join(sizes)}). "
-            f"Source: {demand.source}."
-        )
     part = Column(
         "vs. demand",
-        lambda supply: required and supply.images_per_second.median / required,
+        lambda supply: supply.images_per_second.median / required,
         "{:.2f}x".format,
     )
-    columns = (*_SUPPLY, part)
-    return table("Throughput and demand", columns, supplies, [*lines, *notes])
+    return table(
+        "Throughput and demand",
+        (*_SUPPLY, part),
+        supplies,
+        [
+            "Images/s of reads and GB/s of loaders are converted with the mean image "
+            "size.",
+            f"Demand (published): {demand.gpus} x {demand.gpu_name} at "
+            f"{wording.rate(required)} images/s ({'; '.join(sizes)}). "
+            f"Source: {demand.source}.",
+            *notes,
+        ],
+    )
 
 
 class _Stored(NamedTuple):
