@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import altair as alt
 from IPython.display import display
 
 from nbkit import statistics
-from nbkit.reports.bandwidth_chart import AllReducePoint, allreduce_chart
+from nbkit.reports.charts import finished, lines, value_axis
 from nbkit.reports.parts import Figure, Note, Source, Table
 from nbkit.statistics import AllReduceTiming
 from nbkit.statistics import quantities as wording
@@ -20,6 +21,13 @@ NCCL_TESTS = Source(
     "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
 )
 """What bus bandwidth is."""
+
+_BYTES = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB'"
+    " : datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB'"
+    " : datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB'"
+    " : datum.value + ' B'"
+)
 
 
 @dataclass(frozen=True)
@@ -90,17 +98,38 @@ class Bandwidth:
         """The chart; none where nothing was reduced."""
         if not self.rows:
             return []
-        chart = allreduce_chart(
-            [
-                AllReducePoint(
-                    self.world_size,
-                    row.message_bytes,
-                    row.bus_bandwidth_bytes_per_second,
-                    self.device_type,
-                    self.nnodes,
-                )
-                for row in self.rows
-            ]
+        devices = wording.device_label(self.device_type, self.world_size, self.nnodes)
+        rows = [
+            {
+                "message_bytes": row.message_bytes,
+                "gigabytes_per_second": row.bus_bandwidth_bytes_per_second / 1e9,
+                "devices": devices,
+            }
+            for row in sorted(self.rows, key=lambda row: row.message_bytes)
+        ]
+        sizes = [row["message_bytes"] for row in rows]
+        x = alt.X(
+            "message_bytes:Q",
+            title="Message size",
+            scale=alt.Scale(type="log", base=2, nice=False, padding=14),
+            axis=alt.Axis(
+                values=sizes[:: 1 + len(sizes) // 12],
+                labelExpr=_BYTES,
+                labelFlush=False,
+                grid=False,
+            ),
+        )
+        y = alt.Y(
+            "gigabytes_per_second:Q",
+            title="Bus bandwidth (GB/s)",
+            axis=value_axis(max(row["gigabytes_per_second"] for row in rows)),
+        )
+        titles = {"message_bytes": "Bytes", "gigabytes_per_second": "GB/s"}
+        cpu = "CPU smoke test; " if self.device_type == "cpu" else ""
+        chart = finished(
+            [lines(rows, x, y, titles, field="devices")],
+            "All-reduce bus bandwidth",
+            f"{cpu}message size / time x 2 (n - 1) / n, as defined by nccl-tests",
         )
         return [Figure("All-reduce bus bandwidth by message size", chart)]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from nbkit.plural import plural
-from nbkit.reports import pictures
+from nbkit.reports.charts import png
 from nbkit.statistics.quantities import UNKNOWN
 from nbkit.visible import visible
 
@@ -198,7 +198,7 @@ class Figure:
     @functools.cached_property
     def png(self) -> bytes:
         """The chart as a picture, for viewers that cannot draw it."""
-        return pictures.png(self.chart, scale=2)
+        return png(self.chart)
 
     @property
     def size(self) -> dict[str, int]:

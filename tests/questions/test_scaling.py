@@ -12,7 +12,7 @@ from nbkit.questions.scaling.page import ScalingResult
 from nbkit.questions.scaling.planning import ScalingPlan
 from nbkit.questions.scaling.throughput import MeasuredRun
 from nbkit.reports.bandwidth import Bandwidth
-from nbkit.reports.chart_style import PUBLISHED_COLOURS
+from nbkit.reports.charts import PUBLISHED_COLOURS
 from nbkit.reports.renderer import Note, Table
 from nbkit.statistics import quantities as wording
 from nbkit.store.bundle_import import import_bundle

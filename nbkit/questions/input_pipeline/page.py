@@ -12,9 +12,8 @@ from nbkit import statistics
 from nbkit.config import ExperimentConfig
 from nbkit.launch.run import Run
 from nbkit.questions.input_pipeline.chart import (
-    DemandLine,
-    MeasuredPipeline,
     devices_chart,
+    pipeline_row,
     pipelines_chart,
 )
 from nbkit.questions.input_pipeline.idle_gpus import idle_sample_share
@@ -201,37 +200,37 @@ class PipelineResult:
     def figures(self) -> list[Figure]:
         """The answer as a picture, and throughput over devices."""
         emulated = self.plan["emulated"]
-        demand = DemandLine(
-            f"{emulated['gpu_name']}, published" if emulated else "these GPUs",
-            self.is_emulated,
+        series = f"{emulated['gpu_name']}, published" if emulated else "these GPUs"
+        legend = "Demand (emulated GPU)" if emulated else "Demand"
+        asked = [
             {
-                row.world_size: row.demand
-                for row in self.sizes
-                if row.demand is not None
-            },
-        )
-        shown_demand = demand if demand.images_per_second else None
+                "series": series,
+                "world_size": row.world_size,
+                "images_per_second": row.demand,
+            }
+            for row in self.sizes
+            if row.demand is not None
+        ]
+        size = self._largest
+        rows = [
+            pipeline_row(
+                *(row.arm, self.configs[row.arm].loader, size),
+                *(row.images_per_second, row.data_wait_share),
+            )
+            for row in self._own_rows
+            if row.images_per_second is not None
+        ]
+        here = [row for row in asked if row["world_size"] == size]
         title = "Throughput by input pipeline"
-        chart = pipelines_chart(
-            [
-                MeasuredPipeline(
-                    *(row.arm, self.configs[row.arm].loader, self._largest),
-                    *(row.images_per_second, row.data_wait_share),
-                )
-                for row in self._own_rows
-                if row.images_per_second is not None
-            ],
-            shown_demand,
-            title=title,
-        )
+        chart = pipelines_chart(rows, here, legend, title)
         over = f"Throughput by number of {self._device}"
         points = [
-            MeasuredPipeline(name, name, row.world_size, rate, None)
+            pipeline_row(name, name, row.world_size, rate, None)
             for row in self.sizes
             for name, rate in ((BASELINE, row.old), (_NEW, row.new))
             if rate is not None
         ]
-        by_size = devices_chart(points, shown_demand, device=self._device, title=over)
+        by_size = devices_chart(points, asked, legend, over, self._device)
         return [Figure(title, chart), Figure(over, by_size)]
 
     @property

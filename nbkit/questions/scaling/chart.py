@@ -1,12 +1,8 @@
-"""Charts of scaling and all-reduce.
+"""Chart of scaling: throughput by number of devices.
 
-Measured, projected and published never share a mark: measured is a filled circle on
-a solid line with interval bars, projected a shaded band, published a hollow diamond
-on a dotted line, and the legend says so. Charts have a white background,
-so that they read the same on paper and in a dark notebook.
-
-Only features that Vega-Lite 5.6 has are used: the renderer built into JupyterLab 4
-has that version, and it needs no network.
+Measured is a solid line, projected a shaded band, published a dotted line, and the
+legend says so. A kind's rows carry no field of another kind's, so that they cannot be
+drawn as one.
 """
 
 from __future__ import annotations
@@ -17,28 +13,20 @@ from typing import Any
 
 import altair as alt
 
-from nbkit.questions.scaling.chart_values import (
-    highest_value,
-    ideal_values,
-    measured_values,
-    node_labels,
-    projected_values,
-    published_values,
-    subtitle,
-    tick_labels,
-)
+from nbkit.questions.scaling.curves import PROBABILITY
 from nbkit.questions.scaling.projection import Outlook
 from nbkit.questions.scaling.throughput import ScalingRow
 from nbkit.references.rows import PublishedRow
-from nbkit.reports.chart_style import (
-    MEASURED_COLOURS,
-    PUBLISHED_COLOURS,
+from nbkit.reports.charts import (
+    Rows,
     finished,
-    measured_legend,
-    published_legend,
+    interval_subtitle,
+    intervals,
+    measured_colour,
+    published_points,
     tooltip,
     value_axis,
-    with_intervals,
+    value_scale,
 )
 
 
@@ -46,18 +34,35 @@ def scaling_chart(
     rows: Sequence[ScalingRow],
     outlooks: Mapping[str, Outlook] | None = None,
     published: Mapping[str, Sequence[PublishedRow]] | None = None,
-    *,
-    title: str = "Training throughput by number of devices",
 ) -> alt.LayerChart:
     """Draw images per second against devices."""
     on_cpu = all(row.device_type == "cpu" for row in rows)
+    measured = [
+        {
+            "arm": row.arm,
+            "world_size": row.world_size,
+            "size": row.label,
+            "images_per_second": row.images_per_second.median,
+            "low": row.images_per_second.ci_low,
+            "high": row.images_per_second.ci_high,
+            "runs": row.images_per_second.n,
+            "efficiency": row.efficiency,
+        }
+        for row in rows
+    ]
+    others = [
+        {
+            "series": label,
+            "world_size": row.world_size,
+            "images_per_second": row.images_per_second or 0.0,
+            "source": row.source,
+        }
+        for label, members in ({} if on_cpu else published or {}).items()
+        for row in members
+    ]
     projected = projected_values(rows, outlooks or {})
-    others = {} if on_cpu else dict(published or {})
-    counts = sorted(
-        {row.world_size for row in rows}
-        | {point["world_size"] for point in projected}
-        | {row.world_size for members in others.values() for row in members}
-    )
+    counts = sorted({row["world_size"] for row in (*measured, *projected, *others)})
+    ideal = ideal_values(rows, counts[-1])
     nodes = node_labels(rows)
     what = "CPU processes" if on_cpu else "GPUs"
     x = alt.X(
@@ -74,29 +79,32 @@ def scaling_chart(
             domain=[0, counts[-1] * (1.04 if counts[1:] else 2)], nice=False
         ),
     )
-    highest = highest_value(rows, projected, others)
+    points = [row["images_per_second"] for row in (*measured, *ideal, *others)]
+    points += [corner["high"] for corner in projected]
+    scale, is_cut = value_scale(points, measured)
     y = alt.Y(
         "images_per_second:Q",
         title="Images per second",
         axis=value_axis(max(row.images_per_second.median for row in rows)),
-        scale=alt.Undefined if highest is None else alt.Scale(domain=[0, highest]),
+        scale=scale,
     )
-    top = max(row.images_per_second.ci_high or 0.0 for row in rows)
-    lines, *marks = _measured_layers(rows, x, y, 2 * (highest or top))
-    ideal = ideal_values(rows, counts[-1])
+    titles = {"arm": "Measured", "size": "Devices", "images_per_second": "Images/s"}
+    titles |= {"runs": "Runs", "efficiency": "Efficiency"}
+    colour = measured_colour(measured, "arm")
     own = alt.layer(
-        lines,
-        *([_ideal_lines(rows, ideal, x, y)] if ideal else []),
-        *([_band(rows, projected, x)] if projected else []),
-        *marks,
+        *([_ideal_lines(ideal, x, y, colour)] if ideal else []),
+        *([_band(projected, x, y, colour)] if projected else []),
+        intervals(measured, x, y, colour, titles, has_line=True),
     )
-    layers: list[alt.LayerChart] = [own]
+    groups: list[Any] = [own]
     if others:
-        layers.insert(0, _published_layer(others, x, y))
-    chart = alt.layer(*layers).resolve_scale(
-        color="independent", shape="independent", strokeDash="independent"
+        titles = {"series": "Published", "world_size": "Devices"}
+        titles |= {"images_per_second": "Images/s", "source": "Source"}
+        groups.insert(0, published_points(others, x, y, titles, has_line=True))
+    subtitle = interval_subtitle(
+        measured, device_type="cpu" if on_cpu else "cuda", is_cut=is_cut
     )
-    return finished(chart, title, subtitle(rows, is_cut=highest is not None))
+    return finished(groups, "Training throughput by number of devices", subtitle)
 
 
 def _with_nodes(labels: Mapping[int, Sequence[str]]) -> str:
@@ -105,129 +113,107 @@ def _with_nodes(labels: Mapping[int, Sequence[str]]) -> str:
     return f"({json.dumps(lines)})[datum.value] || datum.label"
 
 
-def _arm_scale(rows: Sequence[ScalingRow]) -> alt.Scale:
-    arms = list(dict.fromkeys(row.arm for row in rows))
-    return alt.Scale(domain=arms, range=MEASURED_COLOURS)
+def _ideal_lines(ends: Rows, x: alt.X, y: alt.Y, colour: alt.Color) -> alt.Chart:
+    legend = alt.Legend(
+        title="Ideal", symbolType="stroke", symbolSize=400, symbolStrokeColor="#555555"
+    )
+    dash = alt.StrokeDash("what:N", scale=alt.Scale(range=[[6, 4]]), legend=legend)
+    lines = alt.Chart(alt.Data(values=list(ends)))
+    return lines.mark_line(strokeWidth=1.2, opacity=0.75).encode(x, y, colour, dash)
 
 
-def _arm_colour(rows: Sequence[ScalingRow]) -> alt.Color:
-    return alt.Color(
-        "arm:N",
-        scale=_arm_scale(rows),
-        legend=measured_legend(),
+def _band(corners: Rows, x: alt.X, y: alt.Y, colour: alt.Color) -> alt.Chart:
+    legend = alt.Legend(
+        title="Projected",
+        symbolType="square",
+        symbolFillColor="#888888",
+        symbolStrokeWidth=0,
+        symbolSize=160,
+    )
+    low = y.copy()
+    low["shorthand"] = "low:Q"
+    titles = {"arm": "Projected", "world_size": "Devices"}
+    titles |= {"low": "Images/s from", "high": "Images/s to"}
+    return (
+        alt.Chart(alt.Data(values=list(corners)))
+        .mark_area(strokeWidth=1.5)
+        .encode(
+            x,
+            low,
+            alt.Y2("high:Q"),
+            colour,
+            # An outline, because where few points leave little open the band is thin.
+            alt.Stroke("arm:N", scale=colour["scale"], legend=None),
+            alt.Opacity("what:N", scale=alt.Scale(range=[0.3, 0.3]), legend=legend),
+            tooltip=tooltip(**titles),
+        )
     )
 
 
-def _measured_layers(
-    rows: Sequence[ScalingRow], x: alt.X, y: alt.Y, limit: float
-) -> list[alt.Chart]:
-    base = alt.Chart(alt.Data(values=measured_values(rows))).encode(
-        x=x,
-        color=_arm_colour(rows),
-        tooltip=tooltip(
-            arm="Measured",
-            size="Devices",
-            images_per_second="Images/s",
-            low="95% CI from",
-            high="95% CI to",
-            runs="Runs",
-            efficiency="Efficiency",
-        ),
-    )
-    with_interval = with_intervals(base, limit)
-    caps = with_interval.mark_tick(
-        orient="horizontal", thickness=1.5, size=10, opacity=1, clip=True
-    )
+def ideal_values(rows: Sequence[ScalingRow], largest: int) -> list[dict[str, Any]]:
+    """Return both ends of each arm's line of linear scaling, up to ``largest``.
+
+    No line begins at ``largest`` itself: it would have no length.
+    """
     return [
-        base.mark_line(strokeWidth=2).encode(y=y),
-        with_interval.mark_rule(strokeWidth=1.5, clip=True).encode(
-            y="low:Q", y2="end:Q"
-        ),
-        caps.encode(y="low:Q"),
-        caps.encode(y="end:Q"),
-        base.mark_circle(size=75, opacity=1).encode(y=y),
+        {
+            "arm": row.arm,
+            "world_size": count,
+            "images_per_second": row.images_per_second_per_device * count,
+            "what": "linear",
+        }
+        for row in rows
+        if row.world_size == row.base_world_size < largest
+        for count in (row.world_size, largest)
     ]
 
 
-def _ideal_lines(
-    rows: Sequence[ScalingRow], ends: list[dict[str, Any]], x: alt.X, y: alt.Y
-) -> alt.Chart:
-    return (
-        alt.Chart(alt.Data(values=ends))
-        .mark_line(strokeWidth=1.2, opacity=0.75)
-        .encode(
-            x=x,
-            y=y,
-            color=_arm_colour(rows),
-            strokeDash=alt.StrokeDash(
-                "what:N",
-                scale=alt.Scale(range=[[6, 4]]),
-                legend=alt.Legend(
-                    title="Ideal",
-                    symbolType="stroke",
-                    symbolSize=400,
-                    symbolStrokeColor="#555555",
-                ),
-            ),
-        )
-    )
+def projected_values(
+    rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
+) -> list[dict[str, Any]]:
+    """Return the corners of each arm's band, from its last measured point on."""
+    last = {row.arm: row for row in rows}  # sizes ascend within an arm
+    corners: list[dict[str, Any]] = []
+    for arm, outlook in outlooks.items():
+        if arm not in last or not outlook.projections:
+            continue
+        start = last[arm].images_per_second.median
+        ends = [(last[arm].world_size, start, start)]
+        ends += [
+            (end.world_size, end.low_images_per_second, end.high_images_per_second)
+            for end in outlook.projections
+        ]
+        corners += [
+            {
+                "arm": arm,
+                "world_size": world_size,
+                "low": low,
+                "high": high,
+                "what": f"{PROBABILITY:.0%} interval",
+            }
+            for world_size, low, high in ends
+        ]
+    return corners
 
 
-def _band(
-    rows: Sequence[ScalingRow], corners: list[dict[str, Any]], x: alt.X
-) -> alt.Chart:
-    return (
-        alt.Chart(alt.Data(values=corners))
-        .mark_area(strokeWidth=1.5)
-        .encode(
-            x=x,
-            y=alt.Y("low:Q", title="Images per second"),
-            y2="high:Q",
-            color=_arm_colour(rows),
-            # An outline, because where few points leave little open the band is thin.
-            stroke=alt.Stroke("arm:N", scale=_arm_scale(rows), legend=None),
-            opacity=alt.Opacity(
-                "what:N",
-                scale=alt.Scale(range=[0.3, 0.3]),
-                legend=alt.Legend(
-                    title="Projected",
-                    symbolType="square",
-                    symbolFillColor="#888888",
-                    symbolStrokeWidth=0,
-                    symbolSize=160,
-                ),
-            ),
-            tooltip=tooltip(
-                arm="Projected",
-                world_size="Devices",
-                low="Images/s from",
-                high="Images/s to",
-            ),
-        )
-    )
+def node_labels(rows: Sequence[ScalingRow]) -> dict[int, list[str]]:
+    """Return what stands below a count that was measured on several nodes.
+
+    Such as ``2 x 8``; where arms differ, each of theirs.
+    """
+    by_count: dict[int, list[str]] = {}
+    for row in rows:
+        labels = by_count.setdefault(row.world_size, [])
+        if row.nnodes > 1 and row.label not in labels:
+            labels.append(row.label)
+    return {count: labels for count, labels in by_count.items() if labels}
 
 
-def _published_layer(
-    others: Mapping[str, Sequence[PublishedRow]], x: alt.X, y: alt.Y
-) -> alt.LayerChart:
-    base = alt.Chart(alt.Data(values=published_values(others))).encode(
-        x=x,
-        y=y,
-        color=alt.Color(
-            "series:N",
-            scale=alt.Scale(domain=list(others), range=PUBLISHED_COLOURS),
-            legend=published_legend(orient="bottom", direction="vertical"),
-        ),
-        tooltip=tooltip(
-            series="Published",
-            world_size="Devices",
-            images_per_second="Images/s",
-            source="Source",
-        ),
-    )
-    return alt.layer(
-        base.mark_line(strokeWidth=1, strokeDash=[1.5, 3]),
-        base.mark_point(
-            shape="diamond", size=70, filled=False, strokeWidth=1.5, opacity=1
-        ),
-    )
+def tick_labels(counts: Sequence[int], *, wide: bool = False) -> list[int]:
+    """Return the counts without those whose label would touch the next larger one."""
+    apart = 0.06 if wide else 0.03
+    labels: list[int] = []
+    for count in reversed(counts):
+        if not labels or (labels[-1] - count) / counts[-1] > apart:
+            labels.append(count)
+    return labels[::-1]

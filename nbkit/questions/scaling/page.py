@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
-from nbkit.questions.scaling import chart as charts
+from nbkit.questions.scaling.chart import scaling_chart
 from nbkit.questions.scaling.document import result_document
 from nbkit.questions.scaling.nodes import NodeTimes
 from nbkit.questions.scaling.planning import ScalingPlan
@@ -36,6 +36,7 @@ from nbkit.questions.scaling.throughput import (
 from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
+from nbkit.reports.charts import PUBLISHED_COLOURS
 from nbkit.reports.conditions import (
     HOW_MEASURED,
     WELCH,
@@ -127,7 +128,7 @@ class ScalingResult:
                     largest_world_size=max(self.plan.asked, 8),
                     limit=limit,
                 )
-            if len(series) <= len(charts.PUBLISHED_COLOURS):
+            if len(series) <= len(PUBLISHED_COLOURS):
                 break
         return series
 
@@ -224,7 +225,7 @@ class ScalingResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        drawn = charts.scaling_chart(self.counted, self.outlooks, self.published)
+        drawn = scaling_chart(self.counted, self.outlooks, self.published)
         return Figure("Training throughput by number of devices", drawn)
 
     def report(self, bandwidth: Bandwidth) -> Report:
