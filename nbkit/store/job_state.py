@@ -20,6 +20,7 @@ from nbkit.store.jobs import (
     ANSWER_SECONDS,
     GONE,
     Job,
+    announce_job,
     find_job,
     why_unknown,
 )
@@ -106,7 +107,11 @@ def _unheard(paths: RunPaths, submission: Line, attempt: Line) -> Line:
 
 
 def may_go_on(record: Line) -> bool:
-    """Return whether Slurm may start a run again that it has ended."""
+    """Return whether Slurm may start a run again that has a last word.
+
+    A supervisor that Slurm ends cannot know whether the job is put into the queue
+    again: after a preemption, say, or the loss of a node.
+    """
     cause = record.get("cause") or {}
     ended = (record.get("state"), cause.get("by") or cause.get("kind"))
     has_job = "job" in (record.get("launch") or {})
@@ -115,7 +120,8 @@ def may_go_on(record: Line) -> bool:
 
 def _again(paths: RunPaths, submission: Line, attempt: Line) -> Standing | None:
     """Return where a run stands that has ended and may continue; None otherwise."""
-    job = _job(paths, submission, None)
+    # Where Slurm's last answer does not name it, it has ended: no need to ask for it.
+    job = _job(paths, submission, None, is_urgent=False)
     if job is None or job.has_ended:
         return None
     if job.waits:
@@ -132,16 +138,34 @@ def _is_alive_here(record: Line) -> bool:
     )
 
 
-def _job(paths: RunPaths, submission: Line, written: RunState | None) -> Job | None:
+def _job(
+    paths: RunPaths,
+    submission: Line,
+    written: RunState | None,
+    *,
+    is_urgent: bool = True,
+) -> Job | None:
     """Return Slurm's word; None if it says nothing, or would speak of another job."""
     if not _can_ask(paths):
         return None
     is_running = written is RunState.RUNNING
     age_seconds = _RUNNING_SECONDS if is_running else ANSWER_SECONDS
     job = submission["job"]
-    text = submission.get("time")
-    moment = datetime.datetime.fromisoformat(text).timestamp() if text else None
+    moment = _submitted_at(submission) if is_urgent else None
     return find_job(str(job["id"]), job.get("cluster"), age_seconds, moment)
+
+
+def announce(paths: RunPaths) -> None:
+    """Say that `standing` will be asked of a run: one question will answer for many."""
+    submission = read_json(paths.submission) or {}
+    job = submission.get("job")
+    if job and _can_ask(paths):
+        announce_job(str(job["id"]), job.get("cluster"))
+
+
+def _submitted_at(submission: Line) -> float | None:
+    text = submission.get("time")
+    return datetime.datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _can_ask(paths: RunPaths) -> bool:
@@ -188,7 +212,10 @@ def _queue(paths: RunPaths, submission: Line, attempt: Line, job: Job | None) ->
 
 
 def _since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
-    """Return since when a run waits: since its last word, else its launch."""
+    """Return since when a run waits whose supervisor has not said so.
+
+    One that has run already waits since its last word, and not since its launch.
+    """
     if attempt:
         with contextlib.suppress(OSError):
             written_at = paths.record.stat().st_mtime
@@ -216,7 +243,7 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
         return Standing(RunState.STOPPED, cause | {"by": by})
     what = f"Slurm job {job.id}: {end_words(job)}"
     if job.state == GONE:
-        what = f"Slurm job {job.id} ended; `sacct -j {job.id}` may still tell how"
+        what = f"Slurm job {job.id} ended; its exit state is no longer available"
     if attempt:
         advice = "it has no checkpoint: launch it again"
         if paths.has_checkpoint:

@@ -16,21 +16,49 @@ _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 
 _REASONS = {
+    "AccountNotAllowed": "its account has no access to the partition",
+    "AssociationJobLimit": "account job limit reached",
+    "BadConstraints": "no node matches its constraints",
     "BeginTime": "its begin time is not reached (a requeued job waits for a while)",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "the job it depends on failed, so it will never "
     "start: stop it",
+    "InvalidAccount": "its account is not valid",
+    "InvalidQOS": "its QOS is not valid",
+    "JobHeldAdmin": "held by an administrator",
     "JobHeldUser": "held by a user; run scontrol release",
+    "JobHoldMaxRequeue": "held after too many requeues",
+    "JobLaunchFailure": "held after a launch failure",
+    "Licenses": "waiting for licences",
+    "NodeDown": "a node that it needs is down",
     "None": "pending",
+    "PartitionConfig": "it requests more than its partition allows",
+    "PartitionDown": "its partition is down",
     "PartitionNodeLimit": "it requests more nodes than its partition allows",
     "PartitionTimeLimit": "its time limit is above its partition's",
     "Priority": "jobs of higher priority are ahead",
+    "Prolog": "its nodes are being prepared",
     "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
+    "Reservation": "its reservation has not begun",
     "Resources": "waiting for free nodes",
+    "SystemFailure": "Slurm, a disk or the network has failed",
+    "launch_failed_requeued_held": "held after a launch failure",
     "job_requeued_in_held_state": "requeued and held; run scontrol release",
 }
-"""Of the frequent ones; Slurm's own word for any other says enough."""
+_PREFIXES = {
+    "AssocGrp": "account resource limit reached",
+    "AssocMax": "it exceeds a limit of its account",
+    "Nodes required": "required nodes are down, drained or reserved for jobs of "
+    "higher priority",
+    "QOSGrp": "resource limit of its QOS reached",
+    "QOSMax": "it exceeds its QOS limit per user or job",
+    "QOS": "its QOS does not allow it now",
+    "ReqNodeNotAvail": _REASONS["ReqNodeNotAvail"],
+}
 _ENDS = {
+    "BOOT_FAIL": "a node could not be booted",
+    "COMPLETED": "its script ended",
+    "FAILED": "its script failed",
     "NODE_FAIL": "a node has failed",
     "OUT_OF_MEMORY": "it exceeded its memory limit",
     "PREEMPTED": "it was preempted by a job of higher priority",
@@ -61,8 +89,9 @@ def _reason(job: Job) -> str:
     if job.state == "CONFIGURING":
         return "its nodes are booting (CONFIGURING)"
     word = job.reason or "None"
-    # Such as "ReqNodeNotAvail, UnavailableNodes:n1".
-    meaning = _REASONS.get(word.partition(",")[0])
+    meaning = _REASONS.get(word) or next(
+        (text for start, text in _PREFIXES.items() if word.startswith(start)), None
+    )
     if meaning is None:
         return word
     return meaning if word == "None" else f"{meaning} ({word})"
@@ -70,4 +99,5 @@ def _reason(job: Job) -> str:
 
 def _moment(time: str) -> str:
     moment = datetime.datetime.fromisoformat(time)
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+    is_today = moment.date() == datetime.datetime.now(datetime.UTC).date()
+    return f"{moment:%H:%M} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"

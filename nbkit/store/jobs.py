@@ -2,11 +2,12 @@
 
 ``squeue`` lists all of this user's jobs together. It is asked by a separate thread: a
 controller that hangs holds a reader up for a moment, and then the last answer stands.
-How a job ended that squeue has forgotten, after some minutes, ``sacct`` may still tell.
+A job that squeue has forgotten is looked up by ``sacct``, once, where Slurm keeps
+accounts.
 
 References
 ----------
-https://slurm.schedmd.com/squeue.html
+https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import datetime
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
@@ -84,6 +86,11 @@ def find_job(
     return _cluster(cluster).find(job_id, max_age_seconds, submitted_at)
 
 
+def announce_job(job_id: str, cluster: str | None = None) -> None:
+    """Let the next question be about this job, too, without asking it now."""
+    _cluster(cluster).announce(job_id)
+
+
 def why_unknown(cluster: str | None = None) -> str:
     """Return why Slurm's last answer is missing; empty if it is there."""
     return _cluster(cluster).trouble
@@ -95,42 +102,51 @@ class _Cluster:
     def __init__(self, name: str | None) -> None:
         self._options = () if name is None else (f"--clusters={name}",)
         self._lock = threading.Lock()
-        self._asked_for: dict[str, float] = {}
-        """Since when jobs were asked for, in Unix time."""
+        self._wanted: set[str] = set()
+        """Asked for since the last question began."""
         self._found: dict[str, Job] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, Job] = {}
         self._heard_at: float | None = None
-        self._heard_time = 0.0
+        self._heard_time: float | None = None
         """The same moment in Unix time."""
         self._rests_until = 0.0
         self._question: threading.Thread | None = None
         self._asked_at = 0.0
+        self._has_accounts = True
         self.trouble = ""
+
+    def announce(self, job_id: str) -> None:
+        with self._lock:
+            if job_id not in self._gone:
+                self._wanted.add(job_id)
 
     def find(
         self, job_id: str, max_age_seconds: float, submitted_at: float | None
     ) -> Job | None:
         with self._lock:
             if job_id in self._gone:
-                return Job(job_id, GONE)
-            # Only a later question's answer can lack it.
-            since = self._asked_for.setdefault(job_id, time.time())
-            if submitted_at is not None:
-                since = min(since, submitted_at + _OTHER_CLOCK_SECONDS)
-            question = self._begin_if_due(max_age_seconds)
+                return self._gone[job_id]
+            # The last answer should have named the job, and did not.
+            if (
+                job_id not in self._found
+                and submitted_at is not None
+                and self._heard_time is not None
+                and submitted_at + _OTHER_CLOCK_SECONDS <= self._heard_time
+            ):
+                if not self._has_accounts:
+                    return self._gone.setdefault(job_id, Job(job_id, GONE))
+                question = self._begin(self._tell_ends, {job_id})
+            else:
+                self._wanted.add(job_id)
+                question = self._begin_if_due(max_age_seconds)
             remaining_seconds = self._asked_at + _PATIENCE_SECONDS - time.monotonic()
         if question is not None and remaining_seconds > 0:
             question.join(remaining_seconds)
         with self._lock:
-            if self._heard_at is None:
+            job = self._gone.get(job_id) or self._found.get(job_id)
+            if job is None or self._heard_at is None:
                 return None
-            if job := self._found.get(job_id):
-                age_seconds = time.monotonic() - self._heard_at
-                return replace(job, age_seconds=age_seconds)
-            if since > self._heard_time:
-                return None
-            self._gone.add(job_id)
-            return Job(job_id, GONE)
+            return replace(job, age_seconds=time.monotonic() - self._heard_at)
 
     def _begin_if_due(self, max_age_seconds: float) -> threading.Thread | None:
         """Return the question that is to be waited for; None needs no other answer."""
@@ -138,44 +154,97 @@ class _Cluster:
         if self._heard_at is not None and now - self._heard_at < max_age_seconds:
             return None
         if self._question is None and now >= self._rests_until:
+            return self._begin(self._ask)
+        return self._question
+
+    def _begin(self, ask: Callable[..., None], *about: Any) -> threading.Thread | None:
+        """Return the thread that asks; another one if that has begun before.
+
+        None if it cannot be started, such as at a limit of threads.
+        """
+        if self._question is None:
             question = threading.Thread(
-                target=self._run, name="nbkit squeue", daemon=True
+                target=self._run, args=(ask, *about), name="nbkit squeue", daemon=True
             )
-            self._asked_at = now
+            self._asked_at = time.monotonic()
             try:
                 question.start()
-            except RuntimeError as error:  # such as at a limit of threads
+            except RuntimeError as error:
                 self.trouble = f"it cannot be asked: {error}"
                 return None
             # It waits for the lock before it says that it has ended.
             self._question = question
         return self._question
 
-    def _run(self) -> None:
-        jobs, trouble = None, ""
-        asked_at, asked_time = time.monotonic(), time.time()
+    def _run(self, ask: Callable[..., None], *about: Any) -> None:
         try:
-            # Of one user, the controller picks the jobs; or it would send all users'.
-            text = ask_slurm(
-                "squeue",
-                *self._options,
-                *("--noheader", "--states=all", f"--user={os.geteuid()}"),
-                f"--format={'|'.join(_FIELDS)}",
-                limit_seconds=_LIMIT_SECONDS,
-            )
-            jobs = _jobs(text)
-        except SlurmSilentError as error:
-            trouble = str(error)
+            ask(*about)
         finally:
             with self._lock:
-                self._question, self.trouble = None, trouble
-                if jobs is None:
-                    self._rests_until = time.monotonic() + _REST_SECONDS
-                else:
-                    # The last word on what squeue forgets soon stands.
-                    last = {i: job for i, job in self._found.items() if job.has_ended}
-                    self._found = last | jobs
-                    self._heard_at, self._heard_time = asked_at, asked_time
+                self._question = None
+
+    def _ask(self) -> None:
+        # Of one user, the controller picks the jobs; or it would send all users'.
+        question = (
+            *self._options,
+            *("--noheader", "--states=all", f"--user={os.geteuid()}"),
+            f"--format={'|'.join(_FIELDS)}",
+        )
+        with self._lock:
+            wanted, self._wanted = self._wanted, set()
+        asked_at, asked_time = time.monotonic(), time.time()
+        try:
+            text = ask_slurm("squeue", *question, limit_seconds=_LIMIT_SECONDS)
+        except SlurmSilentError as error:
+            with self._lock:
+                self.trouble = str(error)
+                self._rests_until = time.monotonic() + _REST_SECONDS
+                self._wanted |= wanted
+        else:
+            jobs = _jobs(text)
+            missing = wanted - jobs.keys()
+            with self._lock:
+                self.trouble = ""
+                # Until accounts tell of them, their last word stands.
+                last = {i: job for i, job in self._found.items() if i in missing}
+                self._found = last | jobs
+                self._heard_at, self._heard_time = asked_at, asked_time
+            # Accounts may be slow; what squeue has said does not wait for them.
+            self._tell_ends(missing)
+
+    def _tell_ends(self, missing: Collection[str]) -> None:
+        gone = self._look_up(missing)
+        with self._lock:
+            self._gone |= gone
+
+    def _look_up(self, missing: Collection[str]) -> dict[str, Job]:
+        """Return how jobs ended that squeue has forgotten."""
+        gone = {job_id: Job(job_id, GONE) for job_id in missing}
+        if not missing or not self._has_accounts:
+            return gone
+        try:
+            text = ask_slurm(
+                "sacct",
+                *self._options,
+                *("--noheader", "--parsable2", "--allocations"),
+                *("--format=JobIDRaw,State,NodeList", f"--jobs={','.join(missing)}"),
+                limit_seconds=_LIMIT_SECONDS,
+            )
+        except SlurmSilentError as error:
+            # These two stay so. A data base that is down may be there for the next
+            # end; for this one it is not worth another wait.
+            words = ("accounting storage is disabled", "there is no sacct")
+            if any(word in str(error) for word in words):
+                self._has_accounts = False
+            return gone
+        for line in text.splitlines():
+            job_id, _, fields = line.partition("|")
+            state, _, nodes = fields.partition("|")
+            # Such as "CANCELLED by 1000".
+            job = Job(job_id, state.partition(" ")[0], nodes=nodes)
+            if job_id in gone and job.has_ended:
+                gone[job_id] = job
+        return gone
 
 
 _clusters: dict[str | None, _Cluster] = {}

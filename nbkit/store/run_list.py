@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ from nbkit.store.record import (
     damage_words,
     of_newest_attempt,
     parse_json,
+    read_json,
 )
 from nbkit.store.stored_runs import StoredRun, list_run_names
 
@@ -75,7 +77,10 @@ def list_runs(run_ids: Iterable[str] | None = None) -> list[RunRow]:
 
 
 def _stamp(folder: str) -> str | None:
-    """Return times, sizes and inodes of a row's files; None if one may change now."""
+    """Return times of change, sizes and inodes of the files that a row is made from.
+
+    None if one is not there, or may have changed just now.
+    """
     try:
         # Without a Path, and one after the other: of ten thousand runs it shows.
         first = os.stat(folder + "/submission.json")  # noqa: PTH116
@@ -107,7 +112,10 @@ def _parts(runs: list[T]) -> list[list[T]]:
 
 
 def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
-    """Yield id, row (None if it was removed) and whether a run has finally ended."""
+    """Yield id and row of runs, and whether they have finally ended.
+
+    There is no row of a run that was removed meanwhile.
+    """
 
     # A cold list waits for the disk most of the time: a few threads wait side by side.
     # Parsing there would only make them wait for each other.
@@ -122,11 +130,18 @@ def _read(folders: list[Path]) -> Iterator[tuple[str, RunRow | None, bool]]:
             for folder, last_word in zip(part, words, strict=True)
         ]
     for folder, row in ended:
+        if row is None:
+            _announce(RunPaths(folder))
+    for folder, row in ended:
         yield folder.name, row or _row_now(folder), row is not None
 
 
 def _last_word(paths: RunPaths) -> bytes | None:
-    """Return a run's record, unread if it is older than its last attempt."""
+    """Return a run's record if it is newer than its last attempt's beginning.
+
+    Two looks at time stamps instead of reading another file: a long list of runs is
+    made of such records.
+    """
     try:
         submitted = paths.submission.stat().st_mtime_ns
         return read_newer(paths.record, submitted)
@@ -174,6 +189,15 @@ def _row(
         ended=times.get("ended"),
         damage=damage,
     )
+
+
+def _announce(paths: RunPaths) -> None:
+    """Let Slurm be asked for all runs together, not for one after the other."""
+    with suppress(*DAMAGE_ERRORS):
+        if (read_json(paths.submission) or {}).get("job"):
+            from nbkit.store.job_state import announce
+
+            announce(paths)
 
 
 def _may_go_on(record: Line) -> bool:

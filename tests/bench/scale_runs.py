@@ -74,7 +74,7 @@ def put_slurm(folder: Path) -> Path:
     folder.mkdir()
     calls = folder / "calls"
     calls.touch()
-    queue = folder / "queue"
+    queue, accounts = folder / "queue", folder / "accounts"
     known = {"queued": "PENDING|N/A||Priority", "running": "RUNNING|0|n[1-512]|None"}
     rows = [
         f"{_FIRST_JOB + number}|{known[kind]}\n"
@@ -82,9 +82,18 @@ def put_slurm(folder: Path) -> Path:
         if (kind := _KINDS[number % len(_KINDS)]) in known
     ]
     queue.write_text("".join(rows))
-    command = folder / "squeue"
-    command.write_text(_STUB.format(variable=WHO_VARIABLE, calls=calls, answer=queue))
-    command.chmod(0o755)
+    accounts.write_text(
+        "".join(
+            f"{_FIRST_JOB + number}|NODE_FAIL|n[1-512]\n"
+            for number in range(RUNS)
+            if _KINDS[number % len(_KINDS)] == "killed"
+        )
+    )
+    for name, answer in (("squeue", queue), ("sacct", accounts)):
+        command = folder / name
+        text = _STUB.format(variable=WHO_VARIABLE, calls=calls, answer=answer)
+        command.write_text(text)
+        command.chmod(0o755)
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
     return calls
 

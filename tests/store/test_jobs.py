@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -25,6 +26,7 @@ RECORDED = [
     "17|PENDING|N/A||Dependency",
     "14|RUNNING|1795371329|n[1-2]|None",
 ]
+DISABLED = "Slurm accounting storage is disabled"
 
 
 def test_what_squeue_prints_is_understood(slurm):
@@ -185,7 +187,6 @@ def test_a_machine_without_slurm_says_so(slurm):
 def test_find_job_behind_question(slurm, clock):
     slurm.tell("squeue", *RECORDED)
     find_job("14")
-    clock[0] += 1
 
     assert find_job("99") is None
     slurm.tell("squeue", *RECORDED, "99|PENDING|N/A||None")
@@ -194,22 +195,60 @@ def test_find_job_behind_question(slurm, clock):
     assert find_job("99").state == "PENDING"
 
 
-def test_find_job_gone(slurm, clock):
-    slurm.tell("squeue", "1|TIMEOUT|N/A|n1|None", "3|RUNNING|1795371329|n1|None")
-    find_job("1")
-    assert find_job("2", submitted_at=0).state == GONE
-    assert find_job("3", submitted_at=0).state == "RUNNING"
-    clock[0] += 1
-    assert find_job("99", submitted_at=clock[0]) is None, "it may have come since"
+def test_find_job_sacct_once(slurm, clock):
+    slurm.tell("squeue", "3|RUNNING|1795371329|n1|None")
+    slurm.tell("sacct", "1|CANCELLED by 1000|n[1-2]", "2|RUNNING|n1")
+    find_job("3")
+    for job_id in ("1", "2"):
+        find_job(job_id)
+    clock[0] += jobs.ANSWER_SECONDS
+
+    found = [find_job(job_id) for _ in range(3) for job_id in ("1", "2", "3")]
+    clock[0] += jobs.ANSWER_SECONDS
+    found += [find_job(job_id) for job_id in ("1", "2", "3")]
+
+    assert [job.state for job in found] == ["CANCELLED", GONE, "RUNNING"] * 4
+    [call] = slurm.calls("sacct")
+    assert set(call.rpartition("--jobs=")[2].split(",")) == {"1", "2"}
+
+
+def test_find_job_without_accounts(slurm, clock):
     slurm.tell("squeue")
-    clock[0] += jobs.ANSWER_SECONDS
+    slurm.tell("sacct", status=1, words=DISABLED)
 
-    states = {number: find_job(number).state for number in ("1", "2", "3", "99")}
-
-    assert states == {"1": "TIMEOUT", "2": GONE, "3": GONE, "99": GONE}
+    assert [find_job("1").state, len(slurm.calls("sacct"))] == [GONE, 1]
+    find_job("2")
     clock[0] += jobs.ANSWER_SECONDS
-    assert find_job("2").state == GONE
+    assert [find_job("2").state, len(slurm.calls("sacct"))] == [GONE, 1]
     assert len(slurm.calls("squeue")) == 2
+
+
+def test_find_job_accounts_fail_once(slurm, clock):
+    slurm.tell("squeue")
+    slurm.tell("sacct", status=1, words="Unable to contact the data base")
+    assert find_job("1").state == GONE
+    slurm.tell("sacct", "2|CANCELLED by 1000|n1")
+    find_job("2")
+    clock[0] += jobs.ANSWER_SECONDS
+
+    assert find_job("2").state == "CANCELLED"
+
+
+def test_find_job_before_accounts(slurm, clock, tmp_path, monkeypatch):
+    slurm.tell("squeue", "1|CANCELLED|N/A|n1|None", "2|RUNNING|1795371329|n1|None")
+    find_job("1")
+    go = tmp_path / "go"
+    slurm.tell("squeue", "2|PENDING|N/A||Priority")
+    slurm.tell("sacct", "1|TIMEOUT|n1", also=f'until [ -e "{go}" ]; do :; done')
+    find_job("1")
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0)
+    clock[0] += jobs.ANSWER_SECONDS
+    find_job("2")
+
+    wait_until(lambda: find_job("2").state == "PENDING", "squeue's answer")
+    assert find_job("1").state == "CANCELLED", "its last word, until there is a better"
+    go.touch()
+    wait_until(lambda: find_job("1").state == "TIMEOUT", "the accounts' answer")
 
 
 def test_find_job_of_another_cluster(slurm, tmp_path, monkeypatch):
@@ -257,6 +296,25 @@ def test_end_words():
     assert end_words(Job("1", "SOMETHING_NEW")) == "SOMETHING_NEW"
 
 
+def test_find_job_old_jobs(slurm):
+    slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", "1|COMPLETED|n1", "2|CANCELLED by 0|")
+    assert find_job("14", submitted_at=0).state == "RUNNING"
+
+    assert find_job("1", submitted_at=0).state == "COMPLETED"
+    assert find_job("2", submitted_at=0).state == "CANCELLED"
+    assert find_job("99", submitted_at=time.time()) is None, "it may have come since"
+
+
+def test_find_job_old_jobs_without_accounts(slurm):
+    slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", status=1, words=DISABLED)
+    assert find_job("1", submitted_at=0).state == GONE
+
+    assert {find_job(str(n), submitted_at=0).state for n in range(2, 9)} == {GONE}
+    assert len(slurm.calls("squeue")) == 1
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -274,8 +332,10 @@ def test_list_runs_many_old_jobs(slurm, tmp_path, monkeypatch, record, expected)
         write_json(paths.submission, submitted | time)
         write_json(paths.record, {"attempt": 0, "launch": {"job": job}, **record})
     slurm.tell("squeue", RECORDED[-1])
+    slurm.tell("sacct", *(f"{100 + number}|NODE_FAIL|n1" for number in range(20)))
 
     states = [row.state for _ in range(2) for row in list_runs()]
 
     assert states == [expected] * 40
     assert len(slurm.calls("squeue")) == 1
+    assert len(slurm.calls("sacct")) == 1
