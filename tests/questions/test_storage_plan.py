@@ -186,12 +186,16 @@ def test_nothing_is_written_before_everything_is_checked(place, given, said):
     assert list(place.iterdir()) == []
 
 
-def test_a_gpu_without_a_published_rate_is_refused(nas, monkeypatch):
-    unknown = Devices("cuda", 1, "Tomorrow's GPU")
+def test_plan_gpu_without_published_rate(nas, monkeypatch):
+    unknown = Devices("cpu", 1, "Tomorrow's GPU")
     monkeypatch.setattr(storage_plan, "find_devices", lambda *_: unknown)
 
-    with pytest.raises(NotEnoughDataError, match=r"Tomorrow's GPU.*use one of A10"):
-        plan(parameters(data=str(nas), device="cuda"))
+    planned = plan(parameters(data=str(nas)))
+
+    assert planned.notes[-1] == (
+        "Tomorrow's GPU has no published rate: A100 is emulated."
+    )
+    assert any("as A100" in arm for arm in planned.arms)
 
 
 def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
-from nbkit.errors import ParameterError
+from nbkit.errors import NotEnoughDataError, ParameterError
 from nbkit.plural import plural
 from nbkit.questions.storage.places import (
     Place,
@@ -58,7 +58,7 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "read_bytes": 2**27,
     "read_repeats": 3,
 }
-_CPU_EMULATES = "A100"
+_DEFAULT_GPU = "A100"
 _EMULATED_MODEL, _EMULATED_PRECISION = "resnet50", "fp16"
 """What demand is asked of: the model of every report, in the format that is fastest."""
 
@@ -96,12 +96,7 @@ def plan(parameters: Parameters) -> StoragePlan:
     _check_words(values)
     # The control is the first arm, and what a loader gives is compared.
     values["stages"] = [stage for stage in STAGES if stage in values["stages"]]
-    emulated = emulated_step(
-        p.gpu or devices.name or (_CPU_EMULATES if devices.is_cpu else "H100"),
-        _EMULATED_MODEL,
-        _EMULATED_PRECISION,
-        values["batch_size_per_gpu"],
-    )
+    emulated, replaced = _emulated(p, devices, values["batch_size_per_gpu"])
     wanted = find_wanted(p, values)
     _check_sizes(wanted, values)
     sources = {name: data for place in wanted for name, data in place.data.items()}
@@ -134,9 +129,25 @@ def plan(parameters: Parameters) -> StoragePlan:
             *_where(places),
             *_guard(places, memory_bytes, copies_of(p, values)),
             _what(values, arms, p),
+            *replaced,
         ),
         parameters=p,
     )
+
+
+def _emulated(
+    p: Parameters, devices: Devices, batch_size: int
+) -> tuple[EmulatedStep, tuple[str, ...]]:
+    """Return the step of the GPU asked for, of this GPU, or of one with a rate."""
+    of = (_EMULATED_MODEL, _EMULATED_PRECISION, batch_size)
+    gpu_name = p.gpu or devices.name or _DEFAULT_GPU
+    try:
+        return emulated_step(gpu_name, *of), ()
+    except NotEnoughDataError:
+        if p.gpu:
+            raise
+        note = f"{gpu_name} has no published rate: {_DEFAULT_GPU} is emulated."
+        return emulated_step(_DEFAULT_GPU, *of), (note,)
 
 
 def _check(p: Parameters) -> None:
