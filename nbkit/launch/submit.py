@@ -165,11 +165,7 @@ def refuse_without_entry(config: ExperimentConfig) -> None:
 
 
 def chosen_owner_exit(on_owner_exit: str | None) -> str:
-    """Return whether a run continues when this process ends: ``keep`` or ``stop``.
-
-    None is ``stop`` in a notebook that a program executes: where its task ends, or is
-    retried, no person is left who knows of the run.
-    """
+    """Return ``keep`` or ``stop``; None stops where no person sees the notebook."""
     if on_owner_exit is None:
         return "stop" if _is_executed_by_a_program() else "keep"
     if on_owner_exit not in ("keep", "stop"):

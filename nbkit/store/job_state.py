@@ -2,6 +2,11 @@
 
 The supervisor on the job's first node writes the record. Before its first word and
 after a death without a last one, only Slurm knows.
+
+References
+----------
+https://slurm.schedmd.com/job_reason_codes.html,
+https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import read_end
-from nbkit.store.job_words import end_words, waiting_words
 from nbkit.store.jobs import (
     ANSWER_SECONDS,
     GONE,
@@ -42,6 +46,31 @@ _MAY_GO_ON = {
 }
 """Ends after which Slurm may have put the job into the queue again by itself: ranks
 that cannot be started, too, may be the loss of a node."""
+
+_OLD_SECONDS = 60.0
+"""The age of an older answer is shown."""
+
+_REASONS = {
+    "BeginTime": "its begin time is not reached (a requeued job waits for a while)",
+    "Dependency": "another job has to end first",
+    "DependencyNeverSatisfied": "the job it depends on failed, so it will never "
+    "start: stop it",
+    "JobHeldUser": "held by a user; run scontrol release",
+    "None": "pending",
+    "PartitionNodeLimit": "it requests more nodes than its partition allows",
+    "PartitionTimeLimit": "its time limit is above its partition's",
+    "Priority": "jobs of higher priority are ahead",
+    "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
+    "Resources": "waiting for free nodes",
+    "job_requeued_in_held_state": "requeued and held; run scontrol release",
+}
+"""Of the frequent ones; Slurm's own word for any other says enough."""
+_ENDS = {
+    "NODE_FAIL": "a node has failed",
+    "OUT_OF_MEMORY": "it exceeded its memory limit",
+    "PREEMPTED": "it was preempted by a job of higher priority",
+    "TIMEOUT": "its time limit was reached",
+}
 
 Line = dict[str, Any]
 
@@ -283,3 +312,41 @@ def _last_words(log: Path) -> str:
 def _cause(kind: str, message: str, paths: RunPaths, job: Job) -> Line:
     log = str(paths.job_log(job.id))
     return {"kind": kind, "rank": None, "message": message, "log": log}
+
+
+# Words
+
+
+def waiting_words(job: Job) -> str:
+    """Return why a job waits, and when it will start if Slurm says so."""
+    words = f"Slurm: {_reason(job)}"
+    if job.start_estimate is not None:
+        words += f"; starts about {_moment(job.start_estimate)} (Slurm's estimate)"
+    if job.age_seconds > _OLD_SECONDS:
+        words += f"; as of {job.age_seconds / 60:.0f} min ago, Slurm does not respond"
+    return words
+
+
+def end_words(job: Job) -> str:
+    """Return a job's end state and reason, with its nodes."""
+    nodes = f" on {job.nodes}" if job.nodes else ""
+    meaning = _ENDS.get(job.state)
+    why = job.reason if job.reason not in ("", "None", "NonZeroExitCode") else ""
+    cause = ", ".join(filter(None, (meaning, why and f"reason {why}")))
+    return f"{job.state}{nodes}" + (f" ({cause})" if cause else "")
+
+
+def _reason(job: Job) -> str:
+    if job.state == "CONFIGURING":
+        return "its nodes are booting (CONFIGURING)"
+    word = job.reason or "None"
+    # Such as "ReqNodeNotAvail, UnavailableNodes:n1".
+    meaning = _REASONS.get(word.partition(",")[0])
+    if meaning is None:
+        return word
+    return meaning if word == "None" else f"{meaning} ({word})"
+
+
+def _moment(time: str) -> str:
+    moment = datetime.datetime.fromisoformat(time)
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -15,11 +15,7 @@ PRIVATE_FIELDS = ("argv", "environment")
 
 
 def make_store(store: Path | None = None) -> None:
-    """Make the store, or another one, if need be.
-
-    The default place is for its owner alone. A store that ``$NBKIT_HOME`` names may be
-    a team's: the umask decides.
-    """
+    """Make a store: the default one for its owner alone, others as the umask says."""
     store = store or store_folder()
     is_default = not os.environ.get("NBKIT_HOME") and store == store_folder()
     store.mkdir(0o700 if is_default else 0o777, parents=True, exist_ok=True)

@@ -223,10 +223,7 @@ def session_members(session: int) -> list[int]:
 
 
 def print_stacks(leaders: Sequence[int]) -> None:
-    """Let ranks, which lead sessions, print stacks and write down collectives.
-
-    Then let their loading processes, which print to the same logs, do so in turn.
-    """
+    """Let ranks, and then their loading processes, print stacks and collectives."""
     for pid in leaders:
         for number in (COLLECTIVES_SIGNAL, signal.SIGUSR2):
             with suppress(ProcessLookupError):
@@ -249,10 +246,7 @@ def _prints(pid: int) -> bool:
 
 
 def is_cleaner(pid: int) -> bool:
-    """Return whether a process removes shared memory once its users have ended.
-
-    Those of torch, Python and loky end by themselves; killed, they leave it behind.
-    """
+    """Return whether a process removes shared memory by itself, as of torch or loky."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -279,10 +273,7 @@ def kill(process: ProcessIdentity, number: signal.Signals = signal.SIGKILL) -> N
 
 
 def kill_session(leader: int) -> None:
-    """Kill a rank, which leads a session, then what it has started there.
-
-    What cleans up after them ends by itself.
-    """
+    """Kill a rank and what it has started in its session, but cleaners."""
     for _ in range(_FORKING_ROUNDS):  # one may fork before it is killed
         for pid in sorted(session_members(leader), key=lambda pid: pid != leader):
             with suppress(OSError):  # it has ended, or is another user's (sudo)

@@ -24,10 +24,7 @@ _LOGGED = {"loss", "images_per_second"}
 
 
 def total_steps(config: dict[str, Any]) -> int | None:
-    """Return how many steps a run has; unknown for a function.
-
-    Where time sets the end, the lines of the steps say so, once it is known.
-    """
+    """Return a run's steps; None for a function, or where time sets the end."""
     return config.get("steps") if config.get("task", "train") in WITH_STEPS else None
 
 
@@ -89,10 +86,7 @@ def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """Return each value from the newest line that has it: not every line has all.
-
-    What follows a damaged line is unknown.
-    """
+    """Return each value from the newest line that has it, before any damaged one."""
     values: dict[str, Any] = {}
     with contextlib.suppress(json.JSONDecodeError):
         for line in lines:

@@ -11,7 +11,7 @@ import pytest
 
 from nbkit.config import ExperimentConfig
 from nbkit.store import jobs
-from nbkit.store.job_words import end_words, waiting_words
+from nbkit.store.job_state import end_words, waiting_words
 from nbkit.store.jobs import GONE, Job, find_job, why_unknown
 from nbkit.store.record import RunState, write_json
 from nbkit.store.run_list import list_runs

@@ -394,10 +394,7 @@ def _size_or_problem(value: Any) -> int | Exception:
 
 
 def _changed_variables() -> list[str]:
-    """Return what was set in local modules, which ranks import as their files are.
-
-    A variable counts if its file gives it one value, a constant, and never another.
-    """
+    """Return what was set in local modules whose files give it one constant."""
     changed = []
     for module in _local_modules()[-_MOST_PARSED:]:
         if module.__name__ in ("__main__", "__mp_main__"):

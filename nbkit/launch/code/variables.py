@@ -36,11 +36,7 @@ def is_recorded(name: str) -> bool:
 
 
 def rank_variables(config: ExperimentConfig, paths: RunPaths) -> dict[str, str]:
-    """Return what every rank of a run has in its environment beside the contract.
-
-    What the user has set, for this process or for the run's function, goes before what
-    ``deterministic`` sets; a rank refuses a value that contradicts it.
-    """
+    """Return a rank's environment beside the contract; what the user has set wins."""
     # Not at import: those who read which variables are recorded need no pydantic.
     from nbkit.config.determinism import DETERMINISTIC_VARIABLES
 

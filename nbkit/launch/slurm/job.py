@@ -80,11 +80,7 @@ class SlurmJob:
             return False
 
     def requeue(self) -> bool:
-        """Put the job into the queue again; return whether it is there.
-
-        One that a user has ended meanwhile stays ended. One that Slurm has put there
-        itself stays there.
-        """
+        """Put the job into the queue again, unless a user ended it; return whether."""
         # Slurm answers with SIGTERM, which must not end the question.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         again = ("requeue", "Incomplete", self.id)

@@ -207,10 +207,7 @@ def simple_cause(kind: str, message: str) -> dict[str, Any]:
 
 
 def _server_ahead_seconds(paths: RunPaths) -> float:
-    """Return how far the clock that stamps files is ahead of this host's.
-
-    The times of files are a file server's; those of ranks' ends are the supervisor's.
-    """
+    """Return how far the clock that stamps files is ahead of the supervisor's."""
     try:
         with tempfile.TemporaryFile(dir=paths.root) as file:
             return os.fstat(file.fileno()).st_mtime - time.time()

@@ -53,10 +53,7 @@ class Leftover:
 
 
 def marked_processes() -> Iterator[tuple[str, str, ProcessIdentity]]:
-    """Yield (run id, folder, process) for every living process of a run.
-
-    A job that a rank has submitted carries the markers too, and is no part of the run.
-    """
+    """Yield (run id, folder, process) for every process of a run, not of its jobs."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -156,10 +153,7 @@ def _session(pid: int) -> int | None:
 
 
 def _own_process_files(paths: RunPaths) -> list[Path]:
-    """Return where the run's ranks say who they are; empty if others may say it.
-
-    A run that was imported, or that another user can write, may name any process.
-    """
+    """Return where a run's ranks say who they are; empty if others may say it."""
     files = paths.process_files()
     if imported_from(paths.imported) is not None:
         return []
