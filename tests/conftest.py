@@ -151,13 +151,7 @@ def no_leaks_from_test(
 
 @contextmanager
 def nothing_left_behind(lasting: Collection[int] = ()) -> Iterator[None]:
-    """Compare processes, threads and variables before and after; end what is new.
-
-    Parameters
-    ----------
-    lasting
-        Processes that stay, and may start others.
-    """
+    """Compare processes, threads and variables before and after; end what is new."""
     variables = _variables()
     threads = set(threading.enumerate())
     processes = _pids()

@@ -8,7 +8,7 @@ tests share is itself slow to make.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,26 +51,14 @@ def write(path: Path, durations: Durations, least_seconds: float = 0.0) -> None:
 
 def by_file(durations: Durations) -> dict[str, float]:
     """Return the seconds of each file."""
-    return _summed((test.split("::")[0], s) for (_, test), s in durations.items())
-
-
-def by_folder(durations: Durations) -> dict[str, float]:
-    """Return the seconds of each folder, longest first."""
-    files = by_file(durations).items()
-    sums = _summed((str(Path(file).parent), seconds) for file, seconds in files)
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+    sums: dict[str, float] = collections.defaultdict(float)
+    for (_, test), seconds in durations.items():
+        sums[test.split("::")[0]] += seconds
+    return sums
 
 
 def pieces(tests: Sequence[str], durations: Durations) -> dict[str, tuple[str, int]]:
-    """Return which piece of its file each test belongs to.
-
-    Parameters
-    ----------
-    tests
-        Names of tests; those of a file stand together.
-    durations
-        Of an earlier run.
-    """
+    """Return which piece of its file each test belongs to; those of a file adjoin."""
     whole = {
         test.split("::")[0]
         for (phase, test), seconds in durations.items()
@@ -91,13 +79,6 @@ def longest_first(tests: Sequence[str], durations: Durations) -> list[int]:
     seconds = by_file(durations)
     files = [test.split("::")[0] for test in tests]
     return sorted(range(len(tests)), key=lambda n: -seconds.get(files[n], 0.0))
-
-
-def _summed(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = collections.defaultdict(float)
-    for name, seconds in values:
-        sums[name] += seconds
-    return sums
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -124,14 +105,9 @@ class Recorder:
         """Note a phase of a test."""
         self._durations[report.when or "", report.nodeid] = report.duration
 
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter
-    ) -> None:
-        """Write the file, and show where the time went."""
+    def pytest_sessionfinish(self) -> None:
+        """Write the file."""
         write(self._path, self._durations)
-        terminalreporter.section("seconds by folder")
-        for folder, seconds in by_folder(self._durations).items():
-            terminalreporter.write_line(f"{seconds:8.1f}  {folder}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,13 +22,7 @@ _DEPTH = 2
 
 
 class FiniteRuns:
-    """What pytest's temporary folders hold, looked at once for each run.
-
-    Parameters
-    ----------
-    folders
-        Whose trainings may be there; more are added while tests run.
-    """
+    """What pytest's temporary folders hold, looked at once for each run."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.folders = folders
@@ -37,12 +31,7 @@ class FiniteRuns:
     def check(self, folders: Iterable[Path], *, excused: bool) -> None:
         """Fail if a finished training in these folders is not finite.
 
-        Parameters
-        ----------
-        folders
-            Temporary folders.
-        excused
-            Whether the test means it; such runs are not looked at again.
+        Those that a test means are excused, and not looked at again.
         """
         found: list[str] = []
         for run in _runs_in(folders):

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["hang_limit", "load", "patience", "patient", "stalled", "wait_until"]
-
 T = TypeVar("T")
 
 _MOST_PATIENCE = 8.0
@@ -19,17 +17,7 @@ _PRESSURE = Path("/proc/pressure/cpu")
 
 
 def wait_until(look: Callable[[], T], what: str, limit_seconds: float = 60) -> T:
-    """Return the first true value that ``look`` gives.
-
-    Parameters
-    ----------
-    look
-        Looks whether the state is reached.
-    what
-        The state, for the message if it is not.
-    limit_seconds
-        How long that may take on an idle machine; more on a busy one.
-    """
+    """Return the first true value that ``look`` gives; a busy machine gets longer."""
     began = time.monotonic()
     while True:
         value = look()
@@ -54,10 +42,7 @@ def patient(seconds: float) -> float:
 def hang_limit(seconds: float = 15.0) -> float:
     """Return after how long ranks that do nothing hang: they import torch in that time.
 
-    Parameters
-    ----------
-    seconds
-        On an idle machine; three times as long on a busy one, since tests wait for it.
+    At most three times as long on a busy machine, since tests wait for it.
     """
     return min(patient(seconds), 3 * seconds)
 
@@ -77,20 +62,10 @@ def load() -> float:
 
 
 def _pressure() -> float:
+    """Return how many times longer a process takes that has to wait for a CPU."""
     try:
-        return stalled(_PRESSURE.read_text())
+        some = _PRESSURE.read_text().partition("\n")[0]
     except OSError:  # a kernel without it, or with psi=0
         return 1.0
-
-
-def stalled(pressure: str) -> float:
-    """Return how many times longer a process takes that has to wait for a CPU.
-
-    Parameters
-    ----------
-    pressure
-        What the kernel says in /proc/pressure/cpu.
-    """
-    some = pressure.partition("\n")[0]
     shares = [float(it) / 100 for it in re.findall(r"avg(?:10|60)=([\d.]+)", some)]
     return 1 / max(1 - max(shares, default=0.0), 1 / _MOST_PATIENCE)

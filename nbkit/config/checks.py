@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ValidationInfo, field_validator
 
 from nbkit.config.determinism import not_deterministic
-from nbkit.config.image_sizes import image_size_problem, single_image_problem
+from nbkit.config.image_sizes import image_size_problem
 from nbkit.config.model import Model, reads_store
 from nbkit.config.slurm import SIGNAL_DELAY_LIMIT, SlurmConfig
 from nbkit.errors import LaunchError
@@ -259,19 +259,11 @@ class ExperimentChecks(Model):
             raise ValueError(message)
         return text
 
-    @field_validator("steps", mode="before", check_fields=False)
+    @field_validator("steps", "cudnn_benchmark", mode="before", check_fields=False)
     @classmethod
-    def _steps_is_no_switch(cls, value: Any) -> Any:
+    def _is_no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            message = "true and false are not numbers of steps; use a number"
-            raise ValueError(message)
-        return value
-
-    @field_validator("cudnn_benchmark", mode="before", check_fields=False)
-    @classmethod
-    def _search_has_a_limit(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            message = "is neither a number nor a word; use 'off', or 10 as PyTorch does"
+            message = "is not a number; use one, or the default"
             raise ValueError(message)
         return value
 
@@ -285,8 +277,6 @@ class ExperimentChecks(Model):
             return value
         if info.field_name == "image_size" and task in ("train", "inference"):
             problem = image_size_problem(model, value)
-            if task == "train" and info.data.get("batch_size_per_gpu") == 1:
-                problem = problem or single_image_problem(model, value)
         elif value == "cuda" and task == "train" and info.data.get("deterministic"):
             problem = not_deterministic(model)
         if problem:

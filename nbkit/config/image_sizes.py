@@ -14,26 +14,6 @@ _SMALLEST_IMAGE = {
     "vgg": 32,
 }
 
-# Largest image of which a feature map is a single pixel that is normalised over the
-# batch, found by trying every size: one image leaves nothing to normalise over.
-_SINGLE_PIXEL = {
-    "densenet": 60,
-    "efficientnet_": 32,
-    "googlenet": 46,
-    "inception_v3": 106,
-    "mnasnet": 32,
-    "mobilenet_": 32,
-    "regnet_": 32,
-    "resnet101": 32,
-    "resnet152": 32,
-    "resnet18": 32,
-    "resnet34": 32,
-    "resnet50": 32,
-    "resnext": 32,
-    "shufflenet_": 32,
-    "wide_resnet": 32,
-}
-
 IMAGE_MULTIPLE = {
     "maxvit_t": 224,
     "vit_b_16": 16,
@@ -60,15 +40,3 @@ def image_size_problem(model: str, size: int) -> str | None:
     below, above = size // multiple * multiple, (size // multiple + 1) * multiple
     choice = f"{below} or {above}" if below else f"{above}"
     return f"is not a multiple of {multiple}, which {model} needs; use {choice}"
-
-
-def single_image_problem(model: str, size: int) -> str | None:
-    """Return why a model cannot train with one image of a size a batch; None if not."""
-    for family, largest in _SINGLE_PIXEL.items():
-        if model.startswith(family) and size <= largest:
-            return (
-                f"is too small for batch_size_per_gpu=1: up to {largest} pixels, "
-                f"{model} normalises a single pixel over the batch; use "
-                f"batch_size_per_gpu=2 or more, or image_size={largest + 1} or more"
-            )
-    return None

@@ -124,16 +124,13 @@ class SlurmConfig(Model):
         "slurm_nodelist",
         "slurm_exclude",
         "container",
+        "setup",
+        "container_args",
+        "slurm_srun_args",
     )
     @classmethod
-    def _is_one_line(cls, value: str) -> str:
-        _refuse_line_ends(value)
-        return value
-
-    @field_validator("setup", "container_args", "slurm_srun_args")
-    @classmethod
-    def _are_lines(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for line in value:
+    def _are_lines(cls, value: Any) -> Any:
+        for line in [value] if isinstance(value, str) else value:
             _refuse_line_ends(line)
         return value
 

@@ -111,7 +111,10 @@ class Monitor:
     def connect(self, viewer: Viewer, stream: str | None, since: int | None) -> None:
         """Show a viewer everything, or what it missed."""
         self.watch()
-        self._hub.add(viewer, self._missed(stream, since))
+        # Before the past was filled in, more is missing than what came since then.
+        is_filled = since is not None and since >= self._filled_seq
+        known = since if is_filled and stream == self._hub.stream else None
+        self._hub.add(viewer, self._history_frame(known))
 
     def disconnect(self, viewer: Viewer) -> None:
         """Forget a viewer; after the last one the watch ends in a moment."""
@@ -266,12 +269,6 @@ class Monitor:
         self._history.add(seq, sample["t"], gpus, (host["cpu_percent"], used))
 
     # History
-
-    def _missed(self, stream: str | None, since: int | None) -> bytes:
-        # Before the past was filled in, more is missing than what came since then.
-        if since is not None and since < self._filled_seq:
-            since = None
-        return self._history_frame(since if stream == self._hub.stream else None)
 
     def _history_frame(self, since: int | None) -> bytes:
         time_of = None if since is None else self._history.time_of(since)

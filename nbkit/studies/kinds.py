@@ -50,8 +50,3 @@ def answer_so_far(study: StoredStudy) -> str:
 def settled_arms(study: StoredStudy) -> set[str]:
     """Return the arms whose verdict on images/s is settled."""
     return importlib.import_module("nbkit.reports.arms").settled_arms(study)
-
-
-def repeats_needed(study: StoredStudy) -> str:
-    """Return how many repeats the study is estimated to need, in words."""
-    return importlib.import_module("nbkit.reports.arms").arms_of(study).needed_sentence

@@ -5,6 +5,7 @@ One process executes a study, and is the one that writes its file.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, NotEnoughDataError, RunError
+from nbkit.errors import ConfigError, RunError, RunStoppedError
 from nbkit.launch.code.entry import RunEntry, stored_entry
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
@@ -30,8 +31,7 @@ from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.studies.budget import Budget, checked_minutes, not_measured, start_times
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.idle_machine import wait_for
-from nbkit.studies.interruption import headline_if_stopped
-from nbkit.studies.kinds import answer_so_far, before_start, repeats_needed
+from nbkit.studies.kinds import answer_so_far, before_start, headline_so_far
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
 from nbkit.studies.parameters import Parameters
@@ -47,6 +47,7 @@ from nbkit.studies.starts import (
     wait_for_all,
 )
 from nbkit.studies.stored_study import StoredStudy
+from nbkit.visible import visible
 
 STUDY_SCHEMA = "nbkit.study/1"
 
@@ -260,7 +261,7 @@ class Study(StoredStudy):
         permit = permit_study(
             self.paths, self.arms, self.environment, programs, trust=trust
         )
-        with headline_if_stopped(self, shown=progress), self._executing(force=force):
+        with _headline_if_stopped(self, shown=progress), self._executing(force=force):
             if limit != self.minutes:
                 self._write(minutes=limit)
             with variables_set(self.environment):
@@ -283,8 +284,6 @@ class Study(StoredStudy):
                 arms = [start[0].arm for start in fitting]
                 shown.expect(arms, budget.left_seconds)
                 self._run_at_once(slots, shown, permit)
-                if self._second_look() in slots:
-                    shown.say(self._needed())
                 if rest and rest[0][0].repeat != slots[0].repeat:
                     budget.end_round(rest[0][0].repeat)
                     if progress:
@@ -342,30 +341,12 @@ class Study(StoredStudy):
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
 
-    def _second_look(self) -> Slot | None:
-        """Return the last start of the second repeat, if more repeats are planned.
-
-        Who looks after every repeat, and stops at the first verdict, takes chance for a
-        difference too often: so progress speaks of it a single time.
-        """
-        second = [slot for slot in self.order if slot.repeat == 1]
-        # What to compare of concurrent runs, or of seeds, only their own report knows.
-        its_own = self.concurrent or self.plan.get("seed_per_repeat") or self.metric
-        return None if self.repeats <= 2 or its_own else second[-1]
-
     def _answer_so_far(self) -> str:
         """Return the answer after a round; empty if there is none yet."""
         with suppress(Exception):  # a report that cannot be made yet ends no study
             answer = answer_so_far(self)
             return answer if answer.startswith("So far") else f"So far: {answer}"
         return ""
-
-    def _needed(self) -> str:
-        """Return how many repeats the study is estimated to need, in words."""
-        try:
-            return repeats_needed(self)
-        except NotEnoughDataError:
-            return ""  # a run that measured nothing is the report's to complain of
 
     def _launch(self, slot: Slot, permit: Permit) -> Run:
         content = self._own_content()
@@ -460,3 +441,21 @@ class Study(StoredStudy):
         if is_alive is None:
             message += " If that host or container is gone: resume(force=True)."
         raise RunError(message)
+
+
+@contextmanager
+def _headline_if_stopped(study: Study, *, shown: bool) -> Iterator[None]:
+    """Print the headline of what has finished if a user stops the study meanwhile.
+
+    A notebook ends there: its cells that show results do not come any more.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, RunStoppedError):
+        # What is raised says how to continue, too, but papermill shows no notes of it.
+        with suppress(Exception):
+            if shown and (headline := headline_so_far(study)):
+                text = f"{headline}\n{resume_hint(study.study_id)}"
+                sys.stdout.write(f"\n{visible(text, lines=True)}\n")
+                sys.stdout.flush()
+        raise

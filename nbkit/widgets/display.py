@@ -7,6 +7,8 @@ a saved notebook has no kernel that could fill the view.
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbkit.widgets import completion
@@ -14,6 +16,15 @@ from nbkit.widgets.frontend import has_widgets, kernel_is_idle
 
 if TYPE_CHECKING:
     from nbkit.launch.run import Run, RunList
+
+
+_HTML = {
+    ("nbkit.reproduction.differences", "Comparison"): ("comparison", "comparison_html"),
+    ("nbkit.reproduction.outcome", "Reproduction"): ("comparison", "reproduction_html"),
+    ("nbkit.store.summary", "RunSummary"): ("picture", "summary_html"),
+    ("nbkit.studies.study", "Study"): ("study", "study_html"),
+}
+"""What makes the page of a type: a file of this room, and its function."""
 
 
 def register(shell: Any) -> None:
@@ -25,14 +36,8 @@ def register(shell: Any) -> None:
     whole.for_type_by_name("nbkit.launch.run", "Run", _show_run)
     whole.for_type_by_name("nbkit.launch.run", "RunList", _show_runs)
     html = formatter.formatters["text/html"]
-    html.for_type_by_name(
-        "nbkit.reproduction.differences", "Comparison", _comparison_html
-    )
-    html.for_type_by_name(
-        "nbkit.reproduction.outcome", "Reproduction", _reproduction_html
-    )
-    html.for_type_by_name("nbkit.store.summary", "RunSummary", _summary_html)
-    html.for_type_by_name("nbkit.studies.study", "Study", _study_html)
+    for (module, name), (file, function) in _HTML.items():
+        html.for_type_by_name(module, name, partial(_html, file, function))
     completion.register(shell)
 
 
@@ -54,25 +59,5 @@ def _show_runs(runs: RunList) -> None:
     show_table(runs, with_widgets=has_widgets())
 
 
-def _reproduction_html(reproduction: Any) -> str:
-    from nbkit.widgets.comparison import reproduction_html
-
-    return reproduction_html(reproduction)
-
-
-def _summary_html(summary: Any) -> str:
-    from nbkit.widgets.picture import summary_html
-
-    return summary_html(summary)
-
-
-def _study_html(study: Any) -> str:
-    from nbkit.widgets.study import study_html
-
-    return study_html(study)
-
-
-def _comparison_html(comparison: Any) -> str:
-    from nbkit.widgets.comparison import comparison_html
-
-    return comparison_html(comparison)
+def _html(file: str, function: str, shown: Any) -> str:
+    return getattr(importlib.import_module(f"nbkit.widgets.{file}"), function)(shown)

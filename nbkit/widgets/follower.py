@@ -26,7 +26,6 @@ _BEAT_SECONDS = 2.0
 _READ_SECONDS = 0.3
 _SAY_SECONDS = 10.0
 """A viewer in sight sends ``here`` this often while the run goes on."""
-_MOST_VIEWERS = 16
 
 _ANNOUNCED_TURNS = 6
 _ANNOUNCED_AGAIN_TURNS = 20
@@ -193,9 +192,6 @@ class Follower:
         if message["kind"] == "look":
             return
         if viewer is None:
-            if len(self._viewers) >= _MOST_VIEWERS:
-                oldest = next(iter(self._viewers))
-                del self._viewers[oldest]
             viewer = self._viewers[name] = _Viewer.of(self._live)
         viewer.silent_seconds, viewer.is_heard = 0.0, True
         if message["kind"] == "open":

@@ -52,7 +52,7 @@ class FormCheck:
             config = ExperimentConfig(**fields)
         except ConfigError as error:
             return cls(fields, None, error.fields or {"": str(error)})
-        if came_from is not None and "slurm" in fields:
+        if came_from is not None:
             config = config.coming_from(came_from)
         return cls(fields, config)
 

@@ -68,7 +68,9 @@ class GpuLook:
         late.daemon = True
         late.start()
         try:
-            reading = self._opened().read()
+            # It stays open: to open the driver takes long.
+            self._reader = self._reader or GpuReader(self._setting)
+            reading = self._reader.read()
             found = describe_gpus(reading, replayed=self._setting.kind == "replay")
         except Exception as error:  # noqa: BLE001 - the form shows it
             what = traceback.format_exception_only(error)[-1].strip()
@@ -86,15 +88,6 @@ class GpuLook:
         if reader is not None:
             reader.close()
 
-    def _opened(self) -> GpuReader:
-        """Return what reads; it stays open, since to open the driver takes long."""
-        setting = SourceSetting.from_environment()
-        if self._reader is not None and setting != self._setting:
-            self._let_go()
-        if self._reader is None:
-            self._setting, self._reader = setting, GpuReader(setting)
-        return self._reader
-
     def _say_late(self) -> None:
         text = (
             f"The GPU driver has not responded for {_LIMIT_SECONDS:.0f} s. "
@@ -106,7 +99,9 @@ class GpuLook:
 def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     """Return what the form shows of the GPUs."""
     if not reading.gpus:
-        return {"text": _cpus(reading), "replayed": replayed, "gpus": []}
+        cpus = max(1, int(usable_cpus()))
+        text = f"No GPU: ranks run on CPUs, {cpus} usable here. {reading.message or ''}"
+        return {"text": text, "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")
     look = _Look(reading, held)
     gpus = [row for gpu in reading.gpus for row in look.rows(gpu)]
@@ -115,11 +110,6 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     if replayed:
         text = f"Replay, not this machine: {text}; ranks run on CPUs"
     return {"text": f"{text}.{trouble}", "replayed": replayed, "gpus": gpus}
-
-
-def _cpus(reading: GpuReading) -> str:
-    cpus = max(1, int(usable_cpus()))
-    return f"No GPU: ranks run on CPUs, {cpus} usable here. {reading.message or ''}"
 
 
 def _leases(kind: str) -> tuple[Mapping[str, tuple[str, ...]], str]:
@@ -142,7 +132,9 @@ class _Look:
         parts = [part for gpu in reading.gpus for part in gpu.mig_instances or ()]
         names = {str(it.uuid) for it in (*reading.gpus, *parts)}
         # As in the pool: a process that only read a GPU leaves room for a run.
-        own = _own_pids() if reading.pids_are_here else ()
+        children = psutil.Process().children(recursive=True)
+        own = {os.getpid(), *(child.pid for child in children)}
+        own = own if reading.pids_are_here else set()
         self._occupied = gpu_users(reading.gpus, names, own)
 
     def rows(self, gpu: GpuSample) -> list[dict[str, Any]]:
@@ -179,12 +171,6 @@ class _Look:
             "holders": [*runs, *others],
             "is_free": False if is_taken else unheld,
         }
-
-
-def _own_pids() -> set[int]:
-    """Return the pids of this process and of those that it started."""
-    children = psutil.Process().children(recursive=True)
-    return {os.getpid(), *(child.pid for child in children)}
 
 
 def _of_part(

@@ -55,19 +55,15 @@ class Refusals:
                     self._under_way = None
                     return
             try:
-                found = [*refusals(config), *_untrusted(config)]
+                found = [*refusals(config)]
+                try:
+                    permit_configurations([config], trust=False)
+                except NbkitError as error:
+                    found.append(error)
             except Exception as error:  # noqa: BLE001 - the form shows it
                 what = traceback.format_exception_only(error)[-1].strip()
                 found = [NbkitError(f"Could not check the launch: {what}")]
             self._show(config, found)
-
-
-def _untrusted(config: ExperimentConfig) -> list[NbkitError]:
-    try:
-        permit_configurations([config], trust=False)
-    except NbkitError as error:
-        return [error]
-    return []
 
 
 def by_field(

@@ -334,17 +334,6 @@ def test_doctor_gpus_option(drive_child, capsys):
     assert "Store" not in told
 
 
-def test_doctor_on_terminal(monkeypatch, capsys):
-    monkeypatch.setattr("nbkit.cli.doctor._ROOMS", {"Nothing": ("no_such_module",)})
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-
-    main(["doctor"])
-
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 @needs_root
 def test_doctor_without_user_name_or_home(monkeypatch):
     monkeypatch.delenv("HOME")

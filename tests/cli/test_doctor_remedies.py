@@ -193,13 +193,6 @@ def test_remedy_no_home(no_home):
     assert "set XDG_CACHE_HOME" in images.remedy
 
 
-def test_cache_path_too_long(tmp_path, monkeypatch):
-    # pathlib raises for it as for a folder that may not be entered.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("a" * 300)))
-
-    assert "created yet" in by_name(datasets_health.checks())["Built-in images"].found
-
-
 def test_remedy_pool_on_network(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
     storage = {"file_system": "nfs4"}
@@ -224,21 +217,6 @@ def test_remedy_widgets(tmp_path, monkeypatch):
         f"{pip_install('anywidget')}, then reload the page",
         f"jupyter labextension enable {MANAGER}, then reload the page",
     ]
-
-
-def test_remedy_other_jupyter(monkeypatch):
-    monkeypatch.delattr("jupyter_server.extension.config.ExtensionConfigManager")
-    pages = {"nbkit": {"of": "another form"}}
-    get_pages = "jupyterlab_server.config.get_federated_extensions"
-    monkeypatch.setattr(get_pages, lambda paths: pages)
-
-    found = {one.what: one for one in server_health.checks()}
-
-    assert found["JupyterLab"].state == "ok"
-    assert found["Server extension"].state == found["Lab extension"].state == "warning"
-    assert "ExtensionConfigManager" in found["Server extension"].found
-    assert "`jupyter server extension list`" in found["Server extension"].remedy
-    assert "`jupyter labextension list`" in found["Lab extension"].remedy
 
 
 def test_remedy_other_nbkit(tmp_path, monkeypatch, drive, no_setting):

@@ -12,7 +12,7 @@ import pytest
 from nbkit.cli import gpu_table
 from nbkit.cli.monitor import _Feed
 from nbkit.errors import TelemetryError
-from nbkit.telemetry.frames import GPU_COLUMNS, HOST_COLUMNS
+from nbkit.telemetry.frames import HOST_COLUMNS
 from tests.cli.conftest import COMMAND
 from tests.widgets.stored_run import WrittenRun
 
@@ -104,15 +104,6 @@ def test_gpu_table_host(usable_cpus, limit, said):
     assert gpu_table._host(inventory, {"host_values": row}).startswith(said)
 
 
-def test_gpu_table_unified_memory():
-    gpu = {"index": 0, "name": "NVIDIA GB10", "memory_total_mib": 122_880}
-    gpu |= {"memory_unified": True, "power_limit_watts": None}
-
-    cells = gpu_table._cells(gpu, dict.fromkeys(GPU_COLUMNS))
-
-    assert "– / 120.0 unified" in cells
-
-
 def test_monitor_without_terminal(nbkit_command):
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],
@@ -128,10 +119,3 @@ def test_monitor_without_terminal(nbkit_command):
         said = process.stderr.read()
 
     assert (process.returncode, said) == (141, "")
-
-
-def test_monitor_interval_refused(nbkit_command):
-    done = nbkit_command("monitor", "--interval", "0.1")
-
-    assert done.returncode == 2
-    assert "0.25" in done.stderr

@@ -82,7 +82,7 @@ def test_config_without_a_length_measures_for_a_time():
         ({"momentum": 1.0}, r"momentum=1.0: must be below 1"),
         ({"crop_area_min": 0.5, "crop_area_max": 0.2}, r"below crop_area_min=0.5"),
         ({"target_accuracy": 0.7}, r"set evaluation_period_epochs"),
-        ({"cudnn_benchmark": True}, r"cudnn_benchmark=True: .* or 10 as PyTorch"),
+        ({"cudnn_benchmark": True}, r"cudnn_benchmark=True: is not a number"),
         ({"cudnn_benchmark": 0}, r"cudnn_benchmark=0: is below 1"),
         (
             {"cudnn_benchmark": 4, "deterministic": True},
@@ -100,14 +100,6 @@ def test_config_without_a_length_measures_for_a_time():
             {"model": "inception_v3", "image_size": 32},
             r"image_size=32: is below 75, the smallest that inception_v3 takes; use 75",
         ),
-        (
-            {"model": "resnet18", "image_size": 32, "batch_size_per_gpu": 1},
-            r"image_size=32: .* batch_size_per_gpu=1: up to 32 pixels, resnet18 norm",
-        ),
-        (
-            {"model": "densenet121", "image_size": 60, "batch_size_per_gpu": 1},
-            r"use batch_size_per_gpu=2 or more, or image_size=61 or more",
-        ),
         ({"emulated_step_seconds": 0.1}, r"task='train' computes itself; set task="),
         ({"task": "load", "batch_size_per_gpu": "max"}, r"'load' does not have; use a"),
         ({"task": "load", "weights": "pretrained"}, r"use 'random'"),
@@ -119,7 +111,7 @@ def test_config_without_a_length_measures_for_a_time():
         ({"task": "load", "steps": 9}, r"leaves none of steps=9 to measure; use 8"),
         ({"data": ""}, r"data='': is empty"),
         ({"steps": 0}, r"steps=0: is below 1"),
-        ({"steps": False}, r"not numbers of steps"),
+        ({"steps": False}, r"steps=False: is not a number"),
         ({"device": "cpu", "precision": "tf32"}, r"TF32 is a format of GPUs"),
         (
             {"device": "cuda", "precision": "int8", "task": "inference"},

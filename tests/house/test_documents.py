@@ -153,11 +153,6 @@ def test_readme_has_an_install_line_and_a_command_for_every_audience(audience):
     assert first
 
 
-def test_an_audience_without_a_row_is_named():
-    with pytest.raises(LookupError, match=r"'\| Mainframe \| install"):
-        commands_of(text_of("README.md"), "Mainframe")
-
-
 # README's table of them is made: tests/cli/test_tables.py holds its questions.
 @pytest.mark.parametrize("notebook", notebooks())
 def test_every_notebook_begins_with_its_subject(notebook):

@@ -6,12 +6,8 @@ import json
 
 import pytest
 
-import nbkit
 from nbkit.store.record import write_json
 from tests.finite_runs import FiniteRuns
-from tests.launch.conftest import plugins, small, store
-
-__all__ = ["plugins", "small", "store"]
 
 
 def stored(folder, *, loss=1.0, task="train", completed=True, **worker):
@@ -30,14 +26,6 @@ def failure(folder):
     with pytest.raises(pytest.fail.Exception) as raised:
         FiniteRuns([]).check([folder], excused=False)
     return str(raised.value)
-
-
-@pytest.mark.nonfinite
-def test_a_launched_training_that_is_not_finite_fails_its_test(small, tmp_path):
-    run = nbkit.launch(small(gpus=1, learning_rate=1e30)).wait()
-
-    assert run.state == "finished"
-    assert run.run_id in failure(tmp_path)
 
 
 @pytest.mark.nonfinite

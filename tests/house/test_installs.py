@@ -22,22 +22,6 @@ BY_NAME = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "is_by_name"),
-    [
-        ("pip install nbkit", True),
-        ('run `python -m pip install --upgrade "nbkit[train]"` first', True),
-        ("uv pip install jupyterlab-nbkit", True),
-        ("pip install --no-deps jupyterlab_nbkit-*.whl", False),
-        ("pip install torch; nbkit doctor", False),
-        ('pip install "$WHEEL[train]"', False),
-        ("cd nbkit && pip install -e .[all]", False),
-    ],
-)
-def test_installs_by_name_are_found(text, is_by_name):
-    assert bool(BY_NAME.search(text)) == is_by_name
-
-
 def test_installs_never_take_nbkit_by_name():
     by_name, made_elsewhere = [], []
     for path in files():

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.house.test_packaging import PYTHONS, ROOT
@@ -59,23 +58,6 @@ def test_changes_are_tested_with_the_lock_and_the_newest_is_watched_every_day():
     (daily,) = triggers("newest")["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* \*", daily["cron"])
     assert triggers("newest").keys().isdisjoint({"push", "pull_request"})
-
-
-@pytest.mark.parametrize("job", ["newest", "issue"])
-def test_what_was_installed_is_kept_and_reported_whatever_became_of_it(job):
-    always = "${{ !cancelled() }}"
-    jobs = FLOWS["newest"]["jobs"]
-
-    if job == "newest":
-        _, _, _, kept = steps("newest", job)
-        assert kept["if"] == "${{ always() }}"  # at its time limit too
-        assert kept["with"] == {"name": "newest", "path": "build/newest/"}
-    else:
-        assert jobs[job]["if"] == always
-        assert set(jobs[job]["needs"]) == jobs.keys() - {"issue"}
-        _, _, fetched, _ = steps("newest", job)
-        assert fetched["with"] == {"name": "newest", "path": "build/newest/"}
-        assert fetched["continue-on-error"]
 
 
 def test_a_release_needs_the_newest_to_pass_on_the_same_commit():

@@ -18,14 +18,36 @@ import importlib.util
 import os
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-NAME = "torch._dynamo"
-INDUCTOR = "torch._inductor"
-EXPORT = "torch.export"
-SHAPES = "torch._meta_registrations"
-ONNX = "torchvision.ops._register_onnx_ops"
+NAME, INDUCTOR, EXPORT = "torch._dynamo", "torch._inductor", "torch.export"
+SETTINGS, SHAPES = f"{INDUCTOR}.config", "torch._meta_registrations"
+PACKAGES = (NAME, INDUCTOR, EXPORT)
+
+# A process group asks for rules to be forgotten: there are none.
+RULES: dict[str, Any] = {"clear_lru_cache": lambda: None}
+MADE: dict[str, dict[str, Any]] = {
+    NAME: {
+        "disable": lambda fn, recursive=True, wrapping=True: fn,
+        "graph_break": lambda msg="": None,
+        "trace_rules": SimpleNamespace(**RULES),
+    },
+    # DDP and torchvision ask for these.
+    f"{NAME}.utils": {
+        "get_optimize_ddp_mode": lambda: "ddp_optimizer",
+        "is_compile_supported": lambda device: real(NAME).utils.is_compile_supported(
+            device
+        ),
+    },
+    f"{NAME}.trace_rules": RULES,
+    INDUCTOR: {},
+    SETTINGS: {},
+    EXPORT: {},
+    SHAPES: {},
+    "torchvision.ops._register_onnx_ops": {"_register_custom_op": lambda: None},
+}
+"""What is replaced so far, by name, with the answers outside compiled code."""
 
 
 class StandIn(ModuleType):
@@ -36,90 +58,13 @@ class StandIn(ModuleType):
             raise AttributeError(name)
         return getattr(real(self.__name__), name)
 
-
-def compiler() -> ModuleType:
-    """Return what torch asks for, with the compiler's answers outside compiled code."""
-    module = StandIn(NAME)
-    module.__path__ = []
-    module.disable = lambda fn, recursive=True, wrapping=True: fn
-    module.graph_break = lambda msg="": None
-    module.trace_rules = trace_rules()
-    return module
-
-
-def utils() -> ModuleType:
-    """Return what DDP and torchvision ask for."""
-    module = StandIn(f"{NAME}.utils")
-    module.get_optimize_ddp_mode = lambda: "ddp_optimizer"
-    module.is_compile_supported = lambda device: real(NAME).utils.is_compile_supported(
-        device
-    )
-    return module
-
-
-def trace_rules() -> ModuleType:
-    """Return what a process group asks for: there are no rules to forget."""
-    module = StandIn(f"{NAME}.trace_rules")
-    module.clear_lru_cache = lambda: None
-    return module
-
-
-def inductor() -> ModuleType:
-    """Return the package of what follows."""
-    module = StandIn(INDUCTOR)
-    module.__path__ = []
-    return module
-
-
-class Settings(StandIn):
-    """The compiler's settings; what torch notes there, it also knows itself."""
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):
+        # torch notes there what it also knows itself; other settings are its users'.
+        is_setting = self.__name__ == SETTINGS and not name.startswith("__")
+        if not is_setting:
             super().__setattr__(name, value)
         elif name != "deterministic" or INDUCTOR not in MADE:
-            setattr(real(self.__name__), name, value)
-
-
-def inductor_config() -> ModuleType:
-    """Return where torch notes that algorithms are to be deterministic."""
-    return Settings(f"{INDUCTOR}.config")
-
-
-def export() -> ModuleType:
-    """Return what torch makes a name of at its start."""
-    module = StandIn(EXPORT)
-    module.__path__ = []
-    return module
-
-
-def shapes() -> ModuleType:
-    """Return what says which shapes results have, to those who do not compute them."""
-    # By the way, it lets torch make generators of random numbers.
-    importlib.import_module("torch._prims.rng_prims")
-    return StandIn(SHAPES)
-
-
-def onnx() -> ModuleType:
-    """Return what tells ONNX of torchvision's operators: all of ``torch.onnx``."""
-    module = StandIn(ONNX)
-    module._register_custom_op = lambda: None
-    return module
-
-
-MADE = {
-    NAME: compiler,
-    f"{NAME}.utils": utils,
-    f"{NAME}.trace_rules": trace_rules,
-    INDUCTOR: inductor,
-    f"{INDUCTOR}.config": inductor_config,
-    EXPORT: export,
-    SHAPES: shapes,
-    ONNX: onnx,
-}
-"""What is replaced so far, by name."""
-
-PACKAGES = (NAME, INDUCTOR, EXPORT)
+            setattr(real(SETTINGS), name, value)
 
 
 def owner(name: str) -> str | None:
@@ -140,7 +85,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Make a stand-in; for any other module of its package, import the package."""
         if spec.name in MADE:
-            return MADE[spec.name]()
+            if spec.name == SHAPES:
+                # By the way, it lets torch make generators of random numbers.
+                importlib.import_module("torch._prims.rng_prims")
+            module = StandIn(spec.name)
+            vars(module).update(MADE[spec.name])
+            return module
         if (package := owner(spec.name)) is not None:
             real(package)
         return importlib.import_module(spec.name)
@@ -157,14 +107,13 @@ def real(name: str) -> ModuleType:
             del MADE[made]
             sys.modules.pop(made, None)
         if top == NAME:  # it asks for all that those know
-            real(SHAPES)
-            real(EXPORT)
-            real(INDUCTOR)
+            for other in (SHAPES, EXPORT, INDUCTOR):
+                real(other)
         module = importlib.import_module(top)
         if top == INDUCTOR:
             torch = sys.modules["torch"]
             is_deterministic = torch.are_deterministic_algorithms_enabled()
-            real(f"{INDUCTOR}.config").deterministic = is_deterministic
+            real(SETTINGS).deterministic = is_deterministic
         parent, _, last = top.rpartition(".")
         setattr(sys.modules[parent], last, module)
     return importlib.import_module(name)

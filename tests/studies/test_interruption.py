@@ -63,15 +63,6 @@ def test_a_headline_that_lacks_an_arm_begins_with_the_missing_runs(store, capsys
     assert "images/s" not in printed
 
 
-def test_a_study_that_is_stopped_before_its_first_result_says_that(store, capsys, stop):
-    with pytest.raises(stop):
-        written([]).run()
-
-    printed = capsys.readouterr().out
-    assert "\nSo far, 0 of 4 planned runs have finished.\n" in printed
-    assert ".resume() runs what is missing" in printed
-
-
 def test_what_stopped_a_study_is_raised_even_where_there_is_no_headline(
     store, capsys, stop, monkeypatch
 ):
@@ -81,10 +72,3 @@ def test_what_stopped_a_study_is_raised_even_where_there_is_no_headline(
     monkeypatch.setattr("nbkit.questions.study_report.make", broken)
     with pytest.raises(stop):
         written([("plain", 0)]).run()
-
-
-def test_a_study_that_shows_no_progress_shows_no_headline(store, capsys, stop):
-    with pytest.raises(stop):
-        written([("plain", 0)]).run(progress=False)
-
-    assert capsys.readouterr().out == ""

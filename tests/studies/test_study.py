@@ -26,7 +26,6 @@ from nbkit.store.record import RunState
 from nbkit.studies.executor import locked
 from nbkit.studies.parameters import Parameters
 from tests.launch.test_namespaces import forget
-from tests.training import train_here
 from tests.waiting import patient, wait_until
 
 
@@ -182,26 +181,6 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
         nbkit.Study.create("demo", arms, control="a")
     with pytest.raises(ConfigError, match="2 arms are named 'a'"):
         nbkit.Study.create("demo", {"a": small()}, unrepeated={"a": small()})
-
-
-def test_after_two_repeats_of_more_the_needed_ones_are_told_once(small, capsys):
-    arms = {name: small(gpus=1, steps=2, warmup_steps=1) for name in "ab"}
-    study = nbkit.Study.create("demo", arms, repeats=3)
-    run = train_here(arms["a"])
-    others = [slot for slot in study.order if slot.repeat != 1 or slot.arm == "b"]
-    content = json.loads(study.paths.study.read_text())
-    content["runs"] = [
-        {"arm": slot.arm, "repeat": slot.repeat, "run_id": run.run_id}
-        for slot in others
-    ]
-    study.paths.study.write_text(json.dumps(content))
-
-    study.resume()
-
-    lines = capsys.readouterr().out.splitlines()
-    words = "Repeats for a verdict: "
-    [told] = [place for place, line in enumerate(lines) if words in line]
-    assert lines[told - 1].startswith("[1/1] a, repeat 2: finished")
 
 
 def test_nothing_to_run_is_refused(small):

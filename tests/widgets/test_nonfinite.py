@@ -13,7 +13,6 @@ from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
 from nbkit.server.run_table import StoredRunTable
 from nbkit.widgets.picture import picture
-from nbkit.widgets.table import show_table
 from tests.widgets.stored_run import WrittenRun, step
 
 WORDS = "loss not finite at step 3"
@@ -75,18 +74,6 @@ def test_the_live_view_while_it_goes_on_and_after_its_end(lost):
     assert live.take_changes()["head"]["nonfinite"] == WORDS
     assert f"finished; {WORDS}" in shown["text/plain"]
     assert f"finished; {WORDS}" in shown["text/html"]
-
-
-def test_the_table_of_a_notebook(finished, monkeypatch):
-    shown = []
-    monkeypatch.setattr(
-        "nbkit.widgets.table.display", lambda bundle, **_: shown.append(bundle)
-    )
-
-    show_table(nbkit.runs(), with_widgets=False)
-
-    assert f"finished, {WORDS}" in shown[0]["text/plain"]
-    assert f"finished, {WORDS}" in shown[0]["text/html"]
 
 
 def test_the_sidebars_rows(lost):

@@ -53,30 +53,6 @@ def test_other_models_take_the_smallest_image_of_a_config(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "largest"),
-    [
-        *[("resnet18", 32), ("resnet50", 32), ("densenet121", 60), ("googlenet", 46)],
-        *[("inception_v3", 106), ("mobilenet_v2", 32), ("mnasnet0_5", 32)],
-        *[("shufflenet_v2_x0_5", 32), ("efficientnet_b0", 32)],
-    ],
-)
-def test_single_images_too_small_to_normalise_are_refused(name, largest):
-    fields = {"model": name, "image_size": largest + 1}
-    config = ExperimentConfig(**fields, batch_size_per_gpu=1)
-    builder = getattr(torchvision.models, name)
-    with torch.device("meta"):
-        model = builder(num_classes=10, **models._arguments(name, largest)).train()
-        assert model(torch.empty(1, 3, largest + 1, largest + 1)).shape == (1, 10)
-
-        with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
-            model(torch.empty(1, 3, largest, largest))
-    with pytest.raises(ConfigError, match=f"or image_size={largest + 1} or more"):
-        config.replace(image_size=largest)
-    config.replace(image_size=largest, batch_size_per_gpu=2)
-    config.replace(image_size=largest, task="inference")
-
-
-@pytest.mark.parametrize(
     ("name", "size"), [("vit_b_16", 48), ("vit_b_32", 64), ("maxvit_t", 224)]
 )
 def test_a_model_of_patches_is_built_for_the_image_size(name, size):
