@@ -25,7 +25,7 @@ PUBLISHED_COLOURS = ["#6B6B6B", "#8C6D31", "#7B4173", "#4F6B3A", "#843C39", "#3A
 _SHAPES = ["circle", "square", "triangle-up", "cross"]
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
-_BELOW = {"orient": "bottom", "direction": "vertical"}
+_BELOW: dict[str, Any] = {"orient": "bottom", "direction": "vertical"}
 _FURTHEST = 1.5
 """An interval is cut this many times beyond the points: two noisy runs have one of ten
 times their distance, which would press everything else together."""
