@@ -112,7 +112,7 @@ def test_standing(run, slurm, written, stop, word, reason, state):
     [
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
-        (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1 (its script failed)"),
+        (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1;"),
         (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
         (None, False, "7|DEADLINE|N/A||None", "had not started, and there is no /"),
         (None, False, "", "job 7 ended; its exit state is no longer"),
