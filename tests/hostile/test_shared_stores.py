@@ -17,12 +17,12 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import RunError, StoreError
 from nbkit.launch.code.entry import function_entry, script_entry
 from nbkit.launch.slurm.batch_script import sbatch_script
-from nbkit.reports.renderer import _replace
+from nbkit.reports.renderer import Report
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.paths import RunPaths, runs_folder, store_folder
 from nbkit.store.predictions import ClassPredictions, write_predictions
 from nbkit.store.private import private_part
-from nbkit.store.record import read_json, write_json, write_json_once
+from nbkit.store.record import read_json, replace_file, write_json, write_json_once
 from nbkit.store.stored_runs import create_run_folder
 from tests.hostile.strangers import STRANGER, as_stranger, needs_root
 from tests.widgets.stored_run import WrittenRun, step
@@ -48,7 +48,7 @@ def test_files_follow_the_umask(umask, tmp_path):
     write_json(tmp_path / "a.json", {})
     write_json_once(tmp_path / "b.json", {})
     JsonLinesWriter(tmp_path / "c.jsonl").close()
-    _replace(tmp_path / "d.html", b"")
+    replace_file(tmp_path / "d.html", b"")
     predictions = ClassPredictions(["a.jpg"], ["a"], ["a"], [1.0])
     write_predictions(tmp_path / "e.csv", predictions)
     write_json(tmp_path / "private.json", {}, 0o600)
@@ -174,12 +174,13 @@ def test_a_bundle_leaves_arguments_out_unless_told_and_says_what_is_missing(
 def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_path):
     paths = script_run(store, tmp_path).run.paths
     words = rf"uid {os.geteuid()}, and this is uid {STRANGER}: ask its owner, or "
+    report = Report(title="a question", answer="an answer")
 
     with as_stranger(paths.root):
         with pytest.raises(StoreError, match=f"{words}export and import it"):
             write_json_once(paths.stop, {})
         with pytest.raises(StoreError, match=rf"{words}name a folder \(nbkit report"):
-            _replace(paths.root / "report.html", b"")
+            report.save(paths.root)
 
 
 def test_a_line_end_in_the_stores_path_gives_sbatch_no_option(tmp_path):
