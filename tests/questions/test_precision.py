@@ -110,6 +110,18 @@ def test_losses_are_compared_over_the_steps_that_all_runs_have(golden):
     assert result.answer_table.caption == "Loss parity after 30 steps"
 
 
+@pytest.mark.parametrize("searched", [False, True])
+def test_precision_without_convolution_search(trained, searched):
+    result = trained("gpu", 7.0)
+    conditions = {**result.evidence.conditions, "cudnn_benchmark": searched}
+    evidence = replace(result.evidence, conditions=conditions)
+
+    report = replace(result, evidence=evidence).report()
+
+    text = "from 5.6x to 5.2x"
+    assert any(text in line for line in report.method) is not searched
+
+
 def test_how_close_to_the_bound_others_came_is_what_they_published(trained):
     shares = {}
     for row in published():

@@ -52,6 +52,11 @@ from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import Ratio, comparisons_at_once
 from nbkit.studies.study import Study
 
+_SEARCH = (
+    "cuDNN searched for no convolution in any arm. On an H100 (ResNet-50, batch 256, "
+    "n=1), a search of 10 raises fp32 from 885 to 956 images/s and lowers fp16 / fp32 "
+    "from 5.6x to 5.2x."
+)
 _QUESTION = (
     "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
 )
@@ -249,6 +254,8 @@ class PrecisionResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
+        conditions = self.evidence.conditions
+        searched = [_SEARCH] if conditions.get("cudnn_benchmark") is False else []
         notes = filter(
             None, [layout_sentence(self.layouts), self.arms.control_sentence]
         )
@@ -263,7 +270,7 @@ class PrecisionResult:
                 *(self.bounds, self.arms.certainty, self.figure),
             ],
             untimed=self.untimed,
-            method=HOW_MEASURED,
+            method=[*searched, *HOW_MEASURED],
             sources=[WELCH, _LOSS_SCALING, _LAYOUTS, *_sources(self.published)],
             numbers={
                 "batch_norms": dict(self.batch_norms),
