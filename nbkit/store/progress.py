@@ -94,13 +94,16 @@ def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     What follows a damaged line is unknown.
     """
     values: dict[str, Any] = {}
+    total: dict[str, Any] = {}
     with contextlib.suppress(json.JSONDecodeError):
         for line in lines:
             if line["kind"] == "log":
                 values = {**line["values"], **values}
+            if "total_steps" in line and not total:
+                total = {"total_steps": line["total_steps"]}
             if values.keys() >= _LOGGED:
                 break
-    return {name: values.get(name) for name in _LOGGED}
+    return {name: values.get(name) for name in _LOGGED} | total
 
 
 def _last_telling(

@@ -9,16 +9,18 @@ is, with the facts of its plan, so that `nbkit.report` needs nothing but the sto
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import StoreError
-from nbkit.launch.run import Run
+from nbkit.errors import RunNotFoundError, StoreError
+from nbkit.launch.run import Run, attach
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
-from nbkit.store.record import read_json, report_corruption
+from nbkit.store.record import RunState, read_json, report_corruption
 from nbkit.studies.durations import earlier_seconds, estimated_seconds
+from nbkit.studies.given_up import discarded_arms
 from nbkit.studies.idle_machine import Wait
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
@@ -140,7 +142,10 @@ class StoredStudy:
     def missing(self) -> list[Slot]:
         """What has no result yet, in the order of execution."""
         finished = self._finished(diverged=True)
-        return [slot for slot in self.order if slot not in finished]
+        over = discarded_arms(self)
+        return [
+            slot for slot in self.order if slot not in finished and slot.arm not in over
+        ]
 
     @property
     def estimated_seconds(self) -> float | None:
@@ -174,6 +179,27 @@ class StoredStudy:
         """The folder of the function or script of each arm that has one."""
         kept = self._content.get("programs") or {}
         return {arm: self.paths.program(int(p["number"])) for arm, p in kept.items()}
+
+    @property
+    def failed(self) -> dict[str, list[Run]]:
+        """The failed run of every start that has no finished one, by arm."""
+        finished, last = self._finished(), dict[Slot, str]()
+        for entry in self._content["runs"]:
+            last[Slot(entry["arm"], entry["repeat"])] = entry["run_id"]
+        failed: dict[str, list[Run]] = {}
+        for slot, run_id in last.items():
+            if slot in finished:
+                continue
+            with suppress(RunNotFoundError):
+                run = attach(run_id)
+                if run.state in (RunState.FAILED, RunState.LOST):
+                    failed.setdefault(slot.arm, []).append(run)
+        return failed
+
+    @property
+    def parallel(self) -> int | None:
+        """Most starts side by side; None for as many as fit."""
+        return self._content.get("parallel", 1)
 
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.

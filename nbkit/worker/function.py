@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import linecache
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
@@ -78,7 +79,9 @@ def run_entry(
     ending.begin_users_code()
     returned = None
     try:
-        if entry["kind"] == "script":
+        if entry["kind"] == "script" and entry.get("module"):
+            _run_module(entry)
+        elif entry["kind"] == "script":
             _run_script(entry, rank)
         else:
             sys.argv[:] = entry["argv"]
@@ -121,6 +124,14 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     copy = rank.paths.source / entry["sources"][path]["file"]
     code = compile(read_file(copy), path, "exec", dont_inherit=True)
     exec(code, vars(_main_module(path)))
+
+
+def _run_module(entry: dict[str, Any]) -> None:
+    """Run a module as ``python -m`` does, which also looks in the working folder."""
+    sys.argv[:] = [entry["module"], *entry["argv"]]
+    sys.path.insert(0, str(Path.cwd()))
+    _main_module(None)
+    runpy.run_module(entry["module"], run_name="__main__", alter_sys=True)
 
 
 def _call(rank: Rank) -> Any:

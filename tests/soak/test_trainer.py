@@ -1,0 +1,116 @@
+"""`nbkit.TrainerCallback` in transformers' own ``Trainer``, offline, on two ranks.
+
+transformers is installed beside nbkit's peers (`make setup-peers`).
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import nbkit
+from nbkit.store.record import RunState
+from nbkit.studies.metric import Metric
+from tests.launch.conftest import store
+from tests.waiting import wait_until
+
+__all__ = ["store"]
+
+pytest.importorskip("transformers")
+STEPS, ROWS, BATCH, ACCUMULATION = 12, 96, 2, 2
+SCRIPT = """
+import os, sys
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+import nbkit
+
+kind, steps, rows, batch, accumulation = sys.argv[1], *map(int, sys.argv[2:])
+torch.manual_seed(0)
+texts = [torch.randint(1, 64, (4 + row % 7,)).tolist() for row in range(rows)]
+
+def collate(chosen):
+    longest = max(map(len, chosen))
+    ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for row, text in enumerate(chosen):
+        ids[row, : len(text)], mask[row, : len(text)] = torch.tensor(text), 1
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids}
+
+config = GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=1, n_head=2,
+                    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+arguments = TrainingArguments(
+    output_dir=str(nbkit.context().run_folder / "trainer"), max_steps=steps,
+    per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
+    logging_steps=3, report_to="none", use_cpu=True, remove_unused_columns=False,
+    learning_rate=1e-2, save_strategy="no", disable_tqdm=True)
+callback = nbkit.TrainerCallback()
+callbacks = [callback] if kind == "callback" else []
+trainer = Trainer(GPT2LMHeadModel(config), arguments, data_collator=collate,
+                  train_dataset=texts, callbacks=callbacks)
+trainer.train(resume_from_checkpoint=callback.checkpoint)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    script = tmp_path / "sft.py"
+    script.write_text(SCRIPT)
+
+    def launch_trainer(kind, steps=STEPS):
+        args = [kind, steps, ROWS, BATCH, ACCUMULATION]
+        return nbkit.launch(script, args=args, gpus=2, device="cpu", oversubscribe=True)
+
+    return launch_trainer
+
+
+def losses(run):
+    return {
+        line["step"]: line["values"]["loss"]
+        for line in run.metrics("log")
+        if "loss" in line["values"]
+    }
+
+
+def test_trainer_logs_steps_losses_and_tokens(start):
+    run = start("callback").wait()
+
+    assert list(losses(run)) == [3, 6, 9, 12]
+    lines = [line for line in run.metrics("log") if "loss" in line["values"]]
+    assert {line["total_steps"] for line in lines} == {STEPS}
+    # Two epochs of all rows: what they hold is known, however they were shuffled.
+    values = [line["values"] for line in lines]
+    per_sample = [v["tokens_per_second"] / v["samples_per_second"] for v in values]
+    total = sum(4 + row % 7 for row in range(ROWS))
+    assert sum(per_sample) / 4 == pytest.approx(total / ROWS)
+    assert run.summary.logged["train_loss"] > 0
+
+
+def test_trainer_without_the_callback_has_the_same_losses(start):
+    plain, run = start("plain").wait(), start("callback").wait()
+
+    printed = re.findall(r"'loss': '?([\d.]+)", plain.logs(0, "stdout"))
+    assert [f"{loss:.4g}" for loss in losses(run).values()] == [
+        f"{float(loss):.4g}" for loss in printed
+    ]
+    assert Metric("train_loss", "lower", 0.0).value(plain) == pytest.approx(
+        run.summary.logged["train_loss"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_trainer_that_is_stopped_resumes_to_the_same_loss(start, number):
+    whole = start("callback", 60).wait()
+    run = start("callback", 60)
+    wait_until(lambda: len(losses(run)) > number % 10, "a line of the trainer", 120)
+
+    run.stop()
+
+    if run.state is not RunState.FINISHED:
+        run.resume().wait()
+    assert losses(run).keys() <= losses(whole).keys()
+    assert max(losses(run)) == 60
+    # The line in which it was stopped averages over what is left of it.
+    last = max(losses(whole))
+    assert losses(run)[last] == pytest.approx(losses(whole)[last], rel=1e-6)
