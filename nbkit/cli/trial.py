@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DISCARD_FLOORS = 5.0
 """A change that is worse by more than so many noise floors is not started any more. See
 tests/soak/test_try_rule.py for what this saves and costs."""
+
+
+_PATH = "import_path"
 
 
 def add_to(commands: Commands) -> None:
@@ -225,15 +228,19 @@ def _study(
 
     arms = {}
     for name, folder in folders.items():
-        # Before an editable installation, which is the same for both.
         path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
-        arms[name] = program(
+        arm = program(
             folder / change.script,
             arguments.script_arguments,
             environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
             gpus=arguments.gpus,
             device=arguments.device,
         )
+        # An editable installation is the same for both: its folder is moved.
+        entry = arm.entry
+        imports = [_moved(it, change.top, folder) for it in entry.description[_PATH]]
+        description = {**entry.description, _PATH: [*path[:2], *imports]}
+        arms[name] = replace(arm, entry=replace(entry, description=description))
     study = Study.create(
         f"try {change.script.stem}",
         arms,
@@ -248,6 +255,16 @@ def _study(
     )
     write_file(study.paths.change, change.patch())
     return study
+
+
+def _moved(path: str, top: Path, folder: Path) -> str:
+    """Return where a folder of the repository is in a copy of it."""
+    original, top = Path(path).resolve(), top.resolve()
+    if not original.is_relative_to(top):
+        return path
+    copy = folder / original.relative_to(top)
+    # What git ignores, such as an environment, has no copy.
+    return str(copy) if copy.is_dir() else path
 
 
 @contextmanager

@@ -78,6 +78,28 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     assert "with uncommitted changes (1 file changed, 1 insertion(+), 1 dele" in note
 
 
+def test_try_imports_each_version_of_a_package_that_is_installed(
+    repository, monkeypatch, capsys
+):
+    # As an editable installation does it.
+    package = repository / "lib" / "constants.py"
+    package.parent.mkdir()
+    monkeypatch.syspath_prepend(str(package.parent))
+    package.write_text("FACTOR = 0.5\n")
+    (repository / "code" / "part.py").write_text("from constants import FACTOR\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "package"], check=True)
+    package.write_text("FACTOR = 0.4\n")
+
+    assert run("--repeats", "1", "--json") == 1
+
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    base, new = (row["values"][0] for row in rows)
+    assert base == pytest.approx(1.0, rel=0.02)
+    assert new == pytest.approx(0.8, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -43,15 +43,18 @@ def simulate(model: str, effect: float) -> Shares:
     for seed in range(LOOPS):
         base, new = study(model, 2, MINIMUM_RUNS, seed)
         values = {"base": base, "new": [value * (1 - effect) for value in new]}
-        for done in range(1, MINIMUM_RUNS + 1):
-            seen = {arm: many[:done] for arm, many in values.items()}
-            row = metric_rows(metric, seen, "base")[1]
-            if metric.floors_worse(seen["new"], seen["base"]) is not None:
-                break
-        kept += row.verdict == "better"
+        done = next(n for n in range(2, MINIMUM_RUNS + 1) if ends(metric, values, n))
+        seen = {arm: many[:done] for arm, many in values.items()}
+        kept += metric_rows(metric, seen, "base")[1].verdict == "better"
         discarded += done < MINIMUM_RUNS
         starts += 2 * done
     return Shares(kept / LOOPS, discarded / LOOPS, starts / LOOPS)
+
+
+def ends(metric: Metric, values: dict[str, list[float]], repeats: int) -> bool:
+    """Return whether a call ends after so many starts per version."""
+    floors = metric.floors_worse(values["new"][:repeats], values["base"][:repeats])
+    return repeats == MINIMUM_RUNS or floors is not None
 
 
 @pytest.mark.parametrize("model", MODELS)
