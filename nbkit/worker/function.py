@@ -25,6 +25,7 @@ from nbkit.worker import rank_context as context
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
+from nbkit.worker.trainer_callback import show_trainers
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ def run_entry(
         rank.beat(run_context.step, Phase.DONE)
         wait_for_others()
 
+    show_trainers()
     ending.finish, ending.wait, ending.give_up = finish, wait, run_context.write_out
     ending.begin_users_code()
     returned = None

@@ -5,9 +5,14 @@ Nothing of transformers is imported: it calls the events of a callback by their 
 
 from __future__ import annotations
 
+import importlib.machinery
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nbkit.errors import RunError
@@ -19,41 +24,25 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "trainer_checkpoint"
 _COUNTS = ("samples", "tokens", "padding")
+_TRAINER = "transformers.trainer"
 
 
-class TrainerCallback:
-    """Shows a run of transformers' ``Trainer``, and lets it stop and resume.
+class TrainerLog:
+    """Shows what ``Trainer`` logs; every ``Trainer`` of a run has it.
 
-    For ``Trainer`` and what is made of it, such as TRL's ``SFTTrainer``, in a script or
-    function that `nbkit.launch` runs; elsewhere it does nothing. All that ``Trainer``
-    logs is in ``run.metrics("log")`` and the live view, with ``samples_per_second``
-    and, for a model of ``input_ids``, ``tokens_per_second`` of all ranks: without
-    padding, whose share of all tokens is ``padding_share``. They are those since the
-    line before, without evaluations and checkpoints, and ``peak_memory_bytes`` is that
-    of rank 0's GPU. `Run.stop` saves a checkpoint at the next step.
-
-    Examples
-    --------
-    >>> callback = nbkit.TrainerCallback()
-    >>> trainer = Trainer(model, arguments, callbacks=[callback])  # doctest: +SKIP
-    >>> trainer.train(resume_from_checkpoint=callback.checkpoint)  # doctest: +SKIP
+    It adds steps of how many, and ``samples_per_second`` since the line before, without
+    evaluations and checkpoints.
     """
+
+    is_followed = False
+    """Whether a `TrainerCallback` of this process does it."""
 
     def __init__(self) -> None:
         self._context = _context()
-        self._counted = _Counted()
         self._seconds = 0.0
+        self._steps = 0
         self._mark: float | None = None
         self._rates: dict[str, float] = {}
-
-    @property
-    def checkpoint(self) -> str | None:
-        """Folder of the newest checkpoint of this run; None in its first attempt."""
-        if self._context is None or self._context.attempt == 0:
-            return None
-        state = self._context.load_checkpoint() or {}
-        folder = state.get(_CHECKPOINT)
-        return folder if folder and Path(folder).is_dir() else None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Take events that it has nothing to do with, of newer versions too."""
@@ -63,13 +52,10 @@ class TrainerCallback:
         raise AttributeError(message)
 
     def on_train_begin(
-        self, args: Any, state: Any, control: Any, **kwargs: Any
+        self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
     ) -> None:
-        """Count what the model is given from now on."""
-        self._mark = None
-        # What a compiled model calls would be compiled with it, at every step again.
-        if self._context is not None and not args.torch_compile:
-            self._counted.follow(kwargs["model"])
+        """Forget another training."""
+        self._seconds, self._steps, self._mark = 0.0, 0, None
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Go on with the clock after a pause."""
@@ -77,35 +63,26 @@ class TrainerCallback:
             self._mark = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop with a checkpoint if the run is to stop."""
-        if self._context is None:
-            return
+        """Measure for a line that is logged at this step: all ranks are here."""
         now = time.perf_counter()
         self._seconds += now - (self._mark or now)
         self._mark = now
-        # All ranks are here, which is not said of who logs.
-        if control.should_log:
-            self._measure()
-        if self._context.should_stop():
-            control.should_save = control.should_training_stop = True
+        self._steps += 1
+        self.on_epoch_end(args, state, control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure for a line that is logged at the end of an epoch."""
-        if self._context is not None and control.should_log:
-            self._measure()
+        if self._context is not None and control.should_log and self._seconds > 0:
+            self._rates = self._measured(args, self._context.world_size)
+            self._seconds, self._steps = 0.0, 0
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Let the clock pause."""
         self._mark = None
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the checkpoint, from which `Run.resume` continues."""
+        """Let the clock pause."""
         self._mark = None
-        if self._context is not None:
-            folder = (
-                Path(args.output_dir).absolute() / f"checkpoint-{state.global_step}"
-            )
-            self._context.save_checkpoint({_CHECKPOINT: str(folder)}, state.global_step)
 
     def on_log(
         self,
@@ -116,7 +93,8 @@ class TrainerCallback:
         **kwargs: Any,
     ) -> None:
         """Record what the trainer logs."""
-        if self._context is None:
+        is_double = TrainerLog.is_followed and type(self) is TrainerLog
+        if self._context is None or is_double:
             return
         values = {
             name: value
@@ -129,23 +107,111 @@ class TrainerCallback:
             steps = state.max_steps if state.max_steps > 0 else None
             self._context.log(values, state.global_step, total_steps=steps)
 
+    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
+        """Return rates of all ranks, by full batches."""
+        batches = self._steps * args.gradient_accumulation_steps * world_size
+        return {"samples_per_second": batches * args.train_batch_size / self._seconds}
+
+
+class TrainerCallback(TrainerLog):
+    """Counts tokens of transformers' ``Trainer``, and lets it stop and resume.
+
+    For ``Trainer`` and what is made of it, such as TRL's ``SFTTrainer``, in a script or
+    function that `nbkit.launch` runs; elsewhere it does nothing. What ``Trainer`` logs
+    is in ``run.metrics("log")`` and the live view without it, too. It adds, since the
+    line before and without evaluations and checkpoints, ``tokens_per_second`` of all
+    ranks without padding, whose share of all tokens is ``padding_share``; and
+    ``peak_memory_bytes`` of rank 0's GPU. `Run.stop` saves a checkpoint at the next
+    step, from which `Run.resume` continues.
+
+    Examples
+    --------
+    >>> callback = nbkit.TrainerCallback()
+    >>> trainer = Trainer(model, arguments, callbacks=[callback])  # doctest: +SKIP
+    >>> trainer.train(resume_from_checkpoint=callback.checkpoint)  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted = _Counted()
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Folder of the newest checkpoint of this run; None in its first attempt."""
+        if self._context is None or self._context.attempt == 0:
+            return None
+        state = self._context.load_checkpoint() or {}
+        folder = state.get(_CHECKPOINT)
+        return folder if folder and Path(folder).is_dir() else None
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
+    ) -> None:
+        """Count what the model is given from now on."""
+        super().on_train_begin(args, state, control, model=model)
+        TrainerLog.is_followed = True
+        # What a compiled model calls would be compiled with it, at every step again.
+        if self._context is not None and not args.torch_compile:
+            self._counted.follow(model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop with a checkpoint if the run is to stop."""
+        super().on_step_end(args, state, control)
+        if self._context is not None and self._context.should_stop():
+            control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the checkpoint, from which `Run.resume` continues."""
+        super().on_save(args, state, control)
+        if self._context is not None:
+            step = state.global_step
+            folder = Path(args.output_dir).absolute() / f"checkpoint-{step}"
+            self._context.save_checkpoint({_CHECKPOINT: str(folder)}, step)
+
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Let go of the model."""
         self._counted.leave()
 
-    def _measure(self) -> None:
-        assert self._context is not None
-        counts = self._counted.take(self._context.world_size)
-        seconds, self._seconds = self._seconds, 0.0
-        if seconds > 0 and counts["samples"]:
-            self._rates["samples_per_second"] = counts["samples"] / seconds
-        if seconds > 0 and counts["tokens"]:
+    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
+        counts = self._counted.take(world_size)
+        if not counts["samples"]:  # it is not followed
+            return super()._measured(args, world_size)
+        rates = {"samples_per_second": counts["samples"] / self._seconds}
+        if counts["tokens"]:
             real = counts["tokens"] - counts["padding"]
-            self._rates["tokens_per_second"] = real / seconds
-            self._rates["padding_share"] = counts["padding"] / counts["tokens"]
+            rates["tokens_per_second"] = real / self._seconds
+            rates["padding_share"] = counts["padding"] / counts["tokens"]
         peak = self._counted.peak_memory_bytes()
-        if peak is not None:
-            self._rates["peak_memory_bytes"] = peak
+        return rates if peak is None else {**rates, "peak_memory_bytes": peak}
+
+
+def show_trainers() -> None:
+    """Let every ``Trainer`` of this process have a `TrainerLog` once it is imported."""
+    sys.meta_path.insert(0, _TrainerFinder())
+
+
+class _TrainerFinder(MetaPathFinder):
+    """Finds transformers' trainer as Python does, and adds to its callbacks."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how the module is loaded; None for any other."""
+        if fullname != _TRAINER:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_add(module: ModuleType) -> None:
+            load(module)
+            # Another version may have no such list: then it is not shown.
+            with suppress(AttributeError):
+                module.DEFAULT_CALLBACKS.append(TrainerLog)
+
+        spec.loader.exec_module = load_and_add  # type: ignore[method-assign]
+        return spec
 
 
 class _Counted:

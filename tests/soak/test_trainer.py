@@ -80,6 +80,7 @@ def test_trainer_logs_steps_losses_and_tokens(start):
     lines = [line for line in run.metrics("log") if "loss" in line["values"]]
     assert {line["total_steps"] for line in lines} == {STEPS}
     # Two epochs of all rows: what they hold is known, however they were shuffled.
+    assert len(run.metrics("log")) == len(losses(run)) + 1  # the end's, once each
     values = [line["values"] for line in lines]
     per_sample = [v["tokens_per_second"] / v["samples_per_second"] for v in values]
     total = sum(4 + row % 7 for row in range(ROWS))
@@ -87,8 +88,13 @@ def test_trainer_logs_steps_losses_and_tokens(start):
     assert run.summary.logged["train_loss"] > 0
 
 
-def test_trainer_without_the_callback_has_the_same_losses(start):
+def test_trainer_without_the_callback_is_shown_with_the_same_losses(start):
     plain, run = start("plain").wait(), start("callback").wait()
+
+    assert losses(plain) == losses(run)
+    lines = [line for line in plain.metrics("log") if "loss" in line["values"]]
+    assert {line["total_steps"] for line in lines} == {STEPS}
+    assert all(line["values"]["samples_per_second"] > 0 for line in lines)
 
     printed = re.findall(r"'loss': '?([\d.]+)", plain.logs(0, "stdout"))
     assert [f"{loss:.4g}" for loss in losses(run).values()] == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
@@ -91,15 +90,12 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
     assert [len(runs) for runs in by_arm.values()] == [4, 3]
     [bad] = study.failed["new"]
     tried = {"base": by_arm["base"], "new": [*by_arm["new"], bad]}
-    used = [Counter(str(devices(run)) for run in runs) for runs in tried.values()]
-    assert used[0] == used[1]
-    assert set(used[0].values()) == {1}
-    pairs = zip(*tried.values(), strict=True)
-    repeats = [
-        {run.record["tags"]["repeat"] for run in sorted(pair, key=devices)}
-        for pair in pairs
+    places = [
+        {run.record["tags"]["repeat"]: str(devices(run)) for run in runs}
+        for runs in tried.values()
     ]
-    assert len(repeats) == 4
+    assert places[0] == places[1]
+    assert len({*places[0].values()}) == 4
 
     report = make(study)
     assert "new is better than base" in report.answer

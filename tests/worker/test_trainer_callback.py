@@ -127,6 +127,41 @@ def test_trainer_callback_stops_with_a_checkpoint_and_resumes(tmp_path):
     assert step < first["step"] <= step + 3
 
 
+UNCHANGED = """
+import sys
+from types import SimpleNamespace as Values
+from transformers.trainer import DEFAULT_CALLBACKS
+
+args = Values(gradient_accumulation_steps=2, train_batch_size=4)
+state, control = Values(global_step=0, max_steps=5), Values(should_log=False)
+for callback in [kind() for kind in DEFAULT_CALLBACKS]:
+    callback.on_train_begin(args, state, control, model=None)
+    for step in range(1, 6):
+        callback.on_step_begin(args, state, control)
+        state.global_step, control.should_log = step, step % 2 == 0
+        callback.on_step_end(args, state, control)
+        if control.should_log:
+            callback.on_log(args, state, control, logs={"loss": 1 / step})
+        callback.on_something_new(args, state, control)
+"""
+
+
+def test_trainer_of_an_unchanged_script_is_shown(tmp_path):
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "trainer.py").write_text("DEFAULT_CALLBACKS = []")
+    script = tmp_path / "train.py"
+    script.write_text(UNCHANGED)
+
+    run = nbkit.launch(script, device="cpu", gpus=1).wait()
+
+    lines = run.metrics("log")
+    assert [(line["step"], line["total_steps"]) for line in lines] == [(2, 5), (4, 5)]
+    assert [line["values"]["loss"] for line in lines] == [0.5, 0.25]
+    assert all(line["values"]["samples_per_second"] > 0 for line in lines)
+
+
 def test_trainer_callback_does_nothing_outside_a_run():
     callback = nbkit.TrainerCallback()
     control = SimpleNamespace(should_log=True)
