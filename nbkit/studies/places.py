@@ -66,7 +66,9 @@ def free_places(configs: Collection[ExperimentConfig], most: int | None) -> list
     free = names if len(free) < count else free
     starts = range(0, len(free) - count + 1, count)
     places = [tuple(free[first : first + count]) for first in starts]
-    return [() if kind == "cpu" else place for place in places][:most] or [()]
+    if kind == "cpu":  # the pool chooses; every start beside it takes memory
+        places = [()] * min(most or 1, len(places))
+    return places[:most] or [()]
 
 
 def _used(kind: str, names: Collection[str]) -> Collection[str]:

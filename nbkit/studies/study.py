@@ -128,8 +128,9 @@ class Study(StoredStudy):
             the arms. If one of its runs does not finish, all of them are repeated.
         parallel
             Most starts side by side, each on GPUs of its own; all arms of a repeat get
-            the same ones. None is as many as there are free GPUs for, if every arm is a
-            script or function and the metric is no time or rate by its name; else 1.
+            the same ones. None is as many as there are free GPUs for on this machine,
+            if every arm is a script or function and the metric is no time or rate by
+            its name; else 1.
         parameters
             The notebook's parameters, for the record.
         environment

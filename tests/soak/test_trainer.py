@@ -12,10 +12,10 @@ import pytest
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.studies.metric import Metric
-from tests.launch.conftest import store
+from tests.launch.conftest import shared_store
 from tests.waiting import wait_until
 
-__all__ = ["store"]
+__all__ = ["shared_store"]
 
 pytest.importorskip("transformers")
 STEPS, ROWS, BATCH, ACCUMULATION = 12, 96, 2, 2
@@ -53,9 +53,9 @@ trainer.train(resume_from_checkpoint=callback.checkpoint)
 """
 
 
-@pytest.fixture
-def start(tmp_path):
-    script = tmp_path / "sft.py"
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, shared_store):
+    script = tmp_path_factory.mktemp("trainer") / "sft.py"
     script.write_text(SCRIPT)
 
     def launch_trainer(kind, steps=STEPS):
@@ -63,6 +63,12 @@ def start(tmp_path):
         return nbkit.launch(script, args=args, gpus=2, device="cpu", oversubscribe=True)
 
     return launch_trainer
+
+
+@pytest.fixture(scope="module")
+def whole(start):
+    """Return the losses of a run that was not stopped."""
+    return losses(start("callback", 60).wait())
 
 
 def losses(run):
@@ -106,8 +112,7 @@ def test_trainer_without_the_callback_is_shown_with_the_same_losses(start):
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_trainer_that_is_stopped_resumes_to_the_same_loss(start, number):
-    whole = start("callback", 60).wait()
+def test_trainer_that_is_stopped_resumes_to_the_same_loss(start, whole, number):
     run = start("callback", 60)
     wait_until(lambda: len(losses(run)) > number % 10, "a line of the trainer", 120)
 
@@ -115,8 +120,7 @@ def test_trainer_that_is_stopped_resumes_to_the_same_loss(start, number):
 
     if run.state is not RunState.FINISHED:
         run.resume().wait()
-    assert losses(run).keys() <= losses(whole).keys()
+    assert losses(run).keys() <= whole.keys()
     assert max(losses(run)) == 60
     # The line in which it was stopped averages over what is left of it.
-    last = max(losses(whole))
-    assert losses(run)[last] == pytest.approx(losses(whole)[last], rel=1e-6)
+    assert losses(run)[60] == pytest.approx(whole[60], rel=1e-6)

@@ -104,6 +104,31 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
     assert "a bad seed" in report.result["failed"][0]
 
 
+@pytest.mark.waiting
+def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arms):
+    silent = tmp_path / "silent.py"
+    silent.write_text(
+        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 2 * repeat")
+    )
+    started = {
+        arm: nbkit.script(silent, [arm, tmp_path / "begun", 0], device="replay", gpus=1)
+        for arm in ("base", "new")
+    }
+    # The second start waits for more than can begin.
+    study = nbkit.Study.create(
+        "silent", started, metric="error", better="lower", repeats=2, parallel=2
+    )
+
+    with pytest.raises(NotEnoughDataError, match="no metric 'error'"):
+        study.run(progress=False)
+
+    states = {run.record["tags"]["repeat"]: run for run in nbkit.runs()}
+    assert states["0"].state is RunState.FINISHED
+    assert states["1"].state is RunState.STOPPED
+    assert states["1"].cause["by"] == "study"
+    assert len(nbkit.runs()) == 2
+
+
 def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
     study = nbkit.Study.create(
         "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
@@ -160,6 +185,8 @@ def test_places_have_room_for_every_arm(small, eight_gpus):
     assert len({*places[0], *places[1]}) == 6
     assert len(free_places([one], None)) == 8
     assert free_places([one], 2) == free_places([one], None)[:2]
+    cpu = small(oversubscribe=False, cpus=(0,))
+    assert free_places([cpu], None) == free_places([cpu], 4) == [()]
     # CPUs and GPUs in one study: the pool chooses.
     assert free_places([one, small(oversubscribe=False)], None) == [()]
 
