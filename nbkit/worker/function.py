@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import linecache
 import os
-import runpy
 import sys
 from collections.abc import Callable
+from importlib.abc import InspectLoader
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -130,10 +131,22 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
 
 def _run_module(entry: dict[str, Any]) -> None:
     """Run a module as ``python -m`` does, which also looks in the working folder."""
-    sys.argv[:] = [entry["module"], *entry["argv"]]
+    name = entry["module"]
     sys.path.insert(0, str(Path.cwd()))
-    _main_module(None)
-    runpy.run_module(entry["module"], run_name="__main__", alter_sys=True)
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    code = None
+    if spec is not None and isinstance(spec.loader, InspectLoader):
+        code = spec.loader.get_code(spec.name)
+    if spec is None or code is None:
+        message = f"No module named {name!r} that can be executed."
+        raise ModuleNotFoundError(message)
+    sys.argv[:] = [spec.origin or name, *entry["argv"]]
+    main = _main_module(spec.origin)
+    # Children of multiprocessing import it by this name.
+    main.__spec__, main.__package__ = spec, spec.parent
+    exec(code, vars(main))
 
 
 def _call(rank: Rank) -> Any:

@@ -210,7 +210,8 @@ class _TrainerFinder(MetaPathFinder):
             with suppress(AttributeError):
                 module.DEFAULT_CALLBACKS.append(TrainerLog)
 
-        spec.loader.exec_module = load_and_add  # type: ignore[method-assign]
+        with suppress(AttributeError):  # a loader that cannot be changed
+            spec.loader.exec_module = load_and_add  # type: ignore[method-assign]
         return spec
 
 

@@ -5,6 +5,7 @@ transformers is installed beside nbkit's peers (`make setup-peers`).
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -109,6 +110,57 @@ def test_trainer_without_the_callback_is_shown_with_the_same_losses(start):
     assert Metric("train_loss", "lower", 0.0).value(plain) == pytest.approx(
         run.summary.logged["train_loss"], rel=1e-3
     )
+
+
+def test_trainer_of_a_module_of_trl_is_shown(tmp_path, shared_store):
+    pytest.importorskip("trl")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    words = [f"w{number}" for number in range(61)]
+    vocabulary = {word: at for at, word in enumerate(["[UNK]", "[EOS]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"unk_token": "[UNK]", "eos_token": "[EOS]", "pad_token": "[EOS]"}
+    model, data = tmp_path / "model", tmp_path / "data"
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(
+        model
+    )
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    config = GPT2Config(vocab_size=len(vocabulary), **size)
+    GPT2LMHeadModel(config).save_pretrained(model)
+    data.mkdir()
+    lines = (json.dumps({"text": " ".join(words[at : at + 9])}) for at in range(50))
+    (data / "train.jsonl").write_text("\n".join(lines))
+    options = {
+        "model_name_or_path": model,
+        "dataset_name": data,
+        "output_dir": tmp_path / "out",
+        "max_steps": 4,
+        "logging_steps": 2,
+        "per_device_train_batch_size": 2,
+        "max_length": 16,
+        "report_to": "none",
+        "use_cpu": "true",
+        "bf16": "false",
+        "gradient_checkpointing": "false",
+    }
+    args = [word for name, value in options.items() for word in (f"--{name}", value)]
+
+    run = nbkit.launch(
+        module="trl.scripts.sft",
+        args=args,
+        environment={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")},
+        gpus=2,
+        device="cpu",
+        oversubscribe=True,
+    ).wait()
+
+    assert list(losses(run)) == [2, 4]
+    [first, *_] = run.metrics("log")
+    assert first["total_steps"] == 4
+    assert first["values"]["num_tokens"] > 0  # TRL's own
+    assert first["values"]["samples_per_second"] > 0
 
 
 @pytest.mark.parametrize("number", range(20))

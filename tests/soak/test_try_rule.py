@@ -6,18 +6,30 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 
+from nbkit.cli.main import main
 from nbkit.cli.trial import DISCARD_FLOORS
 from nbkit.questions.metric_report import metric_rows
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.studies.metric import Metric
+from tests.launch.conftest import store
 from tests.soak.test_noise_models import MODELS, study
 
-LOOPS = 1_000
+__all__ = ["store"]
+
+LOOPS, REAL_CALLS = 1_000, 10
+NOISY = """
+import os, random, sys
+from version import FACTOR, LABEL
+repeat = os.environ["STUDY_REPEAT"]
+noise = random.Random(f"{LABEL} {sys.argv[1]} {repeat}").gauss(0, 0.01)
+print("loss:", FACTOR * (1 + noise))
+"""
 EFFECTS = (0.0, 0.01, 0.02, 0.05, -0.05, -0.2)
 """By how much the new version is better."""
 SHOWN = ("lognormal 2 %", "Student t(3), 2 %", "2 %, one start in ten 20 % slow")
@@ -82,7 +94,32 @@ def test_a_much_worse_version_ends_early():
     assert found.starts < 9
 
 
-def main() -> None:
+@pytest.mark.parametrize(("factor", "fewest", "most"), [(0.5, 0, 1), (0.475, 8, 10)])
+def test_real_calls_keep_a_5_percent_change_and_no_equal_version(
+    tmp_path, monkeypatch, factor, fewest, most
+):
+    def git(*arguments: str) -> None:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(NOISY)
+    (folder / "version.py").write_text("LABEL, FACTOR = 'base', 0.5")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    kept = 0
+    for number in range(REAL_CALLS):
+        version = f"LABEL, FACTOR = 'new {number}', {factor}"
+        (folder / "version.py").write_text(version)
+        wanted = ("--metric", "loss", "--better", "lower", "--device", "cpu")
+        kept += main(["try", "train.py", *wanted, "--", str(number)]) == 0
+    assert fewest <= kept <= most
+
+
+def print_table() -> None:
     """Print what becomes of the changes in each case."""
     for model in SHOWN:
         for effect in EFFECTS:
@@ -94,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print_table()

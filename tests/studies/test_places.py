@@ -10,11 +10,16 @@ import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, RunFailedError
+from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.questions.study_report import make
 from nbkit.store.record import RunState
 from nbkit.studies.metric import Metric
 from nbkit.studies.places import free_places
+from tests.telemetry.conftest import no_setting
+from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 from tests.waiting import patient, wait_until
+
+__all__ = ["no_setting"]
 
 TOGETHER = """
 import os, sys, time
@@ -108,7 +113,7 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
 def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arms):
     silent = tmp_path / "silent.py"
     silent.write_text(
-        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 2 * repeat")
+        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 3 * repeat")
     )
     started = {
         arm: nbkit.script(silent, [arm, tmp_path / "begun", 0], device="replay", gpus=1)
@@ -189,6 +194,30 @@ def test_places_have_room_for_every_arm(small, eight_gpus):
     assert free_places([cpu], None) == free_places([cpu], 4) == [()]
     # CPUs and GPUs in one study: the pool chooses.
     assert free_places([one, small(oversubscribe=False)], None) == [()]
+
+
+def test_places_are_gpus_that_nobody_uses(
+    small, drive, no_setting, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    used = FakeGpu("GPU-2", pids=(1,), used_bytes=GIBIBYTE, memory_bytes=2 * GIBIBYTE)
+    drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"), used, FakeGpu("GPU-3"))
+    request = {"kind": "cuda", "count": 1, "oversubscribe": False}
+    ticket = QueueTicket.enter("r", {**request, "candidates": [("GPU-1", "GPU 1")]})
+    ticket.take_over()
+    lease = ticket.attempt()
+    assert isinstance(lease, Lease)
+    one, two, three = (
+        small(device="cuda", oversubscribe=False, gpus=n) for n in (1, 2, 3)
+    )
+
+    assert free_places([one], None) == [("GPU-0",), ("GPU-3",)]
+    assert free_places([one, two], None) == [("GPU-0", "GPU-3")]
+    # Too few are free: starts wait for others.
+    assert free_places([three], None) == [("GPU-0", "GPU-1", "GPU-2")]
+
+    lease.release()
+    ticket.close()
 
 
 @pytest.mark.parametrize(

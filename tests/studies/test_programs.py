@@ -7,7 +7,12 @@ import statistics
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotEnoughDataError, RunError
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunError,
+    RunFailedError,
+)
 from nbkit.questions.study_report import make
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
@@ -150,6 +155,12 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
     run = nbkit.launch(module="trainer.sft", args=[3], device="cpu", gpus=1).wait()
     assert "loss: 6.0 trainer.sft" in run.logs(0, "stdout")
     assert run.config.title == "trainer.sft"
+    (package / "__main__.py").write_text("import sys; print(sys.argv, __package__)")
+    run = nbkit.launch(module="trainer", args=["a"], device="cpu", gpus=1).wait()
+    assert run.logs(0, "stdout") == f"['{package / '__main__.py'}', 'a'] trainer\n"
+    lost = nbkit.launch(module="trainer.lost", device="cpu", gpus=1)
+    with pytest.raises(RunFailedError, match=r"No module named 'trainer\.lost'"):
+        lost.wait()
 
 
 @pytest.mark.parametrize(
