@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nbkit.errors import NbkitError
     from nbkit.estimates.forecast import estimate
     from nbkit.launch.accelerate_launcher import notebook_launcher
-    from nbkit.launch.program import function, script
+    from nbkit.launch.program import function, module, script
     from nbkit.launch.run import Run, attach, runs
     from nbkit.launch.start import launch
     from nbkit.launch.supervision.leftovers import sweep
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nbkit.studies.study import Study
     from nbkit.widgets.form import ExperimentForm
     from nbkit.worker.rank_context import context, log
+    from nbkit.worker.trainer_callback import TrainerCallback
 
 _HOMES = {
     "AllReduceConfig": "nbkit.config",
@@ -56,6 +57,7 @@ _HOMES = {
     "RunState": "nbkit.store.record",
     "SlurmConfig": "nbkit.config",
     "Study": "nbkit.studies.study",
+    "TrainerCallback": "nbkit.worker.trainer_callback",
     "attach": "nbkit.launch.run",
     "audit": "nbkit.reports.auditor",
     "compare": "nbkit.reproduction.comparison",
@@ -67,6 +69,7 @@ _HOMES = {
     "launch": "nbkit.launch.start",
     "log": "nbkit.worker.rank_context",
     "mllog": "nbkit.reports.mlperf_log",
+    "module": "nbkit.launch.program",
     "notebook": "nbkit.studies.notebooks",
     "notebook_launcher": "nbkit.launch.accelerate_launcher",
     "params": "nbkit.studies.parameters",
@@ -95,6 +98,7 @@ __all__ = [
     "RunState",
     "SlurmConfig",
     "Study",
+    "TrainerCallback",
     "attach",
     "audit",
     "compare",
@@ -106,6 +110,7 @@ __all__ = [
     "launch",
     "log",
     "mllog",
+    "module",
     "notebook",
     "notebook_launcher",
     "params",

@@ -6,8 +6,9 @@ import argparse
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,14 @@ from nbkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nbkit.studies.study import Study
+
+
+DISCARD_FLOORS = 5.0
+"""A change that is worse by more than so many noise floors is not started any more. See
+tests/soak/test_try_rule.py for what this saves and costs."""
+
+
+_PATH = "import_path"
 
 
 def add_to(commands: Commands) -> None:
@@ -29,8 +38,9 @@ def add_to(commands: Commands) -> None:
         description="Run a script as it is now and as it was at a commit, in turn, "
         "several times each, and say whether its metric is better now. Each version "
         "runs from a copy of the repository (ignored files stay out), in the current "
-        "folder. Arguments after -- go to both. Exit code: 0 better, 1 not shown to be "
-        "better, 2 error.",
+        "folder. Arguments after -- go to both. The same change is measured once: a "
+        "second call prints the result of the first. Exit code: 0 better, 1 not shown "
+        "to be better, 2 error.",
         example="nbkit try train.py --against HEAD~1 --metric val_loss --better lower",
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script")
@@ -68,6 +78,13 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="start the commit a second time as often: the noise floor",
     )
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        metavar="N",
+        help="most starts side by side (default: one per free GPU; 1 if the name of "
+        "the metric is a time or rate)",
+    )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(
         "--device",
@@ -82,27 +99,38 @@ def _try(arguments: argparse.Namespace) -> int:
     from nbkit.errors import NbkitError
     from nbkit.questions.study_report import make
 
-    script = Path(arguments.script).resolve()
-    top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
-    base = _git(top, "rev-parse", "--verify", f"{arguments.against}^{{commit}}")
-    new = _commit_of_now(top)
-    if _git(top, "rev-parse", f"{base}^{{tree}}") == _git(
-        top, "rev-parse", f"{new}^{{tree}}"
-    ):
+    change = _change(Path(arguments.script).resolve(), arguments.against)
+    measured = {
+        "base": _git(change.top, "rev-parse", f"{change.base}^{{tree}}"),
+        "new": _git(change.top, "rev-parse", f"{change.new}^{{tree}}"),
+        "script": str(change.script),
+        "arguments": arguments.script_arguments,
+        "metric": arguments.metric,
+        "gpus": arguments.gpus,
+    }
+    if measured["base"] == measured["new"]:
         message = (
-            f"{script.name} and its repository are the same as at "
+            f"{change.script.name} and its repository are the same as at "
             f"{arguments.against}. Change something, or name an earlier commit: "
             "--against HEAD~1."
         )
         raise ConfigError(message)
-    with _worktrees(top, {"base": base, "new": new}) as folders:
-        study = _study(arguments, script.relative_to(top), folders)
-        say(f"study {study.study_id}")
-        try:
-            study.run(progress=not arguments.json)
-        except NbkitError as error:
-            error.add_note(f"nbkit report {study.study_id} reports the runs so far.")
-            raise
+    study = _measured_before(measured, arguments.repeats)
+    if study is not None:
+        say(f"study {study.study_id} has measured this change; remove it to repeat it")
+    else:
+        with _worktrees(
+            change.top, {"base": change.base, "new": change.new}
+        ) as folders:
+            study = _study(arguments, change, folders, measured)
+            say(f"study {study.study_id}")
+            try:
+                study.run(progress=not arguments.json)
+            except NbkitError as error:
+                error.add_note(
+                    f"nbkit report {study.study_id} reports the runs so far."
+                )
+                raise
     report = make(study)
     verdict = {row["arm"]: row["verdict"] for row in report.result["rows"]}["new"]
     if arguments.json:
@@ -112,32 +140,131 @@ def _try(arguments: argparse.Namespace) -> int:
     return 0 if verdict == "better" else 1
 
 
+@dataclass(frozen=True)
+class _Change:
+    """A script at an earlier commit, and as it is now."""
+
+    top: Path
+    """Folder of the repository."""
+    script: Path
+    """Below it."""
+    base: str
+    new: str
+    """Commits; the new one has the files as they are, and is of no branch."""
+    uncommitted: str
+    """How many files and lines differ from HEAD, in git's words; empty for none."""
+
+    def notes(self, against: str) -> list[str]:
+        """Return what the report says of the two versions."""
+        new = f"HEAD ({_git(self.top, 'rev-parse', '--short', 'HEAD')})"
+        if self.uncommitted:
+            new += f" with uncommitted changes ({self.uncommitted})"
+        return [f"base: {against} ({self.base[:7]}); new: {new}; patch: change.patch."]
+
+    def patch(self) -> bytes:
+        """Return what leads from the base to the new version."""
+        arguments = ("diff", "--binary", "--no-color", "--no-ext-diff")
+        return _git_output(self.top, *arguments, self.base, self.new)
+
+
+def _change(script: Path, against: str) -> _Change:
+    if not script.is_file():
+        message = f"{script} does not exist. Pass a Python script of a repository."
+        raise ConfigError(message)
+    try:
+        top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
+    except _GitError as error:
+        message = (
+            f"{script} is not in a git repository ({error.said}). Run git init and "
+            "commit it, or compare two scripts with nbkit.Study.create."
+        )
+        raise ConfigError(message) from None
+    try:
+        base = _git(top, "rev-parse", "--verify", f"{against}^{{commit}}")
+    except _GitError:
+        message = (
+            f"--against {against} is not a commit of {top}. Name one: git log --oneline"
+        )
+        raise ConfigError(message) from None
+    new, path = _commit_of_now(top), script.relative_to(top)
+    remedies = {
+        base: f"does not exist at {against}. Name a later commit.",
+        new: "is ignored by git. Add it: git add --force.",
+    }
+    for commit, remedy in remedies.items():
+        try:
+            _git(top, "cat-file", "-e", f"{commit}:{path}")
+        except _GitError:
+            message = f"{path} {remedy}"
+            raise ConfigError(message) from None
+    uncommitted = _git(top, "diff", "--shortstat", "HEAD", new)
+    return _Change(top, path, base, new, uncommitted)
+
+
+def _measured_before(measured: Mapping[str, Any], repeats: int) -> Study | None:
+    """Return a complete study of the same change: a second one would only try again."""
+    from nbkit.store.paths import StudyPaths, study_folders
+    from nbkit.store.record import read_json
+    from nbkit.studies.study import Study
+
+    for folder in reversed(study_folders()):
+        content = read_json(StudyPaths(folder).study) or {}
+        if (content.get("plan") or {}).get("change") == measured:
+            study = Study(folder)
+            if not study.missing and study.repeats >= repeats:
+                return study
+    return None
+
+
 def _study(
-    arguments: argparse.Namespace, script: Path, folders: Mapping[str, Path]
+    arguments: argparse.Namespace,
+    change: _Change,
+    folders: Mapping[str, Path],
+    measured: Mapping[str, Any],
 ) -> Study:
     from nbkit.launch.program import script as program
+    from nbkit.store.ownership import write_file
     from nbkit.studies.study import Study
 
     arms = {}
     for name, folder in folders.items():
-        # Before an editable installation, which is the same for both.
         path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
-        arms[name] = program(
-            folder / script,
+        arm = program(
+            folder / change.script,
             arguments.script_arguments,
             environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
             gpus=arguments.gpus,
             device=arguments.device,
         )
-    return Study.create(
-        f"try {script.stem}",
+        # An editable installation is the same for both: its folder is moved.
+        entry = arm.entry
+        imports = [_moved(it, change.top, folder) for it in entry.description[_PATH]]
+        description = {**entry.description, _PATH: [*path[:2], *imports]}
+        arms[name] = replace(arm, entry=replace(entry, description=description))
+    study = Study.create(
+        f"try {change.script.stem}",
         arms,
         metric=arguments.metric,
         better=arguments.better,
         margin=arguments.margin,
         repeats=arguments.repeats,
         control="base" if arguments.control else None,
+        parallel=arguments.parallel,
+        discard_floors=DISCARD_FLOORS,
+        plan={"notes": change.notes(arguments.against), "change": measured},
     )
+    write_file(study.paths.change, change.patch())
+    return study
+
+
+def _moved(path: str, top: Path, folder: Path) -> str:
+    """Return where a folder of the repository is in a copy of it."""
+    original, top = Path(path).resolve(), top.resolve()
+    if not original.is_relative_to(top):
+        return path
+    copy = folder / original.relative_to(top)
+    # What git ignores, such as an environment, has no copy.
+    return str(copy) if copy.is_dir() else path
 
 
 @contextmanager
@@ -174,16 +301,30 @@ def _commit_of_now(top: Path) -> str:
 def _git(
     folder: Path, *arguments: str, variables: Mapping[str, str] | None = None
 ) -> str:
+    output = _git_output(folder, *arguments, variables=variables)
+    return output.decode(errors="replace").strip()
+
+
+def _git_output(
+    folder: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> bytes:
     command = ["git", "-C", str(folder), *arguments]
     environment: dict[str, Any] = {**os.environ, **(variables or {})}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
+            command, env=environment, capture_output=True, check=False
         )
     except FileNotFoundError:
         message = "git is not installed. Install it, or use nbkit.Study.create."
         raise ConfigError(message) from None
     if done.returncode:
-        message = f"git {' '.join(arguments)} failed in {folder}: {done.stderr.strip()}"
-        raise ConfigError(message)
-    return done.stdout.strip()
+        raise _GitError(folder, arguments, done.stderr.decode(errors="replace").strip())
+    return done.stdout
+
+
+class _GitError(ConfigError):
+    """A command of git that failed, and what it said."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str], said: str) -> None:
+        super().__init__(f"git {' '.join(arguments)} failed in {folder}: {said}")
+        self.said = said

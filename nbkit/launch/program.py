@@ -1,4 +1,4 @@
-"""`script` and `function`: programs of one's own, as arms of a study."""
+"""`script`, `module` and `function`: programs of one's own, as arms of a study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nbkit.reading import expanded
 
 @dataclass(frozen=True)
 class Program:
-    """A script or function with its arguments; `script` and `function` make one."""
+    """A script, module or function with its arguments, as `script` makes one."""
 
     config: ExperimentConfig
     entry: RunEntry
@@ -69,6 +69,33 @@ def script(
     return _program(os.fspath(path), args, None, environment, cwd, fields)
 
 
+def module(
+    name: str,
+    args: Sequence[Any] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    **fields: Any,
+) -> Program:
+    """Return a module that runs as with ``python -m``, as an arm of a study.
+
+    Unlike a script, it is imported at each start as it is then.
+
+    Parameters
+    ----------
+    name
+        Such as ``trl.scripts.sft``.
+    args, environment, cwd, **fields
+        As of `script`.
+
+    Raises
+    ------
+    ConfigError
+        If its package is not installed, or a field is not valid.
+    """
+    return _program(None, args, None, environment, cwd, fields, name)
+
+
 def function(
     call: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -105,9 +132,10 @@ def _program(
     environment: Mapping[str, str] | None,
     cwd: str | os.PathLike[str] | None,
     fields: Mapping[str, Any],
+    module: str | None = None,
 ) -> Program:
     check_environment(environment or {})
-    entry = entry_of(what, args, kwargs, environment)
+    entry = entry_of(what, args, kwargs, environment, module=module)
     if entry is None:
         message = f"{what!r:.80} is not a function. Pass one, or nbkit.script(path)."
         raise ConfigError(message)

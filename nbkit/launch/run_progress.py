@@ -172,7 +172,10 @@ def _position(line: dict[str, Any], run: StoredRun) -> str | None:
         rate = timing.images_per_second
         return f"batches of {timing.batch_size:,}, {rate:,.0f} images/s"
     if line["kind"] == "log":
-        return f"step {line['step']:,}"
+        of = f" of {line['total_steps']:,}" if line.get("total_steps") else ""
+        loss = line["values"].get("loss")
+        end = "" if loss is None else f", loss {loss:.4g}"
+        return f"step {line['step']:,}{of}{end}"
     rate = line["images"] / line["step_time_seconds"]
     # Another version of nbkit may have launched it, with other fields.
     steps = line.get("total_steps") or total_steps(read_json(run.paths.config) or {})

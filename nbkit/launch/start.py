@@ -11,7 +11,12 @@ from typing import Any, Literal
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.label_weighting import refuse_one_class_by_name
 from nbkit.errors import ConfigError
-from nbkit.launch.code.entry import RunEntry, function_entry, script_entry
+from nbkit.launch.code.entry import (
+    RunEntry,
+    function_entry,
+    module_entry,
+    script_entry,
+)
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_new
 from nbkit.launch.code.variables import check_environment, check_texts
 from nbkit.launch.run import Run
@@ -30,6 +35,7 @@ What = ExperimentConfig | Callable[..., Any] | str | os.PathLike[str]
 def launch(
     what: What | None = None,
     *,
+    module: str | None = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -46,8 +52,12 @@ def launch(
     what
         A configuration; or a function, which every rank calls (one of a cell, too);
         or the path of a Python script. None takes the configuration's defaults.
+    module
+        Instead of ``what``: name of a module that runs as with ``python -m``, such as
+        ``trl.scripts.sft``.
     args, kwargs
-        Arguments of the function; a script finds ``args`` as text in ``sys.argv[1:]``.
+        Arguments of the function; a script or module finds ``args`` as text in
+        ``sys.argv[1:]``.
     environment
         Additional environment variables of the ranks of a function or script; they are
         stored in the run's folder, so secrets are refused.
@@ -96,7 +106,7 @@ def launch(
     check_texts("tags", tags or {})
     check_texts("origins", origins or {})
     check_environment(environment or {})
-    entry = entry_of(what, args, kwargs, environment)
+    entry = entry_of(what, args, kwargs, environment, module=module)
     if entry is not None:
         fields = fields_of_entry(entry, fields)
     config = what if isinstance(what, ExperimentConfig) else None
@@ -154,13 +164,20 @@ def entry_of(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     environment: Mapping[str, str] | None,
+    *,
+    module: str | None = None,
 ) -> RunEntry | None:
     """Return what every rank executes; None of a configuration."""
     _check_arguments(args, kwargs)
+    if what is not None and module is not None:
+        message = f"module={module!r} and {what!r:.80} are two programs. Pass one."
+        raise ConfigError(message)
+    if kwargs and (module is not None or isinstance(what, str | os.PathLike)):
+        message = f"kwargs={dict(kwargs)!r}: a script or module takes args only."
+        raise ConfigError(message)
+    if module is not None:
+        return module_entry(module, args, environment)
     if isinstance(what, str | os.PathLike):
-        if kwargs:
-            message = f"kwargs={dict(kwargs)!r}: a script takes args only."
-            raise ConfigError(message)
         return script_entry(what, args, environment)
     if callable(what):
         return function_entry(what, args, kwargs, environment)

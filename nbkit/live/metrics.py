@@ -256,6 +256,7 @@ class LiveMetrics:
                 self._add(name, line["step"], value)
         if not line.get("beside_steps"):
             self.step, self.loss = line["step"], self.logged.get("loss")
+            self.total_steps = line.get("total_steps")
 
     def _take_evaluation(self, line: Line) -> None:
         self.evaluation = line

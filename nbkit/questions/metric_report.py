@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from nbkit import statistics
+from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
 from nbkit.questions.any_arms import (
     process_starts,
     shared_conditions,
@@ -20,6 +22,7 @@ from nbkit.reports.parts import Figure
 from nbkit.reports.renderer import Report
 from nbkit.statistics import NoiseFloor, Ratio, Summary
 from nbkit.statistics.wording import ci_text
+from nbkit.studies.given_up import failed_starts, failures_in_words
 from nbkit.studies.metric import Metric
 from nbkit.studies.study import Study
 
@@ -47,16 +50,25 @@ def report(study: Study) -> Report:
     """
     metric, by_arm = study.metric, finished_arms(study)
     assert metric is not None
-    values = {arm: [metric.value(run) for run in runs] for arm, runs in by_arm.items()}
+    measured, without = _measured(metric, by_arm)
+    by_arm = {arm: [run for run, _ in pairs] for arm, pairs in measured.items()}
+    values = {arm: [one for _, one in pairs] for arm, pairs in measured.items()}
+    failed = [*failed_starts(study)]
+    failed += [
+        failures_in_words(arm, study.repeats, len(values[arm]), why)
+        for arm, why in without.items()
+    ]
     base, control = study.control or (next(iter(values)), None)
     floor = None
     if base in values and control in values:
         floor = statistics.noise_floor(
             values[base], values[control], margin=metric.margin, name=base
         )
-    rows = _rows(metric, values, base, control, floor)
+    rows = metric_rows(metric, values, base, control, floor)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
+    of_run = {run.run_id: one for many in measured.values() for run, one in many}
     answer = _answer(metric, rows, base, control, floor)
+    answer += "".join(f" {note}." for note in failed)
     return Report(
         title=f"{study.name}: {metric.name} by arm",
         answer=answer,
@@ -66,11 +78,12 @@ def report(study: Study) -> Report:
                 f"{metric.name} by arm ({metric.better} is better)",
                 _columns(base),
                 rows,
-                _notes(values, floor),
+                [*_discards(metric, values, base), *_notes(values, floor)],
             ),
             table_of_differences(base, by_arm),
             process_starts(
-                by_arm, Column(metric.name, lambda row: metric.value(row[1]), _number)
+                {arm: [run for run, _ in many] for arm, many in measured.items()},
+                Column(metric.name, lambda row: of_run[row[1].run_id], _number),
             ),
         ],
         figures=[Figure(f"{metric.name} by arm", metric_chart(metric, values))],
@@ -87,6 +100,7 @@ def report(study: Study) -> Report:
             "conditions": facts,
             "base": base,
             "control": control,
+            "failed": failed,
             "noise_floor": None if floor is None else floor.noise_floor,
             "rows": [
                 {
@@ -102,19 +116,47 @@ def report(study: Study) -> Report:
     )
 
 
-def _rows(
+def _measured(
+    metric: Metric, by_arm: Mapping[str, Sequence[Run]]
+) -> tuple[dict[str, list[tuple[Run, float]]], dict[str, list[str]]]:
+    """Return runs with their metric by arm, and why others have none.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If no run of an arm has it.
+    """
+    measured: dict[str, list[tuple[Run, float]]] = {}
+    without: dict[str, list[str]] = {}
+    for arm, runs in by_arm.items():
+        errors = []
+        for run in runs:
+            try:
+                measured.setdefault(arm, []).append((run, metric.value(run)))
+            except NotEnoughDataError as error:
+                errors.append(error)
+        if errors and not measured.get(arm):
+            raise errors[0]
+        if errors:
+            without[arm] = [str(error) for error in errors]
+    return measured, without
+
+
+def metric_rows(
     metric: Metric,
     values: Mapping[str, Sequence[float]],
     base: str,
-    control: str | None,
-    floor: NoiseFloor | None,
+    control: str | None = None,
+    floor: NoiseFloor | None = None,
 ) -> list[MetricRow]:
+    """Return summary, ratio to the base and verdict of every arm."""
     compare = {
         arm: partial(
             statistics.ratio,
             of_arm,
             values[base],
             margin=metric.margin,
+            minimum_runs=metric.minimum_runs,
             higher_is_faster=metric.better == "higher",
             a_name=arm,
             b_name=base,
@@ -129,7 +171,7 @@ def _rows(
             arm,
             statistics.summarise(of_arm),
             ratios.get(arm),
-            _verdict(of_arm, values.get(base, ()), ratios.get(arm))
+            _verdict(metric, of_arm, values.get(base, ()), ratios.get(arm))
             if arm in ratios
             else "base"
             if arm == base
@@ -140,9 +182,14 @@ def _rows(
 
 
 def _verdict(
-    values: Sequence[float], base_values: Sequence[float], ratio: Ratio | None
+    metric: Metric,
+    values: Sequence[float],
+    base_values: Sequence[float],
+    ratio: Ratio | None,
 ) -> str:
     assert ratio is not None
+    if metric.floors_worse(values, base_values) is not None:
+        return "worse"
     if ratio.n_a > 1 and len({*values}) == len({*base_values}) == 1:
         same = "no difference shown" if values[0] == base_values[0] else "withheld"
         return "not enough runs" if ratio.verdict == "not enough runs" else same
@@ -183,13 +230,30 @@ def _answer(
         "worse": f"{row.arm} is worse than {base}: {numbers}.",
         "no difference shown": f"No difference shown: {row.arm} / {base}: {numbers}.",
         "not enough runs": (
-            f"Not enough starts for a verdict ({statistics.MINIMUM_RUNS} per arm "
-            f"needed): {row.arm} / {base}: {numbers}."
+            f"Not enough starts for a verdict ({metric.minimum_runs} per arm needed): "
+            f"{row.arm} / {base}: {numbers}."
         ),
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
     }[row.verdict]
     many = f" Best of {len(compared)} arms." if len(compared) > 1 else ""
     return first + many + noise
+
+
+def _discards(
+    metric: Metric, values: Mapping[str, Sequence[float]], base: str
+) -> list[str]:
+    """Return which arms were ended early, and why."""
+    floors = {
+        arm: metric.floors_worse(of_arm, values.get(base, ()))
+        for arm, of_arm in values.items()
+        if arm != base
+    }
+    return [
+        f"{arm}: worse than {base} by {by:.0f} noise floors, no further starts (limit "
+        f"{metric.discard_floors:g})."
+        for arm, by in floors.items()
+        if by is not None
+    ]
 
 
 def _notes(

@@ -208,7 +208,7 @@ def _entry_facts(run: StoredRun) -> dict[str, Any]:
         entry |= dict.fromkeys(PRIVATE_FIELDS, unknown)
     elif entry.get("kind") == "function":
         entry["argv"] = entry.get("argv", [])[1:]  # the first is who launched it
-    names = ("name", *PRIVATE_FIELDS, "sha256", "pickle_sha256")
+    names = ("name", "module", *PRIVATE_FIELDS, "sha256", "pickle_sha256")
     return {name: redacted(entry[name]) for name in names if name in entry}
 
 

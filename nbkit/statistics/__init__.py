@@ -22,6 +22,7 @@ from nbkit.statistics.comparison import (
     comparisons_at_once,
     holm,
     noise_floor,
+    noise_floors_below,
     ratio,
 )
 from nbkit.statistics.latency import LatencyTiming, latency_timings, percentile
@@ -86,6 +87,7 @@ __all__ = [
     "median_absolute_deviation",
     "median_of",
     "noise_floor",
+    "noise_floors_below",
     "olympic_mean",
     "paired_accuracy",
     "percentile",

@@ -167,6 +167,7 @@ def ratio(
     b_name: str = "B",
     noise_floor: NoiseFloor | None = None,
     comparisons: int = 1,
+    minimum_runs: int = MINIMUM_RUNS,
 ) -> Ratio:
     """Compare two arms by one number a run.
 
@@ -192,6 +193,8 @@ def ratio(
     comparisons
         How many comparisons share the verdict's error rate; see `holm`. The interval
         that is shown stays that of this ratio alone.
+    minimum_runs
+        Runs per arm that a verdict needs.
 
     Returns
     -------
@@ -217,15 +220,18 @@ def ratio(
         level = _shared(confidence, comparisons)
         shared = welch_interval(a_runs, b_runs, level)
     sizes = len(a_runs), len(b_runs)
-    verdict = _verdict(shared, *sizes, margin, higher_is_faster)
-    is_undone = verdict != _verdict(interval, *sizes, margin, higher_is_faster)
+    if min(sizes) < minimum_runs:
+        verdict, is_undone = "not enough runs", False
+    else:
+        verdict = _verdict(shared, margin, higher_is_faster)
+        is_undone = verdict != _verdict(interval, margin, higher_is_faster)
     caveat = _caveat(verdict, estimate, interval, noise_floor)
     if caveat:
         verdict = "withheld"
     elif verdict in ("faster", "slower") and _is_noise(interval, noise_floor):
         verdict = "no difference shown"
     conclusion = caveat or _verdict_in_words(
-        verdict, a_name, b_name, margin, noise_floor
+        verdict, a_name, b_name, margin, noise_floor, minimum_runs
     )
     if is_undone and not caveat:
         end = f" in {comparisons} comparisons (Holm's correction)."
@@ -358,13 +364,9 @@ def _shared(confidence: float, comparisons: int) -> float:
 
 
 def _verdict(
-    interval: tuple[float, float] | None,
-    n_a: int,
-    n_b: int,
-    margin: float,
-    higher_is_faster: bool,
+    interval: tuple[float, float] | None, margin: float, higher_is_faster: bool
 ) -> Verdict:
-    if interval is None or min(n_a, n_b) < MINIMUM_RUNS:
+    if interval is None:
         return "not enough runs"
     low, high = interval
     if not higher_is_faster:
@@ -413,9 +415,10 @@ def _verdict_in_words(
     b_name: str,
     margin: float,
     noise_floor: NoiseFloor | None,
+    minimum_runs: int,
 ) -> str:
     if verdict == "not enough runs":
-        return f"not enough runs for a verdict ({MINIMUM_RUNS} per arm needed)."
+        return f"not enough runs for a verdict ({minimum_runs} per arm needed)."
     if verdict == "no difference shown":
         floor = noise_floor.noise_floor if noise_floor else None
         if floor is not None and floor > margin:
@@ -453,6 +456,23 @@ def _control_sentence(
 
 def _runs_text(first: int, second: int) -> str:
     return f"n={first}" if first == second else f"n={first} and {second}"
+
+
+def noise_floors_below(
+    runs: Sequence[float], base_runs: Sequence[float], *, higher_is_better: bool
+) -> float | None:
+    """Return by how many noise floors an arm is worse than its base; 0 if it is not.
+
+    The noise floor is the critical difference of so many runs (see `noise_floor`), by
+    the scatter of these. Two runs per arm of equal quality are five noise floors apart
+    in one case of 2,500. ``None`` with one run in an arm, or without scatter.
+    """
+    interval = welch_interval(runs, base_runs, 0.95)
+    if interval is None or interval[0] == interval[1]:
+        return None
+    low, high = map(math.log, interval)
+    worse = -(low + high) / 2 if higher_is_better else (low + high) / 2
+    return max(worse / ((high - low) / 2), 0.0)
 
 
 def efficiency(

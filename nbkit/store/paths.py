@@ -252,6 +252,8 @@ class StudyPaths:
     """Plan, order and run ids."""
     imported = _At("imported.json")
     """From which bundle the study came, and when; only if it was imported."""
+    change = _At("change.patch")
+    """What leads from the base to the new version, in a study of ``nbkit try``."""
 
     def program(self, number: int) -> RunPaths:
         """Return the folder of an arm's function or script, with the files of a run."""

@@ -88,13 +88,16 @@ def _last_steps(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
 def _last_logs(lines: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """Return each value from the newest line that has it, before any damaged one."""
     values: dict[str, Any] = {}
+    total: dict[str, Any] = {}
     with contextlib.suppress(json.JSONDecodeError):
         for line in lines:
             if line["kind"] == "log":
                 values = {**line["values"], **values}
+            if "total_steps" in line and not total:
+                total = {"total_steps": line["total_steps"]}
             if values.keys() >= _LOGGED:
                 break
-    return {name: values.get(name) for name in _LOGGED}
+    return {name: values.get(name) for name in _LOGGED} | total
 
 
 def _last_telling(

@@ -72,9 +72,11 @@ class Budget:
         minutes: float | None,
         times: StartTimes,
         *,
+        places: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._study, self._times, self._clock = study, times, clock
+        self._side_by_side = places
         self._end = None if minutes is None else clock() + 60 * minutes
         self._once, self._first = set(study.unrepeated), set(first_arms(study))
         self._twin = study.control[1] if study.control else None
@@ -90,14 +92,16 @@ class Budget:
             return list(starts)
         if self._settled and not open_arms(self._study, self._settled):
             return []
-        left = self.left_seconds
+        left = self.left_seconds * self._side_by_side
         pair: list[Start] = []
         chosen: list[Start] = []
         for start in sorted(starts, key=self._rank):
             is_pair = self._rank(start) == _PAIR
             seconds = self._times.total([start[0].arm])
             if seconds is not None:
-                if left <= 0 or (left < seconds and not is_pair):
+                if left <= 0 or (
+                    min(left, self.left_seconds) < seconds and not is_pair
+                ):
                     break
                 left -= seconds
             (pair if is_pair else chosen).append(start)

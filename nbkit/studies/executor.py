@@ -68,8 +68,6 @@ def wait_for_the_last_runs(
     Those on this host are being stopped, because their owner is gone.
     """
     for entry in entries:
-        if entry.get("start") != entries[-1].get("start"):
-            continue
         with suppress(RunNotFoundError):
             run = attach(entry["run_id"])
             if not force:

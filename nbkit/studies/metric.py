@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.run import Run
+from nbkit.statistics import MINIMUM_RUNS, noise_floors_below
 from nbkit.studies.durations import run_seconds
 
 Better = Literal["higher", "lower"]
@@ -18,6 +20,8 @@ SECONDS = "seconds"
 
 _LAST_LINES = 50
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_VALUE = rf"['\"]?\s*[:=]\s*['\"]?({_NUMBER})(?![\w.])"
+"""Behind a name; quotes as in ``{'loss': '0.5'}``, which ``Trainer`` prints."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +32,27 @@ class Metric:
     better: Better
     margin: float
     """Differences below this part are not worth a verdict; 0.02 is 2 %."""
+    minimum_runs: int = MINIMUM_RUNS
+    """Finished starts per arm that a verdict needs."""
+    discard_floors: float | None = None
+    """An arm that is worse by more than so many noise floors is not started any more;
+    None starts all."""
 
     @classmethod
-    def chosen(cls, name: str | None, better: str | None, margin: float) -> Self | None:
+    def chosen(
+        cls,
+        name: str | None,
+        better: str | None,
+        margin: float,
+        minimum_runs: int = MINIMUM_RUNS,
+        discard_floors: float | None = None,
+    ) -> Self | None:
         """Return the metric that a user has named; None is images per second."""
         if name is None:
-            if better is not None or margin:
+            if better is not None or margin or minimum_runs != MINIMUM_RUNS:
                 message = (
-                    f"better={better!r} and margin={margin:g} belong to a metric. Name "
-                    "it: metric='val_loss'."
+                    f"better={better!r}, margin={margin:g} and minimum_runs="
+                    f"{minimum_runs} belong to a metric. Name it: metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None
@@ -49,12 +65,31 @@ class Metric:
         if not 0 <= margin < 1:
             message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2 %."
             raise ConfigError(message)
-        return cls(name, better, float(margin))
+        if not isinstance(minimum_runs, int) or minimum_runs < 2:
+            message = f"minimum_runs={minimum_runs!r} gives no interval. Use 2 or more."
+            raise ConfigError(message)
+        if discard_floors is not None and not discard_floors >= 1:
+            message = (
+                f"discard_floors={discard_floors!r} would end arms by noise. Use 1 or "
+                "more, such as 5."
+            )
+            raise ConfigError(message)
+        return cls(name, better, float(margin), minimum_runs, discard_floors)
 
     @property
     def is_timed(self) -> bool:
         """Whether other load on the machine changes it, by its name."""
         return bool(re.search(r"sec|_ms|time|latency|throughput|speed", self.name))
+
+    def floors_worse(
+        self, values: Sequence[float], base_values: Sequence[float]
+    ) -> float | None:
+        """Return by how many noise floors an arm is to be discarded; None if not."""
+        if self.discard_floors is None:
+            return None
+        is_higher = self.better == "higher"
+        floors = noise_floors_below(values, base_values, higher_is_better=is_higher)
+        return None if floors is None or floors <= self.discard_floors else floors
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -80,8 +115,9 @@ class Metric:
         if not isinstance(found, int | float) or isinstance(found, bool):
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
-                f"{', '.join(sorted(logged)) or 'nothing'}. Call nbkit.log("
-                f"{{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
+                f"{', '.join(sorted(logged)) or 'nothing'} and printed "
+                f"{', '.join(sorted(_printed_names(run))) or 'nothing'}. Call "
+                f"nbkit.log({{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
             )
             raise NotEnoughDataError(message)
         if not math.isfinite(found) or found <= 0:
@@ -96,7 +132,16 @@ class Metric:
 
 def _printed(run: Run, name: str) -> float | None:
     """Return the last value that rank 0 printed behind the name: ``loss: 0.5``."""
-    pattern = rf"(?<![\w.]){re.escape(name)}\s*[:=]\s*({_NUMBER})(?![\w.])"
-    lines = run.logs(0, "stdout").splitlines()[-_LAST_LINES:]
-    values = re.findall(pattern, "\n".join(lines))
+    pattern = rf"(?<![\w.]){re.escape(name)}{_VALUE}"
+    values = re.findall(pattern, _last_lines(run))
     return float(values[-1]) if values else None
+
+
+def _printed_names(run: Run) -> set[str]:
+    return {
+        name for name, _ in re.findall(rf"([A-Za-z][\w./-]*){_VALUE}", _last_lines(run))
+    }
+
+
+def _last_lines(run: Run) -> str:
+    return "\n".join(run.logs(0, "stdout").splitlines()[-_LAST_LINES:])

@@ -50,6 +50,7 @@ class Progress:
         self._expected: Sequence[str] = ()
         self._most_seconds = math.inf
         self._began = self._run_began = time.monotonic()
+        self._begun: dict[str, tuple[int, float]] = {}
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
 
@@ -65,6 +66,7 @@ class Progress:
         self._arms = self._expected or [label, *[""] * (self._total - self._number)]
         self._position = RunPosition()
         self._run_began = time.monotonic()
+        self._begun[label] = self._number, self._run_began
         self._shown_at = 0.0
         self._show("starting")
 
@@ -75,13 +77,22 @@ class Progress:
         if time.monotonic() - self._shown_at >= period:
             self._show(self._position.words(run))
 
-    def end(self, run: Run, label: str | None = None) -> None:
-        """Leave a line about a run that ended."""
+    def beside(self, labels: Sequence[str]) -> None:
+        """Say which runs go on side by side, from time to time."""
+        period = _LINE_SECONDS if self._line is None else IN_PLACE_SECONDS
+        if time.monotonic() - self._shown_at >= period:
+            self._label = " + ".join(labels)
+            self._show(f"{len(labels)} running")
+
+    def end(self, run: Run, label: str | None = None, arm: str | None = None) -> None:
+        """Leave a line about a run that ended; the arm, if not that of the last one."""
         self._label = label or self._label
+        number, began = self._begun.get(self._label, (self._number, self._run_began))
         # By start: several that started together end here one by one.
-        self._times[self._arms[0]] = seconds = time.monotonic() - self._run_began
+        seconds = time.monotonic() - began
+        self._times[self._arms[0] if arm is None else arm] = seconds
         if not self._quiet:
-            _print(f"{self._head()}: {result(run)} ({self._time(seconds)})")
+            _print(f"{self._head(number)}: {result(run)} ({self._time(seconds)})")
 
     def say(self, sentence: str) -> None:
         """Leave a line between two runs; an empty one leaves none."""
@@ -98,8 +109,8 @@ class Progress:
         elif not self._quiet:
             _print(text)
 
-    def _head(self) -> str:
-        return f"[{self._number}/{self._total}] {self._label}"
+    def _head(self, number: int | None = None) -> str:
+        return f"[{number or self._number}/{self._total}] {self._label}"
 
     def _time(self, seconds: float) -> str:
         """Return how long this start has taken, and all of them will take."""

@@ -9,10 +9,12 @@ import secrets
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError, RunNotFoundError, StoreError
+from nbkit.launch.program import Program
 from nbkit.launch.run import Run, attach
 from nbkit.launch.submit import refusals
 from nbkit.store.processes import ProcessIdentity, kill
@@ -47,6 +49,17 @@ def check_concurrent(
             )
             raise ConfigError(message)
         used |= set(group)
+
+
+def refuse_same(programs: Mapping[str, Program]) -> None:
+    """Check that no two arms are one program: their difference is noise alone."""
+    for (first, one), (second, other) in combinations(programs.items(), 2):
+        if one == other:
+            message = (
+                f"arms {first!r} and {second!r} are the same program with the same "
+                f"arguments. Change one, or measure the noise: control={first!r}."
+            )
+            raise ConfigError(message)
 
 
 def grouped(

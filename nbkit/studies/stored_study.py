@@ -9,15 +9,16 @@ is, with the facts of its plan, so that `nbkit.report` needs nothing but the sto
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import StoreError
-from nbkit.launch.run import Run
+from nbkit.errors import NotEnoughDataError, RunNotFoundError, StoreError
+from nbkit.launch.run import Run, attach
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
-from nbkit.store.record import read_json, report_corruption
+from nbkit.store.record import RunState, read_json, report_corruption
 from nbkit.studies.durations import earlier_times
 from nbkit.studies.idle_machine import Wait
 from nbkit.studies.metric import Metric
@@ -134,7 +135,9 @@ class StoredStudy:
     def missing(self) -> list[Slot]:
         """What has no result yet, in the order of execution."""
         finished = self._finished(diverged=True)
-        return [slot for slot in self.order if slot not in finished]
+        over = self.discarded
+        left = [slot for slot in self.order if slot.arm not in over]
+        return [slot for slot in left if slot not in finished]
 
     @property
     def estimated_seconds(self) -> float | None:
@@ -164,6 +167,69 @@ class StoredStudy:
         """The folder of the function or script of each arm that has one."""
         kept = self._content.get("programs") or {}
         return {arm: self.paths.program(int(p["number"])) for arm, p in kept.items()}
+
+    @property
+    def compared_arms(self) -> list[str]:
+        """Arms without the control and what runs once."""
+        twins = self.control[1:] if self.control else ()
+        return [arm for arm in self.arms if arm not in (*twins, *self.unrepeated)]
+
+    @property
+    def base(self) -> str:
+        """The arm that the others are compared with: that of the control, or the first.
+
+        Where all runs once, there is none: then it is the first of all.
+        """
+        return self.control[0] if self.control else [*self.compared_arms, *self.arms][0]
+
+    @property
+    def discarded(self) -> set[str]:
+        """Arms that are not started any more because they are much worse than the base.
+
+        All of the study, if no other is left beside the base.
+        """
+        metric = self.metric
+        if metric is None or metric.discard_floors is None:
+            return set()
+        values: dict[str, list[float]] = {}
+        for arm, runs in self.runs_by_arm().items():
+            for run in runs:
+                with suppress(NotEnoughDataError):
+                    values.setdefault(arm, []).append(metric.value(run))
+        base = values.get(self.base, [])
+        return self.with_base(
+            {
+                arm
+                for arm in set(self.compared_arms) - {self.base}
+                if metric.floors_worse(values.get(arm, []), base) is not None
+            }
+        )
+
+    def with_base(self, arms: set[str]) -> set[str]:
+        """Return arms; all of the study if they are all but the base."""
+        others = set(self.compared_arms) - {self.base}
+        return {*self.arms} if others and arms >= others else arms
+
+    @property
+    def failed(self) -> dict[str, list[Run]]:
+        """The failed run of every start that has no finished one, by arm."""
+        finished, last = self._finished(), dict[Slot, str]()
+        for entry in self._content["runs"]:
+            last[Slot(entry["arm"], entry["repeat"])] = entry["run_id"]
+        failed: dict[str, list[Run]] = {}
+        for slot, run_id in last.items():
+            if slot in finished:
+                continue
+            with suppress(RunNotFoundError):
+                run = attach(run_id)
+                if run.state in (RunState.FAILED, RunState.LOST):
+                    failed.setdefault(slot.arm, []).append(run)
+        return failed
+
+    @property
+    def parallel(self) -> int | None:
+        """Most starts side by side; None for as many as fit."""
+        return self._content.get("parallel", 1)
 
     def runs_by_arm(self, *, diverged: bool = False) -> dict[str, list[Run]]:
         """Return the finished runs of every arm, in the order of their repeats.

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError, RunError, RunStoppedError
+from nbkit.errors import ConfigError, RunError, RunFailedError, RunStoppedError
 from nbkit.launch.code.entry import RunEntry, stored_entry
 from nbkit.launch.code.trust import Permit, permit_configurations, permit_study
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run
 from nbkit.launch.start import start_run
-from nbkit.statistics import duration_in_words
+from nbkit.statistics import MINIMUM_RUNS, duration_in_words
 from nbkit.store.metrics import store_error
 from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import FOLDER_MODE, make_folder
@@ -30,11 +30,18 @@ from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
 from nbkit.studies.budget import Budget, checked_minutes, not_measured, start_times
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
+from nbkit.studies.given_up import GivenUp, failed_starts
 from nbkit.studies.idle_machine import wait_for
 from nbkit.studies.kinds import answer_so_far, before_start, headline_so_far
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot, arms_and_order, of_repeat, twin
 from nbkit.studies.parameters import Parameters
+from nbkit.studies.places import (
+    Place,
+    checked_parallel,
+    free_places,
+    run_side_by_side,
+)
 from nbkit.studies.progress import Progress
 from nbkit.studies.starts import (
     check_concurrent,
@@ -42,6 +49,7 @@ from nbkit.studies.starts import (
     end_all,
     grouped,
     new_study_id,
+    refuse_same,
     resume_hint,
     variables_set,
     wait_for_all,
@@ -70,10 +78,13 @@ class Study(StoredStudy):
         metric: str | None = None,
         better: str | None = None,
         margin: float = 0.0,
+        minimum_runs: int = MINIMUM_RUNS,
+        discard_floors: float | None = None,
         repeats: int = 1,
         control: str | None = None,
         unrepeated: Mapping[str, ExperimentConfig] | None = None,
         concurrent: Sequence[Sequence[str]] = (),
+        parallel: int | None = None,
         parameters: Parameters | None = None,
         environment: Mapping[str, str] | None = None,
         kind: str | None = None,
@@ -98,6 +109,11 @@ class Study(StoredStudy):
             ``lower`` or ``higher``: which values of the metric are better.
         margin
             Smallest difference of the metric that is worth a verdict, as a part.
+        minimum_runs
+            Finished starts per arm that a verdict on the metric needs.
+        discard_floors
+            An arm that is worse than the base by more than so many noise floors, from
+            its second start on, is not started any more. None starts all.
         repeats
             Process starts of every arm.
         control
@@ -110,6 +126,11 @@ class Study(StoredStudy):
         concurrent
             Arms that are started together, group by group, each group in the order of
             the arms. If one of its runs does not finish, all of them are repeated.
+        parallel
+            Most starts side by side, each on GPUs of its own; all arms of a repeat get
+            the same ones. None is as many as there are free GPUs for on this machine,
+            if every arm is a script or function and the metric is no time or rate by
+            its name; else 1.
         parameters
             The notebook's parameters, for the record.
         environment
@@ -128,9 +149,9 @@ class Study(StoredStudy):
         Raises
         ------
         ConfigError
-            If there is nothing to run, a name is used twice, the control is not an arm,
-            arms cannot be started together, one holds a secret, or ``minutes`` is not a
-            time.
+            If there is nothing to run, a name is used twice, two arms are the same
+            program, the control is not an arm, arms cannot be started together, one
+            holds a secret, or ``minutes`` is not a time.
         RunError
             If a configuration needs ``trust``.
         StoreError
@@ -151,9 +172,16 @@ class Study(StoredStudy):
                 )
                 raise ConfigError(message)
         limit = checked_minutes(minutes)
-        compared_by = Metric.chosen(metric, better, margin)
+        compared_by = Metric.chosen(
+            metric, better, margin, minimum_runs, discard_floors
+        )
         check_concurrent(concurrent, list(arms), control)
         programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
+        refuse_same(programs)
+        is_alone = "" if len(programs) == len(arms) else "it trains images"
+        if unrepeated or compared_by is None or compared_by.is_timed:
+            is_alone = "other load would change it"
+        most = checked_parallel(parallel, is_alone=is_alone, concurrent=concurrent)
         configs = {
             name: arm.config if isinstance(arm, Program) else arm
             for name, arm in arms.items()
@@ -199,6 +227,7 @@ class Study(StoredStudy):
             "unrepeated": list(unrepeated or {}),
             "control": None if control is None else [control, twin(control)],
             "concurrent": [list(group) for group in concurrent],
+            "parallel": most,
             "repeats": repeats,
             "minutes": limit,
             "order": [[slot.arm, slot.repeat] for slot in order],
@@ -218,9 +247,11 @@ class Study(StoredStudy):
         wait_for_idle: float = 0.0,
         minutes: float | None = None,
     ) -> Self:
-        """Run what has not finished yet, one after the other, or a group together.
+        """Run what has not finished yet: one by one, or side by side.
 
-        Every run is a separate process start, and is stopped if this process ends.
+        Every run is a separate process start, and is stopped if this process ends. In a
+        study with a metric, a start that fails does not end it: the report states how
+        many did. An arm is given up after two failures without a result.
         Under a time limit, starts that do not fit are not begun: the first pair of arms
         is measured first, then every arm once, then arm by arm up to a verdict.
 
@@ -252,7 +283,10 @@ class Study(StoredStudy):
             If the study needs ``trust``, or another process executes it or may do so
             (see ``force``).
         RunFailedError
-            If a run fails; earlier runs are kept, concurrent ones are stopped.
+            If a run fails, with a metric all of an arm; earlier runs are kept, runs
+            beside it are stopped.
+        NotEnoughDataError
+            If an arm has no such metric; the text names those that it has.
         RunStoppedError
             If a user stops a run.
         """
@@ -277,19 +311,41 @@ class Study(StoredStudy):
                 shown.say(f"Estimated: {duration_in_words(seconds)}, {by}")
             if wait_for_idle and starts:
                 self._wait_for_idle(starts, wait_for_idle, shown.say)
-            budget = Budget(self, limit, times)
-            while fitting := budget.fitting(starts):
+            places: list[Place] = [()]
+            if self.parallel != 1 and starts:
+                with variables_set(self.environment):
+                    configs = {slot.arm: self.arms[slot.arm] for [slot] in starts}
+                    places = free_places(configs.values(), self.parallel)
+            budget = Budget(self, limit, times, places=len(places))
+            given_up = GivenUp(self)
+            if len(places) > 1:
+                self._run_side_by_side(starts, places, budget, given_up, shown, permit)
+                starts = []
+            while fitting := [
+                start
+                for start in budget.fitting(starts)
+                if start[0].arm not in given_up.arms
+            ]:
                 slots, *rest = fitting
                 starts.remove(slots)
                 arms = [start[0].arm for start in fitting]
                 shown.expect(arms, budget.left_seconds)
-                self._run_at_once(slots, shown, permit)
+                try:
+                    [run, *_] = self._run_at_once(slots, shown, permit)
+                    if self.metric is not None and not self.concurrent:
+                        given_up.check(slots[0].arm, run)
+                except RunFailedError as error:
+                    if self.metric is None or self.concurrent:
+                        raise
+                    given_up.add(slots[0].arm, error)
                 if rest and rest[0][0].repeat != slots[0].repeat:
                     budget.end_round(rest[0][0].repeat)
                     if progress:
                         shown.say(self._answer_so_far())
             shown.close()
-            shown.say(not_measured(self))
+            for sentence in (*failed_starts(self), not_measured(self)):
+                shown.say(sentence)
+            given_up.raise_for_arms()
         return self
 
     def resume(
@@ -316,20 +372,83 @@ class Study(StoredStudy):
             wait = wait_for(configs, patience_seconds, say)
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
+    def _run_side_by_side(
+        self,
+        starts: Sequence[Sequence[Slot]],
+        places: Sequence[Place],
+        budget: Budget,
+        given_up: GivenUp,
+        progress: Progress,
+        permit: Permit,
+    ) -> None:
+        left = [slot for [slot] in starts]
+        running: dict[Slot, str] = {}
+
+        def fitting() -> list[Slot]:
+            over = given_up.arms
+            fit = [slot for [slot] in budget.fitting([[slot] for slot in left])]
+            return [slot for slot in fit if slot.arm not in over]
+
+        def begin(slot: Slot, place: Place) -> Run:
+            left.remove(slot)
+            progress.expect(
+                [slot.arm, *(slot.arm for slot in left)], budget.left_seconds
+            )
+            running[slot] = f"{slot.arm}, repeat {slot.repeat + 1}"
+            progress.start(running[slot])
+            return self._begin(slot, permit, len(self._content["runs"]), place)
+
+        def on_end(slot: Slot, run: Run) -> None:
+            progress.end(run, running.pop(slot), slot.arm)
+
+        def check(slot: Slot, run: Run) -> None:
+            try:
+                run.wait()
+                given_up.check(slot.arm, run)
+            except RunFailedError as error:
+                given_up.add(slot.arm, error)
+
+        places_of = {
+            entry["repeat"]: tuple(entry.get("devices") or ())
+            for entry in self._content["runs"]
+        }
+        try:
+            run_side_by_side(
+                left.copy(),
+                places,
+                places_of,
+                fitting=fitting,
+                begin=begin,
+                on_poll=lambda: progress.beside(list(running.values())),
+                on_end=on_end,
+                check=check,
+            )
+        except (KeyboardInterrupt, RunError) as error:
+            error.add_note(resume_hint(self.study_id))
+            raise
+
+    def _begin(self, slot: Slot, permit: Permit, start: int, place: Place = ()) -> Run:
+        """Start a run and write it down; one that cannot be written down is ended."""
+        run = self._launch(slot, permit, place)
+        entry = {"arm": slot.arm, "repeat": slot.repeat, "start": start}
+        entry |= {"run_id": run.run_id, **({"devices": place} if place else {})}
+        try:
+            self._write(runs=[*self._content["runs"], entry])
+        except BaseException:
+            end_all([run], by="study")
+            raise
+        return run
+
     def _run_at_once(
         self, slots: Sequence[Slot], progress: Progress, permit: Permit
-    ) -> None:
+    ) -> list[Run]:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
         start = len(self._content["runs"])
         runs: list[Run] = []
         try:
             for slot in slots:
-                runs.append(self._launch(slot, permit))
-                # Only now: a run that cannot be written down is ended, too.
-                entry = {"arm": slot.arm, "repeat": slot.repeat, "start": start}
-                entry["run_id"] = runs[-1].run_id
-                self._write(runs=[*self._content["runs"], entry])
+                runs.append(self._begin(slot, permit, start))
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -340,6 +459,7 @@ class Study(StoredStudy):
         finally:
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
+        return runs
 
     def _answer_so_far(self) -> str:
         """Return the answer after a round; empty if there is none yet."""
@@ -348,11 +468,13 @@ class Study(StoredStudy):
             return answer if answer.startswith("So far") else f"So far: {answer}"
         return ""
 
-    def _launch(self, slot: Slot, permit: Permit) -> Run:
+    def _launch(self, slot: Slot, permit: Permit, place: Place = ()) -> Run:
         content = self._own_content()
         fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
         # Else every list of runs would call all of them by their model.
         fields = {"name": f"{self.name} {slot.arm}", **fields}
+        if place:
+            fields["devices"] = place[: fields.get("gpus", 1)]
         tags = {
             **before_start(self.kind, self.plan, fields),
             "study": self.study_id,

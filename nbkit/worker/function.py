@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import linecache
 import os
 import socket
 import sys
 from collections.abc import Callable
+from importlib.abc import InspectLoader
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -25,6 +27,7 @@ from nbkit.worker import rank_context as context
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
 from nbkit.worker.rank import Rank
+from nbkit.worker.trainer_callback import show_trainers
 
 if TYPE_CHECKING:
     import torch
@@ -73,11 +76,14 @@ def run_entry(
         rank.beat(run_context.step, Phase.DONE)
         wait_for_others()
 
+    show_trainers()
     ending.finish, ending.wait, ending.give_up = finish, wait, run_context.write_out
     ending.begin_users_code()
     returned = None
     try:
-        if entry["kind"] == "script":
+        if entry["kind"] == "script" and entry.get("module"):
+            _run_module(entry)
+        elif entry["kind"] == "script":
             _run_script(entry, rank)
         else:
             sys.argv[:] = entry["argv"]
@@ -131,6 +137,26 @@ def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     copy = rank.paths.source / entry["sources"][path]["file"]
     code = compile(read_file(copy), path, "exec", dont_inherit=True)
     exec(code, vars(_main_module(path)))
+
+
+def _run_module(entry: dict[str, Any]) -> None:
+    """Run a module as ``python -m`` does, which also looks in the working folder."""
+    name = entry["module"]
+    sys.path.insert(0, str(Path.cwd()))
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    code = None
+    if spec is not None and isinstance(spec.loader, InspectLoader):
+        code = spec.loader.get_code(spec.name)
+    if spec is None or code is None:
+        message = f"No module named {name!r} that can be executed."
+        raise ModuleNotFoundError(message)
+    sys.argv[:] = [spec.origin or name, *entry["argv"]]
+    main = _main_module(spec.origin)
+    # Children of multiprocessing import it by this name.
+    main.__spec__, main.__package__ = spec, spec.parent
+    exec(code, vars(main))
 
 
 def _call(rank: Rank) -> Any:

@@ -53,7 +53,12 @@ def context() -> Context:
     return _current
 
 
-def log(values: Mapping[str, float], step: int | None = None) -> None:
+def log(
+    values: Mapping[str, float],
+    step: int | None = None,
+    *,
+    total_steps: int | None = None,
+) -> None:
     """Record metrics; rank 0 writes them, and every rank reports progress.
 
     Call it in a function or script, or in the model or loader of a plug-in, beside the
@@ -69,6 +74,8 @@ def log(values: Mapping[str, float], step: int | None = None) -> None:
     step
         Step of the values; None is the step after the last one logged, in a plug-in the
         current step.
+    total_steps
+        Steps that there will be, for the views; a training knows its own.
 
     Raises
     ------
@@ -79,7 +86,7 @@ def log(values: Mapping[str, float], step: int | None = None) -> None:
         Outside of a run, or in a process that a rank has forked.
     """
     if _recorder is None:
-        context().log(values, step)
+        context().log(values, step, total_steps=total_steps)
     else:
         _recorder(values, step)
 
@@ -144,14 +151,21 @@ class Context:
         """Last logged step; 0 before the first."""
         return max(self._step, 0)
 
-    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+    def log(
+        self,
+        values: Mapping[str, float],
+        step: int | None = None,
+        *,
+        total_steps: int | None = None,
+    ) -> None:
         """Record metrics; see `nbkit.log`."""
         refuse_in_child(self._pid, self.rank)
         step = self._step + 1 if step is None else whole_step(step)
         recorded = numbers(values)
         self._step = step
         self._rank.beat(step, Phase.COMPUTE)
-        self._write("log", step, values=recorded)
+        of = {} if total_steps is None else {"total_steps": whole_step(total_steps)}
+        self._write("log", step, values=recorded, **of)
         if self._tensorboard is not None:
             self._tensorboard.write(recorded, step)
 

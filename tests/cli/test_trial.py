@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
+import nbkit
 from nbkit.cli.main import main
+from nbkit.questions.study_report import make
 
 SCRIPT = """
 import os, random, sys
@@ -57,13 +59,84 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
     assert listed.count("\n") == 1  # the copies are gone
 
 
+def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, capsys):
+    (repository / "code" / "part.py").write_text("FACTOR = 0.4\n")
+    assert run("--repeats", "1") == 1
+    first = capsys.readouterr()
+    study = nbkit.Study.open(first.err.split("study ")[1].split()[0])
+
+    assert run("--repeats", "1") == 1
+
+    second = capsys.readouterr()
+    assert f"study {study.study_id} has measured this change" in second.err
+    assert first.out.endswith(second.out)
+    patch = study.paths.change.read_text()
+    assert "-FACTOR = 0.5\n+FACTOR = 0.4\n" in patch
+    subprocess.run(["git", "apply", "--reverse", study.paths.change], check=True)
+    assert (repository / "code" / "part.py").read_text() == "FACTOR = 0.5\n"
+    [note] = [note for note in make(study).method if note.startswith("base: HEAD (")]
+    assert "with uncommitted changes (1 file changed, 1 insertion(+), 1 dele" in note
+
+
+def test_try_imports_each_version_of_a_package_that_is_installed(
+    repository, monkeypatch, capsys
+):
+    # As an editable installation does it.
+    package = repository / "lib" / "constants.py"
+    package.parent.mkdir()
+    monkeypatch.syspath_prepend(str(package.parent))
+    package.write_text("FACTOR = 0.5\n")
+    (repository / "code" / "part.py").write_text("from constants import FACTOR\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "package"], check=True)
+    package.write_text("FACTOR = 0.4\n")
+
+    assert run("--repeats", "1", "--json") == 1
+
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    base, new = (row["values"][0] for row in rows)
+    assert base == pytest.approx(1.0, rel=0.02)
+    assert new == pytest.approx(0.8, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "are the same as at HEAD"),
-        (("--against", "v9"), "git rev-parse --verify v9"),
+        (("--against", "v9"), "--against v9 is not a commit of"),
     ],
 )
 def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, words):
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing.py", "missing.py does not exist. Pass a Python script"),
+        ("new.py", "new.py does not exist at HEAD. Name a later commit."),
+        ("../outside.py", "outside.py is not in a git repository (fatal: not a git"),
+    ],
+)
+def test_try_refuses_a_script_without_history(repository, capsys, name, words):
+    (repository / "new.py").touch()
+    (repository.parent / "outside.py").touch()
+    arguments = ("--metric", "loss", "--better", "lower", "--device", "cpu")
+
+    assert main(["try", name, *arguments]) == 2
+
+    assert words in capsys.readouterr().err
+
+
+def test_try_refuses_a_script_that_git_ignores_now(repository, capsys):
+    (repository / ".gitignore").write_text("code/train.py\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "rm", "--quiet", "--cached", "code/train.py"], check=True)
+    subprocess.run([*git, "add", ".gitignore"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "ignore"], check=True)
+
+    assert run("--against", "HEAD~1") == 2
+
+    assert "code/train.py is ignored by git" in capsys.readouterr().err

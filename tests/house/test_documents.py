@@ -64,6 +64,7 @@ VALIDATED = {
 COMPILED = {
     "c.JupyterHub": "a hub's settings: tests/slurm/test_hub.py starts servers so",
     'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
+    "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
 }
 """Blocks with one of these are compiled only."""
 

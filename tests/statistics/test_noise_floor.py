@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from nbkit.statistics import noise_floor, ratio
+from nbkit.statistics import noise_floor, noise_floors_below, ratio
 
 FIRST = [100.0, 101.0, 99.0, 100.5, 99.5]
 SECOND = [100.4, 101.2, 99.6, 100.8, 99.2]
@@ -113,3 +113,23 @@ def test_a_ratio_of_medians_outside_the_interval_of_the_means_gets_no_verdict():
     assert not found.ci_low <= found.estimate <= found.ci_high
     assert found.verdict == "withheld"
     assert "fall into groups" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("runs", "base", "floors"),
+    [
+        # Two runs each, equally far apart: t(0.975, 2) = 4.30265, and the standard
+        # error is the distance of two runs of an arm over the square root of 2.
+        ([11.0, 12.1], [10.0, 11.0], math.sqrt(2) / 4.30265),
+        ([10.0, 11.0], [11.0, 12.1], 0.0),
+        ([1.0], [2.0, 2.1], None),
+        ([2.0, 2.0], [1.0, 1.0], None),
+    ],
+)
+def test_noise_floors_below_counts_critical_differences(runs, base, floors):
+    lower = noise_floors_below(runs, base, higher_is_better=False)
+
+    assert lower == (None if floors is None else pytest.approx(floors, rel=1e-5))
+    inverse = [[1 / value for value in values] for values in (runs, base)]
+    higher = noise_floors_below(*inverse, higher_is_better=True)
+    assert higher == (None if lower is None else pytest.approx(lower))

@@ -74,6 +74,25 @@ def test_fitting_narrows_from_all_arms_to_the_first_pair(
     assert clock.now <= 1000 + 10 * starts
 
 
+def test_fitting_has_the_time_of_every_place(study, clock):
+    times = StartTimes(SECONDS)
+    starts = grouped(study.order, study.concurrent)
+
+    alone, beside = (
+        Budget(study, 41 / 60, times, places=n, clock=lambda: clock.now).fitting(starts)
+        for n in (1, 4)
+    )
+
+    assert (len(alone), len(beside)) == (4, 16)
+    clock.now += 35  # no start fits, whatever place is free
+    assert (
+        Budget(study, 5 / 60, times, places=4, clock=lambda: clock.now).fitting(
+            starts[5:]
+        )
+        == []
+    )
+
+
 def test_fitting_goes_on_arm_by_arm_once_the_first_pair_is_done(study, clock):
     done = execute(study, 211 / 60, SECONDS, clock)
 

@@ -7,7 +7,12 @@ import statistics
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotEnoughDataError, RunError
+from nbkit.errors import (
+    ConfigError,
+    NotEnoughDataError,
+    RunError,
+    RunFailedError,
+)
 from nbkit.questions.study_report import make
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
@@ -81,9 +86,37 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
     }
 
 
+def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
+    arms = {
+        name: nbkit.script(train, [loss], device="cpu", gpus=1)
+        for name, loss in (("base", "0.5"), ("new", "0.9"))
+    }
+    study = nbkit.Study.create(
+        "loss", arms, metric="val_loss", better="lower", repeats=5, discard_floors=5
+    )
+
+    study.run(progress=False)
+
+    assert [len(runs) for runs in study.runs_by_arm().values()] == [2, 2]
+    assert study.missing == []
+    made = make(study)
+    assert made.answer.startswith("new is worse than base: val_loss")
+    assert "n=2" in made.answer
+    [note] = [note for note in made.tables[0].notes if "noise floors" in note]
+    assert note.startswith("new: worse than base by ")
+    assert note.endswith("noise floors, no further starts (limit 5).")
+    assert study.metric is not None
+    values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
+    assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note
+
+
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
+        (
+            {"metric": "loss", "better": "lower", "discard_floors": 0.5},
+            "discard_floors=0.5 would end arms by noise",
+        ),
         ({"metric": "loss"}, "better=None for metric='loss'. Use 'lower'"),
         ({"metric": "loss", "better": "less"}, "better='less'"),
         ({"better": "lower"}, "belong to a metric"),
@@ -98,6 +131,50 @@ def test_study_refuses_a_metric_without_direction(small, wanted, words):
 def test_study_refuses_an_arm_that_is_no_program(small):
     with pytest.raises(ConfigError, match=r"arm 'new' is 'train.py' \(str\)"):
         nbkit.Study.create("loss", {"base": small(), "new": "train.py"})
+
+
+def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
+    package = tmp_path / "work" / "trainer"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("FACTOR = 2")
+    (package / "sft.py").write_text(
+        "import sys\nfrom . import FACTOR\nassert __name__ == '__main__'\n"
+        "print('loss:', FACTOR * float(sys.argv[1]), __spec__.name)"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "work"))
+    cwd = tmp_path / "work"
+    arms = {
+        name: nbkit.module("trainer.sft", [loss], cwd=cwd, device="cpu", gpus=1)
+        for name, loss in (("base", "0.5"), ("new", "0.4"))
+    }
+    study = nbkit.Study.create("sft", arms, metric="loss", better="lower")
+    study.run(progress=False)
+
+    rows = make(study).result["rows"]
+    assert {row["arm"]: row["values"] for row in rows} == {"base": [1.0], "new": [0.8]}
+    run = nbkit.launch(module="trainer.sft", args=[3], device="cpu", gpus=1).wait()
+    assert "loss: 6.0 trainer.sft" in run.logs(0, "stdout")
+    assert run.config.title == "trainer.sft"
+    (package / "__main__.py").write_text("import sys; print(sys.argv, __package__)")
+    run = nbkit.launch(module="trainer", args=["a"], device="cpu", gpus=1).wait()
+    assert run.logs(0, "stdout") == f"['{package / '__main__.py'}', 'a'] trainer\n"
+    lost = nbkit.launch(module="trainer.lost", device="cpu", gpus=1)
+    with pytest.raises(RunFailedError, match=r"No module named 'trainer\.lost'"):
+        lost.wait()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"module": "train.py"}, "module='train.py' is not the name of a module"),
+        ({"module": "no_such_package.sft"}, "no package 'no_such_package'"),
+        ({"module": "json.tool", "kwargs": {"a": 1}}, "script or module takes args"),
+        ({"module": "json.tool", "what": "train.py"}, "are two programs"),
+    ],
+)
+def test_launch_refuses_what_is_no_module(fields, words):
+    with pytest.raises(ConfigError, match=words):
+        nbkit.launch(**fields)
 
 
 def test_script_refuses_what_is_no_script(tmp_path):

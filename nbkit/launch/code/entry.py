@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import inspect
 import linecache
 import os
@@ -171,6 +172,47 @@ def script_entry(
     }
     kept_sources = {**sources, kept: content}
     return RunEntry("script", path.stem, description, private, None, kept_sources)
+
+
+def module_entry(
+    module: str, args: Sequence[Any], environment: Mapping[str, str] | None = None
+) -> RunEntry:
+    """Return the entry of a module that ranks run as ``python -m`` does.
+
+    Only the package around it is looked for: to find the module would import it.
+    """
+    parts = str(module).split(".")
+    is_name = isinstance(module, str) and all(part.isidentifier() for part in parts)
+    if not is_name or parts[-1] == "py":
+        message = (
+            f"module={str(module)!r} is not the name of a module. Pass one such as "
+            "'trl.scripts.sft', or the path of a script: nbkit.launch('train.py')."
+        )
+        raise ConfigError(message)
+    try:
+        found = importlib.util.find_spec(parts[0])
+    except ValueError:  # its __spec__ is None
+        found = None
+    if found is None:
+        message = (
+            f"module={module!r}: no package {parts[0]!r} for {sys.executable}. Install "
+            "it, or add its folder to sys.path."
+        )
+        raise ConfigError(message)
+    described, sources = _sources()
+    description = {
+        "kind": "script",
+        "name": module,
+        "module": module,
+        "import_path": _import_path(),
+        "python_options": _python_options(),
+        "sources": described,
+    }
+    private = {
+        "argv": [str(arg) for arg in args],
+        "environment": dict(environment or {}),
+    }
+    return RunEntry("script", module, description, private, None, sources)
 
 
 def function_entry(

@@ -1,0 +1,97 @@
+"""Starts of a study with a metric that need not come: their arm fails, or is worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbkit.errors import NbkitError, NotEnoughDataError
+from nbkit.launch.run import Run
+from nbkit.store.progress import end_words
+from nbkit.studies.stored_study import StoredStudy
+from nbkit.visible import visible
+
+_MOST_FAILURES = 2
+"""Of an arm of which no start has finished: it is not started any more."""
+_MOST_LETTERS = 160
+
+
+class GivenUp:
+    """Arms that are not started any more in one execution.
+
+    Parameters
+    ----------
+    study
+        What is being executed.
+    """
+
+    def __init__(self, study: StoredStudy) -> None:
+        self._study = study
+        self._errors: dict[str, list[NbkitError]] = {}
+        self._measured = {arm for arm, runs in study.runs_by_arm().items() if runs}
+        self._worse = study.discarded
+
+    @property
+    def arms(self) -> set[str]:
+        """Arms that are not started any more; all, if there is none to compare."""
+        return self._study.with_base(self._failed | self._worse)
+
+    @property
+    def _failed(self) -> set[str]:
+        return {
+            arm
+            for arm, errors in self._errors.items()
+            if arm not in self._measured and len(errors) >= _MOST_FAILURES
+        }
+
+    def add(self, arm: str, error: NbkitError) -> None:
+        """Take a failed start; raise it if the study cannot answer any more."""
+        self._errors.setdefault(arm, []).append(error)
+        study = self._study
+        left = set(study.compared_arms) - self._failed
+        if study.base not in left or len(left) < min(len(study.compared_arms), 2):
+            raise error
+
+    def check(self, arm: str, run: Run) -> None:
+        """Take a finished start; one without the metric counts as failed.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If it has no metric, and no start of its arm had one.
+        """
+        assert self._study.metric is not None
+        try:
+            self._study.metric.value(run)
+        except NotEnoughDataError as error:
+            if arm not in self._measured:
+                raise
+            self.add(arm, error)
+        else:
+            self._measured.add(arm)
+            self._worse = self._study.discarded
+
+    def raise_for_arms(self) -> None:
+        """Raise the failure of an arm of which no start has finished."""
+        for arm, errors in self._errors.items():
+            if arm not in self._measured:
+                raise errors[-1]
+
+
+def failures_in_words(arm: str, planned: int, n: int, causes: Sequence[str]) -> str:
+    """Return ``new: n=4 of 5, 1 failed: out of memory``."""
+    cause = causes[-1].partition("\n")[0][:_MOST_LETTERS]
+    return visible(f"{arm}: n={n} of {planned}, {len(causes)} failed: {cause}")
+
+
+def failed_starts(study: StoredStudy) -> list[str]:
+    """Return what to say of each arm with failed starts."""
+    done = study.runs_by_arm()
+    return [
+        failures_in_words(
+            arm,
+            study.repeats,
+            len(done[arm]),
+            [end_words(run.state, run.cause or {}) for run in runs],
+        )
+        for arm, runs in study.failed.items()
+    ]

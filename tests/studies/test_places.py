@@ -1,0 +1,264 @@
+"""Starts of a study side by side: balanced over devices, resumed, and with failures."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import ConfigError, NotEnoughDataError, RunFailedError
+from nbkit.launch.devices.pool import Lease, QueueTicket
+from nbkit.questions.study_report import make
+from nbkit.store.record import RunState
+from nbkit.studies.metric import Metric
+from nbkit.studies.places import free_places
+from tests.telemetry.conftest import no_setting
+from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
+from tests.waiting import patient, wait_until
+
+__all__ = ["no_setting"]
+
+TOGETHER = """
+import os, sys, time
+from pathlib import Path
+arm, folder, gate = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+repeat = int(os.environ["STUDY_REPEAT"])
+(folder / f"{arm} {repeat} {time.time_ns()}").touch()
+end = time.monotonic() + 300
+while len(list(folder.iterdir())) < gate and time.monotonic() < end:
+    time.sleep(0.05)
+if arm == "new" and repeat == 2:
+    raise ValueError("a bad seed")
+print("error:", {"base": 0.5, "new": 0.4}[arm] + 0.001 * repeat)
+"""
+
+
+@pytest.fixture
+def eight_gpus(monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
+
+
+@pytest.fixture
+def arms(tmp_path, eight_gpus):
+    """Return what makes two arms whose starts wait until so many have begun."""
+    script, folder = tmp_path / "train.py", tmp_path / "begun"
+    script.write_text(TOGETHER)
+    folder.mkdir()
+
+    def make_arms(gate):
+        return {
+            arm: nbkit.script(script, [arm, folder, gate], device="replay", gpus=1)
+            for arm in ("base", "new")
+        }
+
+    return make_arms
+
+
+def devices(run):
+    """Return the devices that a run had."""
+    return run.record["launch"]["devices"]
+
+
+@pytest.mark.waiting
+def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
+    study = nbkit.Study.create(
+        "seeds",
+        arms(gate=5),
+        metric="error",
+        better="lower",
+        repeats=4,
+        parallel=4,
+        minimum_runs=3,
+    )
+    code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
+    with subprocess.Popen([sys.executable, "-c", code, study.study_id]) as executor:
+
+        def all_running():
+            runs = nbkit.runs()
+            is_full = len(runs) == 4 and all(
+                run.state is RunState.RUNNING for run in runs
+            )
+            return runs if is_full else None
+
+        killed = wait_until(all_running, "four running starts", 240)
+        executor.send_signal(signal.SIGKILL)
+        executor.wait(timeout=patient(60))
+    assert len({str(devices(run)) for run in killed}) == 4
+
+    nbkit.Study.open(study.study_id).resume(progress=False)
+
+    assert {run.state for run in killed} == {RunState.STOPPED}
+    by_arm = study.runs_by_arm()
+    assert [len(runs) for runs in by_arm.values()] == [4, 3]
+    [bad] = study.failed["new"]
+    tried = {"base": by_arm["base"], "new": [*by_arm["new"], bad]}
+    places = [
+        {run.record["tags"]["repeat"]: str(devices(run)) for run in runs}
+        for runs in tried.values()
+    ]
+    assert places[0] == places[1]
+    assert len({*places[0].values()}) == 4
+
+    report = make(study)
+    assert "new is better than base" in report.answer
+    assert "n=3 and 4" in report.answer
+    assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
+    assert "a bad seed" in report.result["failed"][0]
+
+
+@pytest.mark.waiting
+def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arms):
+    silent = tmp_path / "silent.py"
+    silent.write_text(
+        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 3 * repeat")
+    )
+    started = {
+        arm: nbkit.script(silent, [arm, tmp_path / "begun", 0], device="replay", gpus=1)
+        for arm in ("base", "new")
+    }
+    # The second start waits for more than can begin.
+    study = nbkit.Study.create(
+        "silent", started, metric="error", better="lower", repeats=2, parallel=2
+    )
+
+    with pytest.raises(NotEnoughDataError, match="no metric 'error'"):
+        study.run(progress=False)
+
+    states = {run.record["tags"]["repeat"]: run for run in nbkit.runs()}
+    assert states["0"].state is RunState.FINISHED
+    assert states["1"].state is RunState.STOPPED
+    assert states["1"].cause["by"] == "study"
+    assert len(nbkit.runs()) == 2
+
+
+def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
+    study = nbkit.Study.create(
+        "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
+    )
+    study.run(progress=False)
+
+    answer = make(study).answer
+    assert "Not enough starts for a verdict (5 per arm needed)" in answer
+    assert [slot.repeat for slot in study.missing] == [2]
+
+
+def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("print('error: 0.5')")
+    bad.write_text("1 / 0")
+    arms = {
+        "base": nbkit.script(good, device="cpu", gpus=1),
+        "new": nbkit.script(bad, device="cpu", gpus=1),
+    }
+    study = nbkit.Study.create(
+        "bad", arms, metric="error", better="lower", repeats=5, parallel=1
+    )
+
+    with pytest.raises(RunFailedError, match="division by zero"):
+        study.run()
+
+    assert len(study.failed["new"]) == 2
+    assert len(study.runs_by_arm()["base"]) == 1
+    assert "new, repeat 1: failed on rank 0" in capsys.readouterr().out
+
+
+def test_study_ends_with_a_metric_that_no_run_has(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print('val_loss: 0.5, accuracy=0.9')")
+    arms = {
+        name: nbkit.script(script, [name], device="cpu", gpus=1) for name in ("a", "b")
+    }
+    study = nbkit.Study.create("loss", arms, metric="loss", better="lower", repeats=5)
+
+    with pytest.raises(NotEnoughDataError) as error:
+        study.run(progress=False)
+
+    assert "no metric 'loss'" in str(error.value)
+    assert "it logged nothing and printed accuracy, val_loss" in str(error.value)
+    assert sum(map(len, study.runs_by_arm().values())) == 1
+
+
+def test_places_have_room_for_every_arm(small, eight_gpus):
+    one, three = (small(device="replay", oversubscribe=False, gpus=n) for n in (1, 3))
+
+    places = free_places([one, three], None)
+
+    assert [len(place) for place in places] == [3, 3]
+    assert len({*places[0], *places[1]}) == 6
+    assert len(free_places([one], None)) == 8
+    assert free_places([one], 2) == free_places([one], None)[:2]
+    cpu = small(oversubscribe=False, cpus=(0,))
+    assert free_places([cpu], None) == free_places([cpu], 4) == [()]
+    # CPUs and GPUs in one study: the pool chooses.
+    assert free_places([one, small(oversubscribe=False)], None) == [()]
+
+
+def test_places_are_gpus_that_nobody_uses(
+    small, drive, no_setting, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    used = FakeGpu("GPU-2", pids=(1,), used_bytes=GIBIBYTE, memory_bytes=2 * GIBIBYTE)
+    drive(FakeGpu("GPU-0"), FakeGpu("GPU-1"), used, FakeGpu("GPU-3"))
+    request = {"kind": "cuda", "count": 1, "oversubscribe": False}
+    ticket = QueueTicket.enter("r", {**request, "candidates": [("GPU-1", "GPU 1")]})
+    ticket.take_over()
+    lease = ticket.attempt()
+    assert isinstance(lease, Lease)
+    one, two, three = (
+        small(device="cuda", oversubscribe=False, gpus=n) for n in (1, 2, 3)
+    )
+
+    assert free_places([one], None) == [("GPU-0",), ("GPU-3",)]
+    assert free_places([one, two], None) == [("GPU-0", "GPU-3")]
+    # Too few are free: starts wait for others.
+    assert free_places([three], None) == [("GPU-0", "GPU-1", "GPU-2")]
+
+    lease.release()
+    ticket.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"metric": "error", "better": "lower"}, None),
+        ({"metric": "error", "better": "lower", "parallel": 2}, 2),
+        ({"metric": "step_time", "better": "lower"}, 1),
+        ({"metric": "step_time", "better": "lower", "parallel": 2}, 2),
+        ({}, 1),
+    ],
+)
+def test_measurements_of_time_are_alone_unless_asked(arms, fields, expected):
+    study = nbkit.Study.create("seeds", arms(gate=1), **fields)
+
+    assert study.parallel == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"parallel": 0}, "parallel=0 is not a number of starts"),
+        ({"parallel": 2, "concurrent": [["base", "new"]]}, "Remove one of them"),
+        ({"minimum_runs": 1}, "minimum_runs=1 gives no interval"),
+    ],
+)
+def test_study_refuses_numbers_of_starts(arms, fields, words):
+    with pytest.raises(ConfigError, match=words):
+        nbkit.Study.create(
+            "seeds", arms(gate=1), metric="error", better="lower", **fields
+        )
+
+
+def test_study_refuses_one_program_as_two_arms(arms):
+    program = arms(gate=1)["base"]
+
+    with pytest.raises(ConfigError, match="arms 'a' and 'b' are the same program"):
+        nbkit.Study.create(
+            "same", {"a": program, "b": program}, metric="error", better="lower"
+        )
+
+
+def test_metric_keeps_how_many_runs_a_verdict_needs():
+    assert Metric.chosen("error", "lower", 0.0, 3) == Metric("error", "lower", 0.0, 3)

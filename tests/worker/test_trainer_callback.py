@@ -1,0 +1,177 @@
+"""The callback for transformers' ``Trainer``, by the events that it gets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import nbkit
+from nbkit.launch.run_progress import RunPosition
+from nbkit.live.metrics import LiveMetrics
+from nbkit.store.progress import progress
+from nbkit.store.record import RunState
+from tests.launch.conftest import plugins, store
+from tests.waiting import wait_until
+
+__all__ = ["plugins", "store"]
+
+SAMPLES, LENGTH, PADDED = 3, 8, 2
+
+
+def train(steps):
+    """Call the events of a trainer that accumulates over two batches."""
+    import os
+    from types import SimpleNamespace
+
+    import torch
+
+    import nbkit
+
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if world_size > 1:
+        torch.distributed.init_process_group("gloo")
+    callback = nbkit.TrainerCallback()
+    start = 0
+    if callback.checkpoint:
+        start = int(callback.checkpoint.rpartition("-")[2])
+    folder = nbkit.context().run_folder / "trainer"
+    args = SimpleNamespace(torch_compile=False, output_dir=str(folder))
+    state = SimpleNamespace(global_step=start, max_steps=steps)
+    control = SimpleNamespace(
+        should_log=False, should_save=False, should_training_stop=False
+    )
+    events = args, state, control
+    model = torch.nn.Embedding(100, 4)
+    model.forward = lambda input_ids, attention_mask: input_ids
+    rows, length = 3, 8 + rank
+    mask = torch.ones(rows, length, dtype=torch.int64)
+    mask[:, :2] = 0
+    batch = {"input_ids": torch.zeros(rows, length, dtype=int), "attention_mask": mask}
+    callback.on_init_end(*events, model=model)
+    callback.on_train_begin(*events, model=model)
+    while state.global_step < steps and not control.should_training_stop:
+        callback.on_step_begin(*events)
+        for _ in range(2):
+            model(**batch)
+        state.global_step += 1
+        control.should_log = state.global_step % 3 == 0
+        callback.on_step_end(*events)
+        if control.should_log:
+            logs = {"loss": 1 / state.global_step, "learning_rate": 0.1, "note": "x"}
+            callback.on_log(*events, logs=logs)
+        if control.should_save:
+            if rank == 0:
+                (folder / f"checkpoint-{state.global_step}").mkdir(parents=True)
+            callback.on_save(*events)
+        with torch.no_grad():
+            model.eval()
+            model(**batch)
+            callback.on_evaluate(*events)
+            model.train()
+    callback.on_train_end(*events)
+    return start, not model._forward_pre_hooks
+
+
+def test_trainer_callback_counts_what_all_ranks_were_given(tmp_path):
+    run = nbkit.launch(train, args=(6,), gpus=2, device="cpu", oversubscribe=True)
+    run.wait()
+
+    assert run.returns == [(0, True)] * 2
+    lines = run.metrics("log")
+    assert [(line["step"], line["total_steps"]) for line in lines] == [(3, 6), (6, 6)]
+    tokens = 3 * 2 * (SAMPLES * LENGTH + SAMPLES * (LENGTH + 1))
+    samples, padding = 3 * 2 * 2 * SAMPLES, 3 * 2 * 2 * SAMPLES * PADDED
+    for line in lines:
+        values = line["values"]
+        assert values["padding_share"] == pytest.approx(padding / tokens)
+        assert values["tokens_per_second"] / values["samples_per_second"] == (
+            pytest.approx((tokens - padding) / samples)
+        )
+        assert values["loss"] == 1 / line["step"]
+        assert "note" not in values
+        assert "peak_memory_bytes" not in values
+    assert run.summary.logged["learning_rate"] == 0.1
+    # The views.
+    assert progress(run.paths.metrics) == {
+        "step": 6,
+        "loss": 1 / 6,
+        "images_per_second": None,
+        "total_steps": 6,
+    }
+    position = RunPosition()
+    position.read(run)
+    assert position.words(run) == "step 6 of 6, loss 0.1667"
+    reading = LiveMetrics(run.paths.metrics)
+    reading.read()
+    assert (reading.step, reading.total_steps) == (6, 6)
+
+
+def test_trainer_callback_stops_with_a_checkpoint_and_resumes(tmp_path):
+    run = nbkit.launch(train, args=(10**9,), gpus=2, device="cpu", oversubscribe=True)
+    wait_until(lambda: run.metrics("log"), "a line of the trainer", 120)
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    [saved] = (run.paths.root / "trainer").iterdir()
+    run.resume()
+    step = int(saved.name.rpartition("-")[2])
+    wait_until(
+        lambda: [line for line in run.metrics("log") if line["attempt"] == 1],
+        "a line of the second attempt",
+        120,
+    )
+    run.stop()
+    [first, *_] = [line for line in run.metrics("log") if line["attempt"] == 1]
+    assert step < first["step"] <= step + 3
+
+
+UNCHANGED = """
+import sys
+from types import SimpleNamespace as Values
+from transformers.trainer import DEFAULT_CALLBACKS
+
+args = Values(gradient_accumulation_steps=2, train_batch_size=4)
+state, control = Values(global_step=0, max_steps=5), Values(should_log=False)
+for callback in [kind() for kind in DEFAULT_CALLBACKS]:
+    callback.on_train_begin(args, state, control, model=None)
+    for step in range(1, 6):
+        callback.on_step_begin(args, state, control)
+        state.global_step, control.should_log = step, step % 2 == 0
+        callback.on_step_end(args, state, control)
+        if control.should_log:
+            callback.on_log(args, state, control, logs={"loss": 1 / step})
+        callback.on_something_new(args, state, control)
+"""
+
+
+def test_trainer_of_an_unchanged_script_is_shown(tmp_path):
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "trainer.py").write_text("DEFAULT_CALLBACKS = []")
+    script = tmp_path / "train.py"
+    script.write_text(UNCHANGED)
+
+    run = nbkit.launch(script, device="cpu", gpus=1).wait()
+
+    lines = run.metrics("log")
+    assert [(line["step"], line["total_steps"]) for line in lines] == [(2, 5), (4, 5)]
+    assert [line["values"]["loss"] for line in lines] == [0.5, 0.25]
+    assert all(line["values"]["samples_per_second"] > 0 for line in lines)
+
+
+def test_trainer_callback_does_nothing_outside_a_run():
+    callback = nbkit.TrainerCallback()
+    control = SimpleNamespace(should_log=True)
+
+    callback.on_step_begin(None, None, control)
+    callback.on_step_end(None, None, control)
+    callback.on_log(None, None, control, logs={"loss": 1.0})
+    callback.on_save(None, None, control)
+
+    assert callback.checkpoint is None
+    assert vars(control) == {"should_log": True}
+    with pytest.raises(AttributeError, match="no attribute 'steps'"):
+        _ = callback.steps
