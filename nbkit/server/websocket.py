@@ -23,12 +23,10 @@ _PING_SECONDS = 30.0
 """As Jupyter's own websockets, which count in milliseconds."""
 
 
-class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
+class SocketHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
     NbkitHandler, WebSocketMixin, WebSocketHandler, JupyterHandler
 ):
-    """One viewer's websocket."""
-
-    _viewer: Viewer | None = None
+    """A websocket of nbkit's, for those who may read."""
 
     @property
     def max_message_size(self) -> int:
@@ -56,6 +54,16 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         """Become a websocket."""
         await super().get(*args, **kwargs)
 
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Refuse without a page: a websocket client does not show one."""
+        self.finish()
+
+
+class StreamHandler(SocketHandler):
+    """One viewer's websocket."""
+
+    _viewer: Viewer | None = None
+
     def open(self, *args: str, **kwargs: str) -> None:
         """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
         self._viewer = Viewer(lambda frame: self.write_message(frame))
@@ -79,18 +87,14 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
             self.monitor.disconnect(self._viewer)
             self._viewer = None
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Refuse without a page: a websocket client does not show one."""
-        self.finish()
-
     def _interval(self, message: str | bytes) -> float:
         """Return the interval that a message asks for."""
-        values = _object(message)
+        values = parsed_message(message)
         if values.get("type") != "interval":
-            text = f"unknown type={_short(values.get('type'))}. Use 'interval'."
+            text = f"unknown type={shortened(values.get('type'))}. Use 'interval'."
             raise ValueError(text)
         if set(values) != {"type", "interval_seconds"}:
-            fields = ", ".join(sorted(map(_short, values)))
+            fields = ", ".join(sorted(map(shortened, values)))
             text = f"fields {fields[:200]}: use type and interval_seconds, no others."
             raise ValueError(text)
         seconds = values["interval_seconds"]
@@ -98,14 +102,15 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not number or not least <= seconds <= 1e6 or not math.isfinite(seconds):
             text = (
-                f"interval_seconds={_short(seconds)} is not a number of at least "
+                f"interval_seconds={shortened(seconds)} is not a number of at least "
                 f"{least}, the server's interval. Use that or more."
             )
             raise ValueError(text)
         return float(seconds)
 
 
-def _object(message: str | bytes) -> dict[str, Any]:
+def parsed_message(message: str | bytes) -> dict[str, Any]:
+    """Return a message's fields; raise ValueError with what is wrong with it."""
     if isinstance(message, bytes):
         text = "the message is binary. Send a JSON object as text."
         raise ValueError(text)
@@ -118,7 +123,7 @@ def _object(message: str | bytes) -> dict[str, Any]:
     try:
         values = json.loads(message)
     except (ValueError, RecursionError):
-        text = f"the message {_short(message)} is not JSON. Send a JSON object."
+        text = f"the message {shortened(message)} is not JSON. Send a JSON object."
         raise ValueError(text) from None
     if not isinstance(values, dict):
         text = f"the message is a {type(values).__name__}. Send a JSON object."
@@ -126,6 +131,7 @@ def _object(message: str | bytes) -> dict[str, Any]:
     return values
 
 
-def _short(value: object) -> str:
+def shortened(value: object) -> str:
+    """Return a value in a few characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
