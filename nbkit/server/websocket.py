@@ -24,12 +24,10 @@ _PING_SECONDS = 30.0
 """As Jupyter's own websockets, which count in milliseconds."""
 
 
-class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
+class SocketHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
     NbkitHandler, WebSocketMixin, WebSocketHandler, JupyterHandler
 ):
-    """One viewer's websocket."""
-
-    _viewer: Viewer | None = None
+    """A websocket of nbkit's, for those who may read."""
 
     @property
     def max_message_size(self) -> int:
@@ -57,6 +55,16 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         """Become a websocket."""
         await super().get(*args, **kwargs)
 
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Refuse without a page: a websocket client does not show one."""
+        self.finish()
+
+
+class StreamHandler(SocketHandler):
+    """One viewer's websocket."""
+
+    _viewer: Viewer | None = None
+
     def open(self, *args: str, **kwargs: str) -> None:
         """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
         self._viewer = Viewer(lambda frame: self.write_message(frame))
@@ -80,27 +88,33 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
             self.monitor.disconnect(self._viewer)
             self._viewer = None
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Refuse without a page: a websocket client does not show one."""
-        self.finish()
-
     def _interval(self, message: str | bytes) -> float:
         """Return the interval that a message asks for."""
+        values = parsed_message(message)
         least = self.monitor.settings.interval_seconds
-        with suppress(ValueError, RecursionError):
-            match json.loads(message) if len(message) <= _LONGEST_BYTES else None:
-                case {"type": "interval", "interval_seconds": seconds, **more}:
-                    is_number = type(seconds) in (int, float) and not more
-                    if is_number and least <= seconds <= _LONGEST_SECONDS:
-                        return float(seconds)
+        match values:
+            case {"type": "interval", "interval_seconds": seconds, **more}:
+                is_number = type(seconds) in (int, float) and not more
+                if is_number and least <= seconds <= _LONGEST_SECONDS:
+                    return float(seconds)
         text = (
-            f"the message {_short(message)} sets no interval. Send "
+            f"the message {shortened(message)} sets no interval. Send "
             f'{{"type": "interval", "interval_seconds": N}}, N from {least:g} (the '
             f"server's interval) to {_LONGEST_SECONDS:g}."
         )
         raise ValueError(text)
 
 
-def _short(message: str | bytes) -> str:
-    text = repr(message[:60])
-    return text if len(message) <= 60 else f"{text}..."
+def parsed_message(message: str | bytes) -> dict[str, Any]:
+    """Return a message's fields; empty if it is no JSON object."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(message) if len(message) <= _LONGEST_BYTES else None
+        if isinstance(values, dict):
+            return values
+    return {}
+
+
+def shortened(value: object) -> str:
+    """Return a value in a few characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

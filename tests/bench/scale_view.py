@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nbkit.config import ExperimentConfig
 from nbkit.launch.manual.ranks import ManualRanks, TorchrunNodes
+from nbkit.live.follower import Follower
 from nbkit.live.run import LiveRun
 from nbkit.server.run_table import StoredRunTable
 from nbkit.store.heartbeat import Phase
@@ -24,7 +25,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
-from nbkit.widgets.follower import Follower
 from tests.bench.rows import Row, row
 
 __all__ = [
