@@ -38,6 +38,7 @@ def empty_row(paths: RunPaths) -> Row:
         "folder_path": str(paths.root.absolute()),
         "tensorboard": False,
         "own": False,
+        "study": None,
     }
 
 

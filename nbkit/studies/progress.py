@@ -7,6 +7,7 @@ saves the notebook only when it hears something.
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 import time
@@ -99,6 +100,17 @@ class Progress:
         """Leave a line between two runs; an empty one leaves none."""
         if sentence and not self._quiet:
             _print(sentence)
+
+    @property
+    def expected_end(self) -> str | None:
+        """When all starts will have ended, in ISO 8601; None before one has."""
+        seconds = self._times.total(self._arms)
+        if seconds is None:
+            return None
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+            seconds=min(seconds, self._most_seconds)
+        )
+        return end.isoformat(timespec="seconds")
 
     def close(self) -> None:
         """Say that all is done."""

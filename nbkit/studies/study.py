@@ -203,6 +203,8 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
+            "expected_end": None,
+            "answer": "",
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -286,7 +288,9 @@ class Study(StoredStudy):
                 if rest and rest[0][0].repeat != slots[0].repeat:
                     budget.end_round(rest[0][0].repeat)
                     if progress:
-                        shown.say(self._answer_so_far())
+                        answer = self._answer_so_far()
+                        self._write(answer=answer)
+                        shown.say(answer)
             shown.close()
             shown.say(not_measured(self))
         return self
@@ -328,7 +332,8 @@ class Study(StoredStudy):
                 # Only now: a run that cannot be written down is ended, too.
                 entry = {"arm": slot.arm, "repeat": slot.repeat, "start": start}
                 entry["run_id"] = runs[-1].run_id
-                self._write(runs=[*self._content["runs"], entry])
+                entries = [*self._content["runs"], entry]
+                self._write(runs=entries, expected_end=progress.expected_end)
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
