@@ -96,6 +96,10 @@ export class Actions {
     });
   }
 
+  async openReport(path: string): Promise<void> {
+    await this._try(() => openDocument(this._commands, path, this._trans));
+  }
+
   async openFolder(path: string): Promise<void> {
     const command = 'filebrowser:open-path';
     await this._try(() => this._commands.execute(command, { path }));
@@ -137,6 +141,11 @@ export class Actions {
     await this._try(() =>
       this._commands.execute(SETTINGS_COMMAND, { query: 'nbkit' })
     );
+  }
+
+  /** Try what opening TensorBoard depends on: a click does not wait for it. */
+  prepareTensorBoard(): void {
+    this._tensorBoards.prepare();
   }
 
   /** Show curves; if that fails, show why and the alternatives. */

@@ -22,12 +22,15 @@ import {
   inPercent,
   memory,
   memoryOf,
-  memoryWithUnit,
+  memoryOfWhole,
   shortName,
   UNKNOWN,
   whole
 } from './units';
 import { translated } from './words';
+
+/** So many cards are expanded where nobody has chosen. */
+export const FEW_GPUS = 2;
 
 interface ICardProps {
   inventory: IInventory;
@@ -43,7 +46,7 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
   const expanded =
     chosen ??
     (choices.cards === 'automatic'
-      ? inventory.gpus.length <= 2
+      ? inventory.gpus.length <= FEW_GPUS
       : choices.cards === 'expanded');
   const row = model.gpuReadings(place) ?? {};
   const title = trans.__('GPU %1, %2', gpu.index, gpu.name ?? UNKNOWN);
@@ -61,6 +64,7 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
         line="memory_used_percent"
         name={trans.__('Utilization of GPU %1', gpu.index)}
         runs={runs}
+        axes={expanded}
       />
     </div>
   );
@@ -79,7 +83,7 @@ export function Card({ inventory, gpu, place }: ICardProps): JSX.Element {
           onClick={() => choose(!expanded)}
         >
           <caret.react tag="span" className="nbk-caret" aria-hidden="true" />
-          <span className="nbk-index">{gpu.index}</span>
+          <span className="nbk-index">{trans.__('GPU %1', gpu.index)}</span>
           {(!isAlike || expanded) && (
             <span className="nbk-name">{shortName(gpu.name)}</span>
           )}
@@ -170,8 +174,8 @@ function Meters({ gpu, row, isPlain }: IMetersProps): JSX.Element {
         label={isPlain ? null : trans.__('Mem')}
         name={trans.__('Memory of GPU %1', gpu.index)}
         text={
-          isPlain && used !== null
-            ? memoryWithUnit(used, unit, trans)
+          isPlain
+            ? memoryOfWhole(used, total, unit, trans)
             : memoryOf(used, total, unit, trans)
         }
         percent={percent(used, total)}

@@ -87,7 +87,9 @@ class Track {
 
 /** A pause of so many intervals is a gap; a shorter one only a late sample. */
 const LATE_INTERVALS = 2.5;
-const COARSE_SECONDS = 30;
+export const COARSE_SECONDS = 30;
+/** Up to here the past is known by the second. */
+export const FINE_SECONDS = 1800;
 
 /** One quantity: half an hour by the second, and a day by half minutes. */
 class Series {
@@ -143,23 +145,24 @@ class Series {
   }
 
   bins(end: number, count: number, binSeconds: number): (number | null)[] {
-    const track = count * binSeconds <= 1800 ? this._fine : this._coarse;
+    const track =
+      count * binSeconds <= FINE_SECONDS ? this._fine : this._coarse;
     return Array.from({ length: count }, (_, place) => {
       const from = end - (count - place) * binSeconds;
       return track.mean(from, from + binSeconds);
     });
   }
 
-  private _fine = new Track(1, 1800);
+  private _fine = new Track(1, FINE_SECONDS);
   private _coarse = new Track(COARSE_SECONDS, 2880);
   private _last: { t: number; value: number } | null = null;
 }
 
 /** The past of every GPU, by its key, and of the host. */
 export class History {
-  /** Unix seconds of the oldest value; null without any. */
-  get since(): number | null {
-    return this._since;
+  /** Unix seconds of the oldest value of the host, or of the GPUs; null without. */
+  since(of: 'gpus' | 'host'): number | null {
+    return this._since[of];
   }
 
   /** Take up what the server kept, beside what is here already. */
@@ -167,16 +170,18 @@ export class History {
     const intervals = message.parts.map(part => part.interval_seconds);
     const finest = Math.min(...intervals);
     for (const part of message.parts) {
-      if (part.count > 0) {
-        this._reach(part.t0);
-      }
       const owners = { ...part.gpus, [HOST]: part.host };
       for (const [owner, quantities] of Object.entries(owners)) {
         for (const [quantity, text] of Object.entries(quantities)) {
+          const values = decode(text);
+          const first = values.findIndex(value => value !== GAP);
+          if (first >= 0) {
+            this._reach(owner, part.t0 + first * part.interval_seconds);
+          }
           this._of(owner, quantity).load(
             part.interval_seconds,
             part.t0,
-            decode(text),
+            values,
             part.interval_seconds === finest
           );
         }
@@ -193,10 +198,10 @@ export class History {
     ) => {
       if (value !== null && value !== undefined) {
         const share = Math.min(100, Math.max(0, value));
+        this._reach(owner, sample.t);
         this._of(owner, quantity).add(sample.t, share, intervalSeconds);
       }
     };
-    this._reach(sample.t);
     inventory.gpus.forEach((gpu, place) => {
       const row = readings(inventory.gpu_columns, sample.gpus[place]);
       const used = percent(row.memory_used_mib ?? null, gpu.memory_total_mib);
@@ -234,11 +239,12 @@ export class History {
 
   clear(): void {
     this._series.clear();
-    this._since = null;
+    this._since = { gpus: null, host: null };
   }
 
-  private _reach(t: number): void {
-    this._since = Math.min(this._since ?? t, t);
+  private _reach(owner: string, t: number): void {
+    const of = owner === HOST ? 'host' : 'gpus';
+    this._since[of] = Math.min(this._since[of] ?? t, t);
   }
 
   private _of(owner: string, quantity: string): Series {
@@ -252,7 +258,10 @@ export class History {
   }
 
   private _series = new Map<string, Series>();
-  private _since: number | null = null;
+  private _since: Record<'gpus' | 'host', number | null> = {
+    gpus: null,
+    host: null
+  };
 }
 
 /** The owner of the host's quantities; no GPU has this key. */

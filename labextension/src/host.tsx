@@ -4,6 +4,7 @@ import { usePanel } from './context';
 import { HOST } from './history';
 import { percent, reading } from './messages';
 import { Meter } from './meter';
+import { Section } from './section';
 import { Legend, Sparkline } from './sparkline';
 import { inPercent, memoryOf, memoryWithUnit, rate, UNKNOWN } from './units';
 
@@ -25,11 +26,11 @@ export function Host(): JSX.Element | null {
   const cpus = usable === null ? all : trans.__('%1 of %2', usable, all);
   const load = reading(row, 'load_average_1_minute');
   return (
-    <section className="nbk-section" aria-label={trans.__('Host')}>
-      <h3 className="nbk-heading">
-        {trans.__('Host')}
-        <span className="nbk-heading-note">{inventory.host}</span>
-      </h3>
+    <Section
+      id="host"
+      title={trans.__('Host')}
+      notes={<span className="nbk-heading-note">{inventory.host}</span>}
+    >
       <div className="nbk-meters">
         <Meter
           kind="utilization"
@@ -48,7 +49,7 @@ export function Host(): JSX.Element | null {
       <Cores busy={sample.cores} />
       {choices.showSparklines && (
         <>
-          <Legend area={trans.__('CPU')} />
+          <Legend of="host" area={trans.__('CPU')} />
           <div className="nbk-past">
             <Sparkline
               owner={HOST}
@@ -98,7 +99,7 @@ export function Host(): JSX.Element | null {
           value={rate(reading(row, 'net_tx_mb_per_s'), trans)}
         />
       </dl>
-    </section>
+    </Section>
   );
 }
 

@@ -20,6 +20,15 @@ export const runIcon = new LabIcon({
 </svg>`
 });
 
+/** A page with lines of text and a bar. */
+export const reportIcon = new LabIcon({
+  name: 'nbkit:report',
+  svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
+  <path class="jp-icon3" fill="#616161" fill-rule="evenodd"
+    d="M5 2h14v20H5zm2 2v16h10V4zM9 6h6v2H9zm0 4h6v2H9zm0 4h2v4H9zm4 2h2v2h-2z"/>
+</svg>`
+});
+
 /** Three bars of different heights on a line, as of a report. */
 export const tensorBoardIcon = new LabIcon({
   name: 'nbkit:tensorboard',

@@ -11,8 +11,7 @@ import { request, RequestError } from './requests';
 /** A canonical notebook, which users copy. */
 interface ICanonicalNotebook {
   name: string;
-  /** What its tile says. */
-  label: string;
+  /** What its tile says: its subject, and what it measures. */
   title: string;
   description: string;
 }
@@ -43,7 +42,7 @@ export async function addNotebooks(
       const notebook = find(args.name);
       return args.isPalette && notebook
         ? trans.__('New from nbkit: %1', notebook.title)
-        : (notebook?.label ?? notebook?.title ?? trans.__('Notebook'));
+        : (notebook?.title ?? trans.__('Notebook'));
     },
     caption: args => {
       const notebook = find(args.name);

@@ -154,6 +154,33 @@ export interface IRun {
   own: boolean;
 }
 
+export type StudyState = 'planned' | 'running' | 'incomplete' | 'finished';
+
+/** A study by its file and its runs. */
+export interface IStudyRow {
+  study_id: string;
+  /** Null if the study has no name. */
+  name: string | null;
+  state: StudyState;
+  /** What could not be read; null if all could. */
+  damage: string | null;
+  num_finished: number;
+  /** Number of planned starts. */
+  num_starts: number;
+  /** When all starts that fit its time limit will have ended, as expected. */
+  expected_end: string | null;
+  /** When something of it was written last. */
+  changed: string | null;
+  /** What its report says, or what it said after its last round. */
+  answer: string | null;
+  /** Its report below the server's root; null where Lab does not show it. */
+  report: string | null;
+  /** The same file as the server's machine calls it; null without a report. */
+  report_path: string | null;
+  folder: string | null;
+  folder_path: string;
+}
+
 /** A GPU or MIG instance of a run on another host, by its newest sample. */
 export interface INodeGpu {
   index: number;
@@ -182,6 +209,8 @@ export interface INodes {
 export interface IRuns extends INumbered {
   type: 'runs';
   runs: IRun[];
+  /** The newest studies, newest first. */
+  studies: IStudyRow[];
 }
 
 /** Base64 of one byte a slot: 0 to 100, or 255 for a gap. */

@@ -8,6 +8,7 @@ import {
   IRun,
   ISample,
   IStatus,
+  IStudyRow,
   keepKnown,
   Message,
   Readings,
@@ -62,6 +63,11 @@ export class MonitorModel implements IDisposable {
   /** Newest first; null before the server's first answer. */
   get runs(): readonly IRun[] | null {
     return this._runs;
+  }
+
+  /** Newest first. */
+  get studies(): readonly IStudyRow[] {
+    return this._studies;
   }
 
   get status(): IStatus | null {
@@ -226,6 +232,7 @@ export class MonitorModel implements IDisposable {
         this._connectedAt = message.t;
         break;
       case 'runs':
+        this._studies = message.studies;
         this._setRuns(message.runs);
         return;
       case 'status':
@@ -292,6 +299,7 @@ export class MonitorModel implements IDisposable {
   private _sample: ISample | null = null;
   private _isFresh: boolean[] = [];
   private _runs: IRun[] | null = null;
+  private _studies: readonly IStudyRow[] = [];
   private _status: IStatus | null = null;
   private _readOnly: boolean | null = null;
   private _lastSample: number | null = null;

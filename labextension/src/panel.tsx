@@ -1,17 +1,30 @@
-import { ReactWidget, settingsIcon } from '@jupyterlab/ui-components';
+import {
+  caretDownIcon,
+  caretRightIcon,
+  ReactWidget,
+  settingsIcon
+} from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
-import { Card } from './card';
+import { Card, FEW_GPUS } from './card';
 import { IPanelContext, PanelProvider, usePanel } from './context';
 import { Empty, GpusUnavailable, NoConnection } from './empty';
 import { Host } from './host';
 import { IconButton } from './icon_button';
 import { gpuIcon } from './icons';
-import { commonModel, gpuKey, IInventory, reading } from './messages';
+import {
+  commonModel,
+  gpuKey,
+  IGpu,
+  IInventory,
+  reading,
+  slowdowns
+} from './messages';
 import { MonitorModel } from './model';
 import { Runs } from './runs';
-import { Settings } from './settings';
+import { Section, useFold } from './section';
+import { IChoices, Settings } from './settings';
 import { Legend } from './sparkline';
 import { baseName, duration, memoryOf, shortName, UNKNOWN } from './units';
 
@@ -226,42 +239,111 @@ function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
   const { busy, usedMib, totalMib } = occupancy(model);
   const unit = choices.memoryUnit;
   const common = commonModel(inventory);
+  const idle = idlePlaces(inventory, model, choices);
+  const card = (gpu: IGpu, place: number) => (
+    <Card key={gpuKey(gpu)} inventory={inventory} gpu={gpu} place={place} />
+  );
+  const notes = (
+    <>
+      {common !== null && (
+        <span className="nbk-heading-note">
+          {trans.__('%1 × %2', inventory.gpus.length, shortName(common.name))}
+        </span>
+      )}
+      {inventory.gpus.length > 0 && why === null && (
+        <span className="nbk-heading-note">
+          {trans.__('%1 of %2 busy', busy, inventory.gpus.length)}
+          {usedMib !== null && ` · ${memoryOf(usedMib, totalMib, unit, trans)}`}
+        </span>
+      )}
+    </>
+  );
   return (
-    <section className="nbk-section" aria-label={trans.__('GPUs')}>
-      <h3 className="nbk-heading">
-        {trans.__('GPUs')}
-        {common !== null && (
-          <span className="nbk-heading-note">
-            {trans.__('%1 × %2', inventory.gpus.length, shortName(common.name))}
-          </span>
-        )}
-        {inventory.gpus.length > 0 && why === null && (
-          <span className="nbk-heading-note">
-            {trans.__('%1 of %2 busy', busy, inventory.gpus.length)}
-            {usedMib !== null &&
-              ` · ${memoryOf(usedMib, totalMib, unit, trans)}`}
-          </span>
-        )}
-      </h3>
+    <Section id="gpus" title={trans.__('GPUs')} notes={notes}>
       {why && <GpusUnavailable why={why} />}
       {!why && !inventory.gpus.length && (
         <GpusUnavailable why={{ reason: 'no gpu', message: '', since: null }} />
       )}
       {choices.showSparklines && inventory.gpus.length > 0 && (
-        <Legend area={trans.__('GPU')} marks={!!model.runs?.length} />
+        <Legend of="gpus" area={trans.__('GPU')} marks={!!model.runs?.length} />
       )}
       <div className="nbk-cards">
-        {inventory.gpus.map((gpu, place) => (
-          <Card
-            key={gpuKey(gpu)}
-            inventory={inventory}
-            gpu={gpu}
-            place={place}
-          />
-        ))}
+        {inventory.gpus.map((gpu, place) =>
+          idle.includes(place) ? null : card(gpu, place)
+        )}
+        {idle.length > 0 && (
+          <IdleGpus gpus={idle.map(place => inventory.gpus[place]!)}>
+            {idle.map(place => card(inventory.gpus[place]!, place))}
+          </IdleGpus>
+        )}
       </div>
-    </section>
+    </Section>
   );
+}
+
+/** GPUs that nobody uses, in one line; it unfolds to their cards. */
+function IdleGpus(props: {
+  gpus: readonly IGpu[];
+  children: React.ReactNode;
+}): JSX.Element {
+  const { trans } = usePanel();
+  const [isOpen, toggle] = useFold('idle', false);
+  const caret = isOpen ? caretDownIcon : caretRightIcon;
+  const { gpus } = props;
+  return (
+    <>
+      <button
+        type="button"
+        className="nbk-toggle nbk-idle-gpus"
+        aria-expanded={isOpen}
+        title={trans.__('No process, less than 1 GiB in use')}
+        onClick={toggle}
+      >
+        <caret.react tag="span" className="nbk-caret" aria-hidden="true" />
+        <span className="nbk-index">
+          {trans._n(
+            'GPU %2',
+            'GPUs %2',
+            gpus.length,
+            gpus.map(gpu => gpu.index).join(', ')
+          )}
+        </span>
+        <span className="nbk-heading-note">{trans.__('idle')}</span>
+      </button>
+      {isOpen && props.children}
+    </>
+  );
+}
+
+/** A GPU whose holders are hidden may still hold memory. */
+const IDLE_MIB = 1024;
+
+/** Places of the GPUs that nobody uses and of which there is nothing to say. */
+function idlePlaces(
+  inventory: IInventory,
+  model: MonitorModel,
+  choices: IChoices
+): number[] {
+  const { gpus } = inventory;
+  const isShort =
+    choices.cards === 'compact' ||
+    (choices.cards === 'automatic' && gpus.length > FEW_GPUS);
+  return gpus.flatMap((gpu, place) => {
+    const row = model.gpuReadings(place);
+    const isIdle =
+      isShort &&
+      row !== null &&
+      gpu.error === null &&
+      gpu.xid === null &&
+      gpu.mig_instances === null &&
+      !gpu.ecc_uncorrected_count &&
+      !gpu.holders?.length &&
+      (reading(row, 'utilization_percent') ?? 100) < BUSY_PERCENT &&
+      (reading(row, 'memory_used_mib') ?? IDLE_MIB) < IDLE_MIB &&
+      (reading(row, 'temperature_celsius') ?? 0) < choices.hotCelsius &&
+      !slowdowns(inventory, row).length;
+    return isIdle ? [place] : [];
+  });
 }
 
 /** From this utilization on, a GPU counts as busy. */

@@ -8,7 +8,9 @@ import { tensorBoardIcon } from './icons';
 import { hasEnded, IRun, RunState } from './messages';
 import { Meter } from './meter';
 import { Nodes } from './nodes';
+import { Section } from './section';
 import { StopRun } from './stop_run';
+import { Study } from './studies';
 import { allRuns, oneRun } from './tensorboard';
 import { duration, significant } from './units';
 
@@ -21,43 +23,69 @@ const SIGNS: Record<RunState, string> = {
   stopping: '◕',
   finished: '✓',
   failed: '✕',
-  stopped: '■',
+  stopped: '□',
   lost: '?',
   unknown: '?'
 };
 
 const WARNING = '▲';
 
-/** The newest runs: active ones first, then those that ended last. */
+/** The newest runs and studies: active ones first, then those that ended last. */
 export function Runs(): JSX.Element {
   const { trans, actions, model } = usePanel();
   const [all, setAll] = React.useState(false);
   const runs = model.runs ?? [];
   const fault = model.status?.runs_fault;
-  const sorted = [
-    ...runs.filter(run => !hasEnded(run)),
+  const studies = new Map(
+    model.studies.map(study => [
+      study.study_id,
+      runs.filter(run => run.study_id === study.study_id)
+    ])
+  );
+  const rows = [
+    ...model.studies.map(study => ({
+      key: study.study_id,
+      goes: study.state === 'running',
+      last: study.changed === null ? 0 : Date.parse(study.changed),
+      row: <Study study={study} runs={studies.get(study.study_id)!} />
+    })),
     ...runs
-      .filter(hasEnded)
-      .sort((one, other) => lastMoment(other) - lastMoment(one))
-  ];
+      .filter(run => run.study_id === null || !studies.has(run.study_id))
+      .map(run => ({
+        key: run.run_id,
+        goes: !hasEnded(run),
+        last: lastMoment(run),
+        row: <Run run={run} />
+      }))
+  ].sort((one, other) =>
+    one.goes === other.goes
+      ? one.goes
+        ? 0
+        : other.last - one.last
+      : Number(other.goes) - Number(one.goes)
+  );
   const going = runs.filter(run => !hasEnded(run)).length;
-  const few = Math.max(FEW, going);
-  const shown = all ? sorted : sorted.slice(0, few);
+  const hasCurves = runs.some(run => run.tensorboard);
+  React.useEffect(() => {
+    if (hasCurves) {
+      actions.prepareTensorBoard();
+    }
+  }, [hasCurves]);
+  const few = Math.max(FEW, rows.filter(({ goes }) => goes).length);
+  const notes = (
+    <span className="nbk-heading-note nbk-heading-tools">
+      {going > 0 && trans._n('%1 active', '%1 active', going)}
+      {hasCurves && (
+        <IconButton
+          icon={tensorBoardIcon}
+          label={trans.__('Open TensorBoard for all runs')}
+          onClick={() => void actions.openTensorBoard(allRuns(trans))}
+        />
+      )}
+    </span>
+  );
   return (
-    <section className="nbk-section" aria-label={trans.__('Runs')}>
-      <h3 className="nbk-heading">
-        {trans.__('Runs')}
-        <span className="nbk-heading-note nbk-heading-tools">
-          {going > 0 && trans._n('%1 active', '%1 active', going)}
-          {runs.some(run => run.tensorboard) && (
-            <IconButton
-              icon={tensorBoardIcon}
-              label={trans.__('Open TensorBoard for all runs')}
-              onClick={() => void actions.openTensorBoard(allRuns(trans))}
-            />
-          )}
-        </span>
-      </h3>
+    <Section id="runs" title={trans.__('Runs')} notes={notes}>
       {fault && (
         <p className="nbk-note">
           {model.runs === null
@@ -65,7 +93,7 @@ export function Runs(): JSX.Element {
             : trans.__('The list is not updated: %1', fault)}
         </p>
       )}
-      {!fault && !runs.length && (
+      {!fault && !rows.length && (
         <p className="nbk-note">
           {trans.__(
             'No runs yet. Start one with nbkit.launch(…) in a notebook.'
@@ -73,11 +101,11 @@ export function Runs(): JSX.Element {
         </p>
       )}
       <ul className="nbk-runs">
-        {shown.map(run => (
-          <Run key={run.run_id} run={run} />
+        {rows.slice(0, all ? rows.length : few).map(({ key, row }) => (
+          <React.Fragment key={key}>{row}</React.Fragment>
         ))}
       </ul>
-      {sorted.length > few && (
+      {rows.length > few && (
         <button
           type="button"
           className="nbk-link nbk-more"
@@ -86,10 +114,10 @@ export function Runs(): JSX.Element {
         >
           {all
             ? trans.__('Show fewer')
-            : trans.__('%1 more', sorted.length - few)}
+            : trans.__('%1 more', rows.length - few)}
         </button>
       )}
-    </section>
+    </Section>
   );
 }
 
@@ -99,7 +127,8 @@ function lastMoment(run: IRun): number {
   return moment === null ? 0 : Date.parse(moment);
 }
 
-function Run({ run }: { run: IRun }): JSX.Element {
+/** One run, with what it does or what became of it. */
+export function Run({ run }: { run: IRun }): JSX.Element {
   const { trans, actions, model } = usePanel();
   const name = run.name ?? run.run_id;
   const word = stateWord(run.state, trans);
@@ -127,7 +156,8 @@ function Run({ run }: { run: IRun }): JSX.Element {
         >
           {name}
         </button>
-        <span className="nbk-word">{word}</span>
+        <span className={`nbk-word nbk-mod-${run.state}`}>{word}</span>
+        <StopRun run={run} />
         {run.tensorboard && (
           <IconButton
             icon={tensorBoardIcon}
@@ -148,7 +178,6 @@ function Run({ run }: { run: IRun }): JSX.Element {
             onClick={() => void actions.copy(run.folder_path)}
           />
         )}
-        {hasEnded(run) ? <span className="nbk-slot" /> : <StopRun run={run} />}
       </div>
       {run.nonfinite && !run.cause?.includes(run.nonfinite) && (
         <div className="nbk-note nbk-nonfinite">{run.nonfinite}</div>

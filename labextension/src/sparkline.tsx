@@ -1,26 +1,40 @@
 import * as React from 'react';
 
 import { usePanel } from './context';
+import { COARSE_SECONDS, FINE_SECONDS, HOST } from './history';
 import { IRun } from './messages';
 import { duration, inPercent } from './units';
 
 const MOST_BINS = 120;
+const LEAST_BINS = 10;
 const HEIGHT = 100;
 /** As far as a key leads that leaps. */
 const LEAP_BINS = 10;
-const SPANS_MINUTES = [0.5, 1, 2, 5, 10, 30, 120, 480, 1440];
+/** How far the lines reach back, and in which steps they move on. */
+interface ISpan {
+  seconds: number;
+  binSeconds: number;
+  /** Number of bins. */
+  count: number;
+}
 
-/** How far the lines reach back: what is known, up to what was chosen. */
-function useSpanSeconds(): number {
+/** What is known of the GPUs or the host, up to what was chosen. */
+function useSpan(of: 'gpus' | 'host'): ISpan {
   const { model, choices } = usePanel();
-  const { since } = model.history;
-  const known = since === null ? 0 : (model.serverTime - since) / 60;
-  const minutes = SPANS_MINUTES.find(span => span >= known);
-  return 60 * Math.min(minutes ?? Infinity, choices.historyMinutes);
+  const since = model.history.since(of);
+  const known = since === null ? 0 : model.serverTime - since;
+  const most = 60 * choices.historyMinutes;
+  const seconds = Math.min(most, Math.max(LEAST_BINS, Math.ceil(known)));
+  // Whole slots of the history: else each second would shift what the bins hold.
+  const slot = seconds > FINE_SECONDS ? COARSE_SECONDS : 1;
+  const binSeconds = slot * Math.ceil(seconds / MOST_BINS / slot);
+  const count = Math.ceil(seconds / binSeconds);
+  return { seconds: count * binSeconds, binSeconds, count };
 }
 
 /** Says once, above the lines, what they are and how far they reach back. */
 export function Legend(props: {
+  of: 'gpus' | 'host';
   area: string;
   /** Whether beginnings and ends of runs are marked. */
   marks?: boolean;
@@ -39,7 +53,7 @@ export function Legend(props: {
         </span>
       )}
       <span className="nbk-span">
-        {trans.__('last %1', duration(useSpanSeconds(), trans))}
+        {trans.__('last %1', duration(useSpan(props.of).seconds, trans))}
       </span>
     </p>
   );
@@ -58,6 +72,8 @@ interface ISparklineProps {
   name: string;
   /** Runs whose beginning and end are marked. */
   runs?: readonly IRun[];
+  /** Whether the ends of both axes are labelled. */
+  axes?: boolean;
 }
 
 /**
@@ -71,9 +87,11 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
   const [pointed, point] = React.useState<number | null>(null);
   // What the keys chose, in Unix seconds: it moves on with the drawing.
   const [moment, choose] = React.useState<number | null>(null);
-  const spanSeconds = useSpanSeconds();
-  const binSeconds = Math.max(1, spanSeconds / MOST_BINS);
-  const count = spanSeconds / binSeconds;
+  const {
+    seconds: spanSeconds,
+    binSeconds,
+    count
+  } = useSpan(props.owner === HOST ? 'host' : 'gpus');
   // Whole bins, so that the drawing moves on in steps and does not shimmer.
   const end = (Math.floor(model.serverTime / binSeconds) + 1) * binSeconds;
   const bins = (quantity: string) =>
@@ -94,7 +112,7 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
   );
   const bin = pointedBin();
   const span = duration(spanSeconds, trans);
-  return (
+  const plot = (
     <div
       className="nbk-plot"
       role="slider"
@@ -165,6 +183,21 @@ export function Sparkline(props: ISparklineProps): JSX.Element {
         </div>
       )}
     </div>
+  );
+  return props.axes ? (
+    <div className="nbk-axes">
+      <div className="nbk-axis nbk-mod-share" aria-hidden="true">
+        <span>{inPercent(100, trans)}</span>
+        <span>{inPercent(0, trans)}</span>
+      </div>
+      {plot}
+      <div className="nbk-axis nbk-mod-time" aria-hidden="true">
+        <span>{trans.__('%1 ago', span)}</span>
+        <span>{trans.__('now')}</span>
+      </div>
+    </div>
+  ) : (
+    plot
   );
 
   function within(bin: number): number {

@@ -181,11 +181,17 @@ export class TensorBoards {
   }
 
   /**
-   * Whether Lab's page may show TensorBoard's in a frame.
+   * Try whether frames are allowed, before anything is opened.
    *
-   * Asked once: an answer that comes late might come after the time in which a click
-   * may open a tab of the browser.
+   * Only for a few seconds after a click may a page open a tab of the browser.
    */
+  prepare(): void {
+    if (this._shell !== null) {
+      void this._mayBeFramed();
+    }
+  }
+
+  /** Whether Lab's page may show TensorBoard's in a frame; tried once. */
   private _mayBeFramed(): Promise<boolean> {
     this._isFramed ??= isShown(URLExt.join(this._settings.baseUrl, FRAME));
     return this._isFramed;

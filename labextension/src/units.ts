@@ -27,6 +27,20 @@ export function memoryOf(
     : trans.__('%1 GB', numbers);
 }
 
+/** "66.0 / 80 GiB", where there is little room. */
+export function memoryOfWhole(
+  used: number | null,
+  total: number | null,
+  unit: MemoryUnit,
+  trans: TranslationBundle
+): string {
+  const all = total === null ? UNKNOWN : whole(gigabytes(total, unit));
+  const numbers = `${memory(used, unit)} / ${all}`;
+  return unit === 'GiB'
+    ? trans.__('%1 GiB', numbers)
+    : trans.__('%1 GB', numbers);
+}
+
 /** "12.3 GiB" */
 export function memoryWithUnit(
   mib: number,

@@ -85,7 +85,7 @@ class Monitor:
         self._ending: asyncio.Task[None] | None = None
         self._filled_seq = 0
         self._past_timer: asyncio.TimerHandle | None = None
-        self._rows: list[dict[str, Any]] | None = None
+        self._rows: dict[str, Any] | None = None
         self._wants_past = False
         self._sampler: tuple[str, str | None] = ("starting", None)
         self._runs_fault: str | None = None
@@ -195,9 +195,10 @@ class Monitor:
         if self._wants_past:
             self._wants_past = False
             self._feed.send(read_history=view.past)
-        if view.rows != self._rows:
-            self._rows = view.rows
-            self._hub.broadcast("runs", {"runs": view.rows})
+        message = {"runs": view.rows, "studies": view.studies}
+        if message != self._rows:
+            self._rows = message
+            self._hub.broadcast("runs", message)
 
     def _set_runs_fault(self, fault: str | None) -> None:
         if fault == self._runs_fault:

@@ -32,6 +32,7 @@ from nbkit.server.run_row import (
     unix_seconds,
 )
 from nbkit.server.sessions import JupyterKernel
+from nbkit.server.study_table import StudyTable
 from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
@@ -61,6 +62,8 @@ class StoreView:
     """Those under way, as the sampler's process wants to know them."""
     past: list[str]
     """Files of this host's samples of runs of the last day."""
+    studies: list[Row]
+    """The newest studies, newest first."""
 
 
 @dataclass
@@ -104,6 +107,7 @@ class StoredRunTable:
         self._folders: list[Path] = []
         self._folders_stamp: tuple[Path, int] | None = None
         self._steps_until = 0.0
+        self._studies = StudyTable(self._relative)
 
     def poll(self, kernels: Sequence[JupyterKernel], limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""
@@ -128,7 +132,8 @@ class StoredRunTable:
         active = [_active(seen) for seen in runs if not seen.state.is_final]
         past = [file for seen in runs if (file := _past(seen)) is not None]
         # Copies: two polls are compared, and must not share a row.
-        return StoreView([dict(seen.row) for seen in runs], active, past[:_PAST_RUNS])
+        rows, studies = [dict(seen.row) for seen in runs], self._studies.poll()
+        return StoreView(rows, active, past[:_PAST_RUNS], studies)
 
     def read_run(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
         """Return one run's row and its record; a damaged one is None."""

@@ -250,6 +250,8 @@ class StudyPaths:
 
     study = _At("study.json")
     """Plan, order and run ids."""
+    progress = _At("progress.json")
+    """When an execution will have ended, and the answer so far."""
     imported = _At("imported.json")
     """From which bundle the study came, and when; only if it was imported."""
     change = _At("change.patch")

@@ -7,6 +7,7 @@ saves the notebook only when it hears something.
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 import time
@@ -98,6 +99,21 @@ class Progress:
         """Leave a line between two runs; an empty one leaves none."""
         if sentence and not self._quiet:
             _print(sentence)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return JSON values for the sidebar."""
+        return {"expected_end": self._expected_end, "answer": self.answer}
+
+    @property
+    def _expected_end(self) -> str | None:
+        """When all starts will have ended, in ISO 8601; None before one has."""
+        seconds = self._times.total(self._arms)
+        if seconds is None:
+            return None
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+            seconds=min(seconds, self._most_seconds)
+        )
+        return end.isoformat(timespec="seconds")
 
     def close(self) -> None:
         """Say that all is done."""

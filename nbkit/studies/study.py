@@ -233,6 +233,8 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
+            "expected_end": None,
+            "answer": "",
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -341,7 +343,8 @@ class Study(StoredStudy):
                 if rest and rest[0][0].repeat != slots[0].repeat:
                     budget.end_round(rest[0][0].repeat)
                     if progress:
-                        shown.say(self._answer_so_far())
+                        shown.answer = self._answer_so_far()
+                        shown.say(shown.answer)
             shown.close()
             for sentence in (*failed_starts(self), not_measured(self)):
                 shown.say(sentence)
@@ -396,6 +399,7 @@ class Study(StoredStudy):
             )
             running[slot] = f"{slot.arm}, repeat {slot.repeat + 1}"
             progress.start(running[slot])
+            write_json(self.paths.progress, progress.to_dict())
             return self._begin(slot, permit, len(self._content["runs"]), place)
 
         def on_end(slot: Slot, run: Run) -> None:
@@ -449,6 +453,7 @@ class Study(StoredStudy):
         try:
             for slot in slots:
                 runs.append(self._begin(slot, permit, start))
+            write_json(self.paths.progress, progress.to_dict())
             wait_for_all(runs, progress.poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)

@@ -1,4 +1,4 @@
-"""A proxy that passes requests on and drops what asks for a websocket."""
+"""A proxy that drops requests for websockets, and adds a header to answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 __all__ = ["Proxy", "proxy"]
 
 _ASKING = b"Upgrade: websocket"
+_ANSWER = b"HTTP/1.1 200 OK\r\n"
 _BLOCK_BYTES = 1 << 16
 
 
@@ -21,9 +22,13 @@ class _Passing(socketserver.BaseRequestHandler):
         """Pass on in both directions until an end of it closes."""
         assert isinstance(self.server, Proxy)
         with socket.create_connection(("127.0.0.1", self.server.target)) as beyond:
-            back = threading.Thread(target=_pass_on, args=(beyond, self.request))
+            added = _ANSWER + self.server.header
+            back = threading.Thread(
+                target=_pass_on, args=(beyond, self.request, _ANSWER, added)
+            )
             back.start()
-            _pass_on(self.request, beyond, drop=self.server.drops_websockets)
+            asked = b"Dropped: it" if self.server.drops_websockets else _ASKING
+            _pass_on(self.request, beyond, _ASKING, asked)
             back.join()
 
 
@@ -32,6 +37,8 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
     drops_websockets = True
+    header = b""
+    """A line that is added to each answer."""
 
     def __init__(self, target: int) -> None:
         super().__init__(("127.0.0.1", 0), _Passing)
@@ -44,11 +51,11 @@ class Proxy(socketserver.ThreadingTCPServer):
 
 
 def _pass_on(
-    source: socket.socket, target: socket.socket, *, drop: bool = False
+    source: socket.socket, target: socket.socket, text: bytes, by: bytes
 ) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(_BLOCK_BYTES):
-            target.sendall(data.replace(_ASKING, b"Dropped: it") if drop else data)
+            target.sendall(data.replace(text, by))
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 

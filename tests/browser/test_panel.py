@@ -23,7 +23,9 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     visitor = page(shared_lab("replay:eight-gpus").address())
     panel = open_panel(visitor)
 
-    expect(panel.locator(".nbk-card")).to_have_count(8)
+    # Of the eight, one that nobody uses takes a line.
+    expect(panel.locator(".nbk-card")).to_have_count(7)
+    expect(panel.locator(".nbk-idle-gpus")).to_have_text("GPU 7idle")
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-header")).to_contain_text("replay: eight-gpus")
     expect(panel.get_by_role("region", name="GPUs")).to_contain_text("/ 640 GiB")
@@ -32,7 +34,9 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     heading = panel.get_by_role("region", name="GPUs").locator(".nbk-heading")
     expect(heading).to_contain_text("8 × H100 80GB HBM3")
     expect(first).not_to_contain_text("H100")
-    expect(first.get_by_role("meter", name="Memory of GPU 0")).to_contain_text("GiB")
+    expect(first.get_by_role("meter", name="Memory of GPU 0")).to_contain_text(
+        "/ 80 GiB"
+    )
     meter = first.get_by_role("meter", name="Utilization of GPU 0")
     before = meter.inner_text()
     until(visitor, lambda: meter.inner_text() != before, "another utilization")
@@ -50,6 +54,7 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     expect(toggle).to_have_attribute("aria-expanded", "true")
     expect(first.get_by_role("meter", name="Power of GPU 0")).to_contain_text("700 W")
     expect(first).to_contain_text("/ 1980 MHz")
+    expect(first.locator(".nbk-axis")).to_have_text(["100%0%", re.compile("ago.*now")])
     first.get_by_text("Details").click()
     expect(first).to_contain_text("/ 2619 MHz")
 
@@ -77,7 +82,7 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
     line = panel.locator(".nbk-card .nbk-sparkline-edge")
     expect(line).to_have_attribute("d", re.compile(r"^M\d+ \d+L"))
     expect(panel.locator(".nbk-legend").first).to_contain_text(
-        re.compile(r"last (30|60) s")
+        re.compile(r"last \d+ s")
     )
 
 
@@ -87,7 +92,7 @@ def test_two_tabs_receive_identical_frames_and_show_identical_values(shared_lab,
     frames = [Frames(visitor) for visitor in visitors]
     for visitor in visitors:
         visitor.goto(address)
-        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(8)
+        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(7)
 
     def common():
         visitors[1].wait_for_timeout(50)

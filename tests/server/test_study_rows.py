@@ -1,0 +1,70 @@
+"""Rows of studies: how far they are, by their file and by their runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+import nbkit
+from nbkit.config import ExperimentConfig
+from nbkit.server.run_table import StoredRunTable
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import write_json
+from nbkit.studies.study import Study
+from tests.launch.conftest import store
+from tests.studies.written_study import write_runs
+
+__all__ = ["store"]
+
+END = "2020-01-01T01:00:00+00:00"
+
+
+@pytest.fixture
+def study(store) -> Study:
+    config = ExperimentConfig(device="cpu", gpus=1, steps=20, warmup_steps=2)
+    arms = {"a": config, "b": config.replace(batch_size_per_gpu=8)}
+    return Study.create("two arms", arms, repeats=2)
+
+
+def change(study: Study, **changes: Any) -> None:
+    content = json.loads(study.paths.study.read_text())
+    write_json(study.paths.study, {**content, **changes})
+
+
+def test_study_row_follows_plan_runs_and_report(study):
+    table = StoredRunTable(study.paths.root.parents[1])
+
+    def row() -> dict[str, Any]:
+        (found,) = table.poll([]).studies
+        return found
+
+    assert (row()["state"], row()["num_starts"]) == ("planned", 4)
+    write_runs(study, {"a": 10, "b": 20})
+    entries = json.loads(study.paths.study.read_text())["runs"]
+    assert {run["study_id"] for run in table.poll([]).rows} == {study.study_id}
+
+    # While a process executes it.
+    me = ProcessIdentity.of().to_dict()
+    write_json(study.paths.progress, {"expected_end": END, "answer": "So far: b\x1b"})
+    change(study, runs=entries[:3], executor=me)
+    assert (row()["state"], row()["num_finished"]) == ("running", 3)
+    assert (row()["expected_end"], row()["answer"]) == (END, r"So far: b\x1b")
+    child = subprocess.Popen(["sleep", "60"])
+    dead = ProcessIdentity.of(child.pid).to_dict()
+    child.kill()
+    child.wait()
+    change(study, executor=dead, runs=entries[:3])
+    assert (row()["state"], row()["expected_end"]) == ("incomplete", None)
+    assert row()["report_path"] is None
+
+    change(study, executor=None, runs=entries)
+    saved = nbkit.report(study)
+    assert (row()["state"], row()["num_finished"]) == ("finished", 4)
+    assert row()["answer"] == saved.report.answer
+    assert row()["report"] == f"studies/{study.study_id}/report.html"
+
+    study.paths.study.write_text("{")
+    assert "study.json" in row()["damage"]
