@@ -54,6 +54,8 @@ class Progress:
         self._begun: dict[str, tuple[int, float]] = {}
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
+        self.answer = ""
+        """After the last round, in a sentence."""
 
     def expect(self, arms: Sequence[str], most_seconds: float = math.inf) -> None:
         """Take the arms of all starts that come now, and how long they have at most."""

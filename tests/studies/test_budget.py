@@ -248,7 +248,7 @@ def test_a_limited_study_says_what_is_left_and_resumes(small, capsys):
     assert "[1/3] b, repeat 1: finished" in said
     assert "\nSo far, " in said
     # For who watches from elsewhere.
-    content = json.loads(study.paths.study.read_text())
-    assert content["answer"] in said
-    assert content["expected_end"] is not None
+    shown = json.loads(study.paths.progress.read_text())
+    assert shown["answer"] in said
+    assert shown["expected_end"] is not None
     assert "Not measured" not in said
