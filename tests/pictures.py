@@ -8,6 +8,7 @@ picture itself.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from PIL.PngImagePlugin import PngInfo
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 import nbkit
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Lab
@@ -29,6 +31,8 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / ".github/pictures"
+LABELS = "labels"
+"""Field of a picture's file: the labels that it shows, a line each."""
 LIMIT_MILLISECONDS = 120_000
 
 KERNEL_STATUS = (
@@ -58,13 +62,13 @@ def main() -> None:
         for name in wanted:
             own = Path(folder) / name
             own.mkdir()
-            _TAKERS[name](browser, own, PICTURES / f"{name}.png")
-            _make_small(PICTURES / f"{name}.png")
+            labels = _TAKERS[name](browser, own, PICTURES / f"{name}.png")
+            _make_small(PICTURES / f"{name}.png", labels)
             print(f"{name}.png: {(PICTURES / f'{name}.png').stat().st_size:,} bytes")
         browser.close()
 
 
-def _sidebar(browser: Browser, folder: Path, picture: Path) -> None:
+def _sidebar(browser: Browser, folder: Path, picture: Path) -> list[str]:
     with (
         _lab(folder, "replay:eight-gpus") as lab,
         _page(browser, 1240, 980) as page,
@@ -97,9 +101,10 @@ def _sidebar(browser: Browser, folder: Path, picture: Path) -> None:
             width = bar["x"] + bar["width"]
             clip = {"x": 0, "y": 0, "width": width, "height": below["y"]}
             page.screenshot(path=picture, clip=clip)
+            return _labels(panel)
 
 
-def _live_run(browser: Browser, folder: Path, picture: Path) -> None:
+def _live_run(browser: Browser, folder: Path, picture: Path) -> list[str]:
     with (
         _lab(folder, "replay:no-gpu") as lab,
         _page(browser, 1000, 900) as page,
@@ -122,9 +127,10 @@ def _live_run(browser: Browser, folder: Path, picture: Path) -> None:
         with _ended(nbkit.runs()[0]) as run:
             wait_until(lambda: len(run.metrics()) > 400, "400 steps", 600)
             page.locator(".jp-Cell").first.screenshot(path=picture)
+            return _labels(view)
 
 
-def _scaling_report(browser: Browser, folder: Path, picture: Path) -> None:
+def _scaling_report(browser: Browser, folder: Path, picture: Path) -> list[str]:
     command = [sys.executable, "-m", "papermill", "--no-progress-bar"]
     command += [ROOT / "notebooks/scaling.ipynb", folder / "out.ipynb"]
     subprocess.run(command, check=True, cwd=folder, env=environment_below(folder))
@@ -133,9 +139,10 @@ def _scaling_report(browser: Browser, folder: Path, picture: Path) -> None:
         page.goto(report.as_uri())
         page.wait_for_load_state("networkidle")
         page.screenshot(path=picture)
+        return _labels(page.locator("body"))
 
 
-_TAKERS: dict[str, Callable[[Browser, Path, Path], None]] = {
+_TAKERS: dict[str, Callable[[Browser, Path, Path], list[str]]] = {
     "sidebar": _sidebar,
     "live_run": _live_run,
     "scaling_report": _scaling_report,
@@ -190,11 +197,20 @@ def _run(page: Page, command: str) -> None:
     page.evaluate("name => void jupyterapp.commands.execute(name)", command)
 
 
-def _make_small(picture: Path) -> None:
+def _labels(part: Locator) -> list[str]:
+    """Return the texts of buttons and headings without numbers, which are data."""
+    shown = part.locator("button:visible, h1, h2, h3, th:visible, summary:visible")
+    texts = {" ".join(text.split()) for text in shown.all_inner_texts()}
+    return sorted(text for text in texts if re.fullmatch(r"[A-Za-z][A-Za-z /-]+", text))
+
+
+def _make_small(picture: Path, labels: list[str]) -> None:
     """Keep 256 colours, which flat pictures of pages do not exceed by much."""
     with Image.open(picture) as taken:
         small = taken.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(picture, optimize=True)
+    about = PngInfo()
+    about.add_text(LABELS, "\n".join(labels))
+    small.save(picture, optimize=True, pnginfo=about)
 
 
 if __name__ == "__main__":
