@@ -36,6 +36,8 @@ export interface IKernelHolder {
   idle_since: number | null;
 }
 
+export const RUN_COMMAND = 'nbkit:open-run';
+export const REPORT_COMMAND = 'nbkit:open-report';
 const SETTINGS_COMMAND = 'settingeditor:open';
 /** Of the extensions that show TensorBoard in Lab. */
 const TENSORBOARD_COMMAND = 'tensorboard:create-new';
@@ -103,15 +105,27 @@ export class Actions {
     return this._commands.hasCommand('filebrowser:open-path');
   }
 
-  async copyPath(path: string): Promise<void> {
+  /** Show the page of a run. */
+  openRun(run: { run_id: string; name: string | null }): void {
+    const args = { id: run.run_id, label: run.name ?? run.run_id };
+    void this._commands.execute(RUN_COMMAND, args);
+  }
+
+  /** Show the report of a study. */
+  openReport(studyId: string): void {
+    const args = { id: studyId, label: this._trans.__('Report') };
+    void this._commands.execute(REPORT_COMMAND, args);
+  }
+
+  async copy(text: string): Promise<void> {
     const trans = this._trans;
     await this._try(async () => {
-      if (!isCopied(path)) {
+      if (!isCopied(text)) {
         throw new Error(
-          trans.__('The browser blocked the copy. Copy it manually: %1', path)
+          trans.__('The browser blocked the copy. Copy it manually: %1', text)
         );
       }
-      Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
+      Notification.success(trans.__('Copied: %1', text), { autoClose: 3000 });
     });
   }
 
@@ -141,6 +155,24 @@ export class Actions {
 
   /** Let a person choose a study, and show its curves. */
   async openTensorBoardOfStudy(): Promise<void> {
+    const title = this._trans.__('TensorBoard for Which Study?');
+    await this._chooseStudy(title, study =>
+      this.openTensorBoard(ofStudy(study, this._trans))
+    );
+  }
+
+  /** Let a person choose a study, and show its report. */
+  async openReportOfStudy(): Promise<void> {
+    const title = this._trans.__('Report of Which Study?');
+    await this._chooseStudy(title, async ({ study_id }) =>
+      this.openReport(study_id)
+    );
+  }
+
+  private async _chooseStudy(
+    title: string,
+    show: (study: IStudy) => Promise<void>
+  ): Promise<void> {
     const trans = this._trans;
     const { serverSettings } = this._services;
     await this._try(async () => {
@@ -154,11 +186,10 @@ export class Actions {
         );
       }
       const items = studies.map(({ study_id }) => study_id);
-      const title = trans.__('TensorBoard for Which Study?');
       const { value } = await InputDialog.getItem({ title, items });
       const study = studies.find(({ study_id }) => study_id === value);
       if (study) {
-        await this.openTensorBoard(ofStudy(study, trans));
+        await show(study);
       }
     });
   }
@@ -197,7 +228,7 @@ export class Actions {
       defaultButton: 0
     });
     if (result.button.label === copy) {
-      await this.copyPath(command);
+      await this.copy(command);
     } else if (result.button.label === other) {
       await this._try(() =>
         this._commands.execute(TENSORBOARD_COMMAND, { cwd })

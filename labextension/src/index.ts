@@ -1,10 +1,11 @@
 import {
   ILabShell,
   ILayoutRestorer,
+  IRouter,
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette } from '@jupyterlab/apputils';
+import { ICommandPalette, MainAreaWidget } from '@jupyterlab/apputils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { ILauncher } from '@jupyterlab/launcher';
 import { IRunningSessionManagers } from '@jupyterlab/running';
@@ -12,12 +13,16 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
+import { Widget } from '@lumino/widgets';
 
-import { Actions } from './actions';
-import { gpuIcon, tensorBoardIcon } from './icons';
+import { Actions, REPORT_COMMAND, RUN_COMMAND } from './actions';
+import { gpuIcon, reportIcon, runIcon, tensorBoardIcon } from './icons';
 import { addNotebooks, COPY_COMMAND } from './launcher';
 import { MonitorModel } from './model';
+import { PAGE_ADDRESS, Pages } from './pages';
 import { MonitorPanel } from './panel';
+import { ReportPage } from './report_page';
+import { RunPage } from './run_page';
 import { RunningRuns } from './running';
 import { Settings } from './settings';
 import { MonitorStatus } from './status';
@@ -51,7 +56,8 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     ISettingRegistry,
     ILayoutRestorer,
     ICommandPalette,
-    ILabShell
+    ILabShell,
+    IRouter
   ],
   activate: (
     app: JupyterFrontEnd,
@@ -59,7 +65,8 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     registry: ISettingRegistry | null,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
-    labShell: ILabShell | null
+    labShell: ILabShell | null,
+    router: IRouter | null
   ): IMonitor => {
     const trans = (translator ?? nullTranslator).load('nbkit');
     const settings = new Settings();
@@ -86,6 +93,33 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       args: tab => tensorBoards.argumentsOf(tab),
       name: tab => tab.id
     });
+    const runs = new Pages(
+      'run',
+      labShell,
+      runIcon,
+      (id, tab: () => MainAreaWidget<RunPage>) =>
+        new RunPage(id, serverSettings, actions, trans, tab)
+    );
+    const reports = new Pages(
+      'report',
+      labShell,
+      reportIcon,
+      (id, tab: () => MainAreaWidget<ReportPage>) =>
+        new ReportPage(id, serverSettings, actions, trans, tab)
+    );
+    app.commands.addCommand(RUN_COMMAND, {
+      label: trans.__('Open Run'),
+      execute: ({ id, label }) => runs.open(String(id), String(label ?? id))
+    });
+    app.commands.addCommand(REPORT_COMMAND, {
+      label: trans.__('Open Report of Study'),
+      execute: ({ id, label }) => reports.open(String(id), String(label ?? id))
+    });
+    bringBack(app, restorer, runs);
+    bringBack(app, restorer, reports);
+    if (router && labShell) {
+      openAddressed(app, router);
+    }
     app.commands.addCommand(OPEN_COMMAND, {
       label: trans.__('Show GPUs and Runs'),
       caption: trans.__('Show GPUs, their processes, and runs'),
@@ -107,8 +141,14 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       icon: tensorBoardIcon,
       execute: () => actions.openTensorBoardOfStudy()
     });
+    app.commands.addCommand('nbkit:report-study', {
+      label: trans.__('Open Report of a Study…'),
+      icon: reportIcon,
+      execute: () => actions.openReportOfStudy()
+    });
     for (const command of [
       OPEN_COMMAND,
+      'nbkit:report-study',
       'nbkit:reconnect',
       'nbkit:tensorboard-all-runs',
       'nbkit:tensorboard-study'
@@ -123,6 +163,50 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     return { model, settings, actions };
   }
 };
+
+/** Let Lab bring tabs back where it is loaded again. */
+function bringBack<T extends Widget>(
+  app: JupyterFrontEnd,
+  restorer: ILayoutRestorer | null,
+  pages: Pages<T>
+): void {
+  const command = `nbkit:${pages.what}-again`;
+  app.commands.addCommand(command, {
+    execute: args => pages.bringBack(args)
+  });
+  void restorer?.restore(pages.tabs, {
+    command,
+    args: tab => pages.argumentsOf(tab),
+    name: tab => tab.id
+  });
+}
+
+/** Open the page that Lab's address names, and take it out of the address. */
+function openAddressed(app: JupyterFrontEnd, router: IRouter): void {
+  const command = 'nbkit:open-addressed';
+  app.commands.addCommand(command, {
+    execute: async args => {
+      const { path, hash, search } = args as unknown as IRouter.ILocation;
+      const query = new URLSearchParams(search);
+      const wanted: [string, string | null][] = [
+        [RUN_COMMAND, query.get('nbkit-run')],
+        [REPORT_COMMAND, query.get('nbkit-report')]
+      ];
+      query.delete('nbkit-run');
+      query.delete('nbkit-report');
+      const rest = query.size ? `?${query}` : '';
+      // What else Lab was left with comes first.
+      await app.restored;
+      router.navigate(`${path}${rest}${hash}`, { skipRouting: true });
+      for (const [open, id] of wanted) {
+        if (id) {
+          await app.commands.execute(open, { id });
+        }
+      }
+    }
+  });
+  router.register({ command, pattern: PAGE_ADDRESS });
+}
 
 const status: JupyterFrontEndPlugin<void> = {
   id: 'nbkit:status',
@@ -163,7 +247,7 @@ const running: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [IMonitor, IRunningSessionManagers, ITranslator],
   activate: (
-    app: JupyterFrontEnd,
+    _app: JupyterFrontEnd,
     monitor: IMonitor | null,
     managers: IRunningSessionManagers | null,
     translator: ITranslator | null
@@ -173,14 +257,7 @@ const running: JupyterFrontEndPlugin<void> = {
     }
     const { model, actions } = monitor;
     const trans = (translator ?? nullTranslator).load('nbkit');
-    managers?.add(
-      new RunningRuns(
-        model,
-        actions,
-        trans,
-        () => void app.commands.execute(OPEN_COMMAND)
-      )
-    );
+    managers?.add(new RunningRuns(model, actions, trans));
   }
 };
 

@@ -24,7 +24,9 @@ const MOST_LATE_SECONDS = 10;
 /** What is known of the machine, and the watchers on this page. */
 export class MonitorModel implements IDisposable {
   constructor(readonly serverSettings: ServerConnection.ISettings) {
-    this._stream = new Stream(serverSettings, () => this._resume());
+    this._stream = new Stream<Message>(serverSettings, 'stream', () =>
+      this._resume()
+    );
     this._stream.received.connect((_, message) => this._receive(message));
     this._stream.connectionChanged.connect(() => this._changed.emit());
     document.addEventListener('visibilitychange', this._look);
@@ -278,7 +280,7 @@ export class MonitorModel implements IDisposable {
     }
   }
 
-  private _stream: Stream;
+  private _stream: Stream<Message>;
   private _watchers = new Map<string, number>();
   private _streamId: string | null = null;
   private _seq = 0;

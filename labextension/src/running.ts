@@ -15,8 +15,7 @@ export class RunningRuns implements IRunningSessions.IManager {
   constructor(
     private _model: MonitorModel,
     private _actions: Actions,
-    private _trans: TranslationBundle,
-    private _open: () => void
+    private _trans: TranslationBundle
   ) {
     this.name = _trans.__('nbkit Runs');
     this.shutdownLabel = _trans.__('Stop Run');
@@ -53,7 +52,7 @@ export class RunningRuns implements IRunningSessions.IManager {
       label: () => run.name ?? run.run_id,
       labelTitle: () => run.run_id,
       detail: () => stateWords(run, this._trans),
-      open: () => this._open(),
+      open: () => this._actions.openRun(run),
       // JupyterLab ends one item without a question, so nbkit asks.
       ...(this._actions.refusal(run.own) === null && {
         shutdown: () => void this._actions.stop(run)

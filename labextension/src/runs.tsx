@@ -119,20 +119,14 @@ function Run({ run }: { run: IRun }): JSX.Element {
         >
           {warns(run) ? WARNING : SIGNS[run.state]}
         </span>
-        {run.notebook === null ? (
-          <span className="nbk-name" title={`${name}\n${run.run_id}`}>
-            {name}
-          </span>
-        ) : (
-          <button
-            type="button"
-            className="nbk-name nbk-link"
-            title={`${name}\n${trans.__('Open %1', run.notebook)}\n${run.run_id}`}
-            onClick={() => void actions.openNotebook(run.notebook!)}
-          >
-            {name}
-          </button>
-        )}
+        <button
+          type="button"
+          className="nbk-name nbk-link"
+          title={`${name}\n${run.run_id}`}
+          onClick={() => actions.openRun(run)}
+        >
+          {name}
+        </button>
         <span className="nbk-word">{word}</span>
         {run.tensorboard && (
           <IconButton
@@ -151,7 +145,7 @@ function Run({ run }: { run: IRun }): JSX.Element {
           <IconButton
             icon={copyIcon}
             label={trans.__('Copy the path of %1', name)}
-            onClick={() => void actions.copyPath(run.folder_path)}
+            onClick={() => void actions.copy(run.folder_path)}
           />
         )}
         {hasEnded(run) ? <span className="nbk-slot" /> : <StopRun run={run} />}

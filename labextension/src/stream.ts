@@ -3,7 +3,6 @@ import { ServerConnection } from '@jupyterlab/services';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Message } from './messages';
 import { request, RequestError } from './requests';
 
 export type Connection =
@@ -26,11 +25,15 @@ const BLOCKED_SOCKETS = 2;
 /** The server sends a message every ten seconds, also without samples. */
 const SILENCE_SECONDS = 20;
 
-/** The websocket: open while there is a watcher, opened again when it breaks. */
-export class Stream implements IDisposable {
-  /** `resume` gives the query with which the server sends only what was missed. */
+/** A websocket: open while there is a watcher, opened again when it breaks. */
+export class Stream<T> implements IDisposable {
+  /**
+   * `path` is below nbkit's API; `resume` gives the query with which the server sends
+   * only what was missed.
+   */
   constructor(
     private _settings: ServerConnection.ISettings,
+    private _path: string,
     private _resume: () => string
   ) {}
 
@@ -43,8 +46,13 @@ export class Stream implements IDisposable {
     this._silenceSeconds = Math.max(SILENCE_SECONDS, 3 * seconds);
   }
 
-  get received(): ISignal<this, Message> {
+  get received(): ISignal<this, T> {
     return this._received;
+  }
+
+  /** A connection is there: what the server has to know of it may be sent. */
+  get opened(): ISignal<this, void> {
+    return this._opened;
   }
 
   get connectionChanged(): ISignal<this, void> {
@@ -90,10 +98,11 @@ export class Stream implements IDisposable {
     if (this._settings.appendToken && this._settings.token) {
       query.set('token', this._settings.token);
     }
-    const url = URLExt.join(this._settings.wsUrl, 'nbkit/api/stream');
+    const url = URLExt.join(this._settings.wsUrl, 'nbkit/api', this._path);
     const socket = new this._settings.WebSocket(`${url}?${query}`);
     this._socket = socket;
     this._isHeard = false;
+    socket.onopen = () => this._opened.emit();
     socket.onmessage = event => this._take(event.data);
     socket.onclose = () => void this._lost(socket);
     this._listen();
@@ -104,7 +113,7 @@ export class Stream implements IDisposable {
     this._blocked = 0;
     this._isHeard = true;
     this._listen();
-    const message = JSON.parse(data) as Message;
+    const message = JSON.parse(data) as T;
     this._set('live');
     this._received.emit(message);
   }
@@ -177,6 +186,7 @@ export class Stream implements IDisposable {
     const socket = this._socket;
     this._socket = null;
     if (socket) {
+      socket.onopen = null;
       socket.onmessage = null;
       socket.onclose = null;
       socket.close();
@@ -202,6 +212,7 @@ export class Stream implements IDisposable {
   private _retry = 0;
   private _silence = 0;
   private _disposed = false;
-  private _received = new Signal<this, Message>(this);
+  private _received = new Signal<this, T>(this);
+  private _opened = new Signal<this, void>(this);
   private _connectionChanged = new Signal<this, void>(this);
 }

@@ -21,11 +21,21 @@ export function followWidgets(
   actions: Actions,
   trans: TranslationBundle
 ): void {
-  document.addEventListener('nbkit:tensorboard', event => {
-    const shown = (event as CustomEvent<IShownRun>).detail;
+  follow<IShownRun>('nbkit:tensorboard', shown => {
     const known = model.runs?.find(({ run_id }) => run_id === shown.run_id);
-    event.preventDefault();
     void actions.openTensorBoard(oneRun(known ?? unlisted(shown), trans));
+  });
+  follow<IShownRun>('nbkit:run', run => actions.openRun(run));
+  follow<{ study_id: string }>('nbkit:report', ({ study_id }) =>
+    actions.openReport(study_id)
+  );
+}
+
+/** Do what an event of a widget asks for. */
+function follow<T>(name: string, open: (detail: T) => void): void {
+  document.addEventListener(name, event => {
+    event.preventDefault();
+    open((event as CustomEvent<T>).detail);
   });
 }
 

@@ -1,3 +1,4 @@
 import './base.css';
 import './cards.css';
+import './pages.css';
 import './rows.css';

@@ -9,8 +9,10 @@ from typing import Any, BinaryIO
 
 from nbkit.reading import open_regular
 
-MOST_LINES = 500
-"""No more is kept: the file is there."""
+LINES = 500
+"""So many of the end are shown at first."""
+MOST_LINES = 8000
+"""No more are shown: the file is there."""
 _MOST_CHARACTERS = 2000
 """A longer line is cut."""
 _BLOCK_BYTES = 1 << 18
@@ -30,10 +32,13 @@ class LogTail:
         The file, which need not be there yet.
     text
         Upper and lower case are the same; empty for all lines.
+    num_lines
+        How many; at most `MOST_LINES`.
     """
 
-    def __init__(self, path: Path, text: str = "") -> None:
+    def __init__(self, path: Path, text: str = "", num_lines: int = LINES) -> None:
         self._path = path
+        self._num_lines = max(1, min(num_lines, MOST_LINES))
         self._text = text.casefold()
         self._offset = 0
         self._size = 0
@@ -48,7 +53,7 @@ class LogTail:
                 end, tail = _open_tail(file, size)
                 begin, lines = end, []
                 unfinished = b""
-                while begin > 0 and len(lines) < MOST_LINES:
+                while begin > 0 and len(lines) < self._num_lines:
                     if size - begin >= _SEARCHED_BYTES:
                         break
                     end, begin = begin, max(0, begin - _BLOCK_BYTES)
@@ -69,7 +74,7 @@ class LogTail:
         self._size = size
         self._take_open(tail)
         return {
-            "lines": lines[-MOST_LINES:],
+            "lines": lines[-self._num_lines :],
             "open_line": self.open_line,
             "size_bytes": size,
             "searched_bytes": size - begin,
@@ -93,7 +98,7 @@ class LogTail:
             return []
         end = data.rfind(b"\n") + 1
         lines = self._matching(data[:end])
-        if len(lines) > MOST_LINES:
+        if len(lines) > self._num_lines:
             return None
         self._offset += end
         self._size = self._offset + len(data) - end

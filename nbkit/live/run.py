@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nbkit import clock, statistics
+from nbkit.errors import StoreError
 from nbkit.live.devices import LiveDevices
-from nbkit.live.log_tail import LogTail
+from nbkit.live.log_tail import LINES, LogTail
 from nbkit.live.metrics import LiveMetrics
 from nbkit.live.running_time import running_time
 from nbkit.live.series import Series
 from nbkit.review.diagnosis import diagnosis_of
 from nbkit.review.facts import put_together
+from nbkit.store.paths import is_id
 from nbkit.store.progress import (
     RATE_STEPS,
     WITH_STEPS,
@@ -30,6 +32,8 @@ from nbkit.visible import visible
 
 _MOST_TRACEBACK_CHARACTERS = 20_000
 _MOST_DEVICES = 64
+_MOST_FIELDS = 500
+_MOST_VALUE_CHARACTERS = 500
 
 Values = dict[str, Any]
 
@@ -54,6 +58,7 @@ class LiveRun:
         self._worker: Values = {}
         self._worker_stamp: tuple[int, ...] = ()
         self._config = read_json(run.paths.config) or {}
+        self._fields = _fields(self._config)
         self._parts: Values = {}
         self._sent: Values = {}
         self._sent_series: dict[str, Series] = {}
@@ -85,6 +90,9 @@ class LiveRun:
             return self._read(limit_seconds)
 
     def _read(self, limit_seconds: float) -> bool:
+        if not self.run.paths.root.is_dir():
+            message = f"run {self.run.run_id} was removed from the store."
+            raise StoreError(message)
         # First: what a run writes before its end is read after its end was seen.
         self.state = self.run.state
         self._read_record()
@@ -96,6 +104,7 @@ class LiveRun:
             "numbers": self._numbers(has_all=has_all),
             "devices": self.devices.rows()[:_MOST_DEVICES],
             "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
+            "config": self._fields,
         }
         return has_all and self.state.is_final
 
@@ -125,7 +134,9 @@ class LiveRun:
         self._sent_series = now
         return {**changed, "series": series} if series else changed
 
-    def log(self, rank: int, stream: str, text: str = "") -> LogTail:
+    def log(
+        self, rank: int, stream: str, text: str = "", num_lines: int = LINES
+    ) -> LogTail:
         """Return the end of what a rank printed in the newest attempt.
 
         Parameters
@@ -136,12 +147,15 @@ class LiveRun:
             ``stdout`` or ``stderr``.
         text
             Only lines with this text.
+        num_lines
+            How many of the last ones.
         """
         attempt = self.run.attempt
         if rank < 0:
-            return LogTail(self.run.paths.supervisor_log(attempt), text)
+            return LogTail(self.run.paths.supervisor_log(attempt), text, num_lines)
         files = self.run.paths.rank(attempt, rank)
-        return LogTail(files.stdout if stream == "stdout" else files.stderr, text)
+        path = files.stdout if stream == "stdout" else files.stderr
+        return LogTail(path, text, num_lines)
 
     def _series(self) -> dict[str, Series]:
         return dict(chain(self.metrics.series.items(), self.devices.series.items()))
@@ -197,6 +211,7 @@ class LiveRun:
             or str(self.run.paths.attempt(self.run.attempt)),
             "can_resume": is_resumable and self.run.paths.has_checkpoint,
             "has_curves": self.run.paths.tensorboard.is_dir(),
+            "study_id": study_of(self.run.submission),
         }
 
     def _clock_was_set_by(self) -> int:
@@ -301,6 +316,30 @@ class LiveRun:
             per_epoch = self._worker.get("steps_per_epoch")
             return epochs * per_epoch if per_epoch else None
         return total
+
+
+def study_of(submission: Mapping[str, Any]) -> str | None:
+    """Return the id of the study that has launched a run; None without one."""
+    tags = submission.get("tags")
+    study_id = tags.get("study") if isinstance(tags, Mapping) else None
+    return study_id if isinstance(study_id, str) and is_id(study_id) else None
+
+
+def _fields(config: Values) -> Values:
+    """Return a configuration as text: what is not at its default, and the rest."""
+    # Imported here: it imports what checks configurations.
+    from nbkit.config.fields import changed_fields, flat
+
+    changed = changed_fields(config)
+    rest = [pair for pair in flat(config) if pair[0] not in changed]
+    return {"changed": _shown(changed.items()), "default": _shown(rest)}
+
+
+def _shown(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:
+    return [
+        [visible(name), visible(f"{value}")[:_MOST_VALUE_CHARACTERS]]
+        for name, value in fields
+    ][:_MOST_FIELDS]
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

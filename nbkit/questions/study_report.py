@@ -81,7 +81,8 @@ def report(
     """
     opened = _opened(study)
     target = opened.paths.root if folder is None else expanded(folder, "folder")
-    return make(opened).save(target)
+    saved = make(opened).save(target)
+    return replace(saved, study_id=opened.study_id)
 
 
 def _opened(study: object) -> Study:

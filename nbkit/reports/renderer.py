@@ -8,6 +8,7 @@ of a study.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -206,6 +207,8 @@ class SavedReport:
     """Every chart as a picture (PNG), in the report's order."""
     tables: tuple[Path, ...] = ()
     """Every table for other programs (CSV), in the report's order."""
+    study_id: str | None = None
+    """The study that it reports, if it is a single one of the store."""
 
     def bundle(self) -> MimeBundle:
         """Return the first screen, where the rest is, and the result for programs."""
@@ -217,6 +220,7 @@ class SavedReport:
             f"<p>{escape(report.conditions)}</p>" if report.conditions else "",
             *(table.to_html(with_notes=False) for table in tables),
             Note(notes).to_html(),
+            self._link(),
             with_commands(f"Next: {report.next_step}") if report.next_step else "",
         ]
         return {
@@ -236,6 +240,16 @@ class SavedReport:
         end = [*self._places(), *([f"Next:   {next_step}"] if next_step else [])]
         blocks = [*first_screen(self.report.to_dict()), "\n".join(end)]
         return visible("\n\n".join(blocks), lines=True)
+
+    def _link(self) -> str:
+        """Return a link to the whole: JupyterLab opens it in a tab of its own."""
+        attributes = f'href="{escape(self.page.absolute().as_uri())}"'
+        if self.study_id is not None:
+            attributes += (
+                ' data-commandlinker-command="nbkit:open-report" '
+                f'data-commandlinker-args="{escape(json.dumps({"id": self.study_id}))}"'
+            )
+        return f"<p><a {attributes}>Open the whole report</a></p>"
 
     def _places(self) -> list[str]:
         folders = {path.parent.name: path for path in (*self.figures, *self.tables)}

@@ -39,8 +39,8 @@ class NbkitServer(ExtensionApp):
     ).tag(config=True)
     read_only = Bool(
         False,
-        help="""Read-only: disable stopping runs and copying notebooks from the
-        sidebar.""",
+        help="""Read-only: disable stopping and resuming runs, and copying notebooks
+        from JupyterLab.""",
     ).tag(config=True)
     hide_commands_of_others = Bool(
         False, help="Hide the command lines of other users' processes."

@@ -12,6 +12,8 @@ _END_SECONDS = 3.0
 _KILLED_SECONDS = 3.0
 _LAST_SECONDS = 1.0
 _WORDS_BYTES = 500
+REFUSED = 3
+"""The exit code of a process that has written why it did not do its work."""
 FRESH_SECONDS = 5.0
 """What a process said longer before its end is not why it ended."""
 

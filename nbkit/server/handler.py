@@ -6,8 +6,9 @@ import json
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from jupyter_server.base.handlers import APIHandler
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 
 from nbkit.errors import StoreError
@@ -17,6 +18,10 @@ from nbkit.store.metrics import to_json_line
 _LARGEST_SEQ = 2**63
 _MOST_BODY_BYTES = 1 << 16
 """Requests to this extension have a few short fields."""
+READ_ONLY = (
+    "This server's sidebar is read-only: it cannot stop or resume runs, or copy "
+    "notebooks. Ask the administrator."
+)
 
 
 class NbkitHandler(web.RequestHandler):
@@ -85,6 +90,59 @@ class ApiHandler(NbkitHandler, APIHandler):
             message = f"unknown field {unknown[0][:40]!r}. Use one of: {fields}."
             raise ValueError(message)
         return values
+
+
+class FramedHandler(NbkitHandler, JupyterHandler):
+    """A page that another one of this server shows in a frame."""
+
+    def get_login_url(self) -> str:
+        """Refuse an unknown user: a login page would appear inside the frame."""
+        raise web.HTTPError(403)
+
+    def check_xsrf_cookie(self) -> None:
+        """Let a POST pass that comes from a page of this server.
+
+        TensorBoard's pages do not have Jupyter's token. A browser sends the origin of a
+        POST, as it does for a websocket; without it, the token counts. GET and HEAD
+        need no token, although JupyterHub asks for one: scripts and data of a page are
+        requested without it.
+        """
+        if self.request.method in ("GET", "HEAD"):
+            return
+        try:
+            super().check_xsrf_cookie()
+        except web.HTTPError:
+            if not self._is_asked_by_own_page():
+                raise
+
+    def skip_check_origin(self) -> bool:
+        """Return whether the request has a token, so that its origin does not count."""
+        try:
+            return super().skip_check_origin()
+        except RuntimeError:
+            # JupyterHub asks while it finds out who the user is.
+            return False
+
+    def _is_asked_by_own_page(self) -> bool:
+        """Return whether the browser reports a page of this server as the sender.
+
+        In a hub without subdomains the pages of all users have one origin, and differ
+        in their paths alone.
+        """
+        headers = self.request.headers
+        page = unquote(urlsplit(headers.get("Referer", "")).path) or "/"
+        return (
+            "Origin" in headers
+            and headers.get("Sec-Fetch-Site", "same-origin") == "same-origin"
+            and page.startswith(unquote(self.base_url))
+            and self.check_origin()
+        )
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer with a sentence alone."""
+        self.set_status(status)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(message)
 
 
 def unreadable(error: OSError) -> str:

@@ -18,6 +18,7 @@ from nbkit.packages import version
 from nbkit.server.feed import SamplerFeed
 from nbkit.server.gauges import Gauges
 from nbkit.server.history import History
+from nbkit.server.reports import Reports
 from nbkit.server.run_table import NEWEST, StoredRunTable, StoreView
 from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
@@ -62,6 +63,7 @@ class Monitor:
         self.runs = runs
         self._list_kernels = list_kernels
         self.tensorboards = tensorboards
+        self.reports = Reports()
         self.log = log
         self.store = StoreThread()
         interval = settings.interval_seconds

@@ -19,10 +19,12 @@ from nbkit.errors import (
 from nbkit.launch.run import Run
 from nbkit.launch.supervision.requests import LONGEST_GRACE_SECONDS
 from nbkit.live.nodes import MOST_NODES, newest_by_node
-from nbkit.server.handler import ApiHandler, unreadable
+from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
+from nbkit.server.report_pages import REPORT_ROUTES
 from nbkit.server.run_row import devices_of, nodes_of
 from nbkit.server.run_table import NEWEST, find_exactly, is_own
+from nbkit.server.run_view import RUN_VIEW_ROUTES
 from nbkit.server.stream import SCHEMA
 from nbkit.server.tensorboard_pages import TENSORBOARD_ROUTES
 from nbkit.server.websocket import StreamHandler
@@ -30,10 +32,6 @@ from nbkit.store.stored_runs import StoredRun
 from nbkit.studies.notebooks import notebook
 
 _MOST_RUNS = 1000
-_READ_ONLY = (
-    "This server's sidebar is read-only: it cannot stop runs or copy notebooks. Ask "
-    "the administrator."
-)
 
 
 class StatusHandler(ApiHandler):
@@ -121,7 +119,7 @@ class StopHandler(ApiHandler):
         """Ask a run to end; it does so by itself."""
         monitor = self.monitor
         if monitor.settings.read_only:
-            self.refuse(403, _READ_ONLY)
+            self.refuse(403, READ_ONLY)
             return
         try:
             grace = _grace_seconds(self.body("grace_seconds"))
@@ -168,7 +166,7 @@ class NotebookHandler(ApiHandler):
     async def post(self, name: str) -> None:
         """Copy a notebook into a folder; nothing is overwritten."""
         if self.monitor.settings.read_only:
-            self.refuse(403, _READ_ONLY)
+            self.refuse(403, READ_ONLY)
             return
         try:
             folder = self.body("folder").get("folder", "")
@@ -268,5 +266,7 @@ ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/runs/([^/]+)/stop", StopHandler),
     (r"/nbkit/api/notebooks", NotebooksHandler),
     (r"/nbkit/api/notebooks/([^/]+)", NotebookHandler),
+    *RUN_VIEW_ROUTES,
+    *REPORT_ROUTES,
     *TENSORBOARD_ROUTES,
 )

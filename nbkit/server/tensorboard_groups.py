@@ -60,15 +60,20 @@ def all_curves() -> EventFiles:
 
 def curves_of_study(study_id: str) -> EventFiles:
     """Return the curves of a study's newest runs, by arm and repeat."""
+    runs = study_content(study_id).get("runs") or []
+    named = filter(None, map(_named, reversed(runs)))
+    return EventFiles(_existing(f"study {study_id}", named), len(runs))
+
+
+def study_content(study_id: str) -> dict[str, Any]:
+    """Return what the file of a study of this store says, given its whole id."""
     content = None
     if is_id(study_id):
         content = read_json(StudyPaths(studies_folder() / study_id).study)
     if content is None:
         message = f"study_id={study_id[:80]!r}: no study in the store has this id."
         raise RunNotFoundError(message)
-    runs = content.get("runs") or []
-    named = filter(None, map(_named, reversed(runs)))
-    return EventFiles(_existing(f"study {study_id}", named), len(runs))
+    return content
 
 
 def _named(run: Any) -> tuple[str, str] | None:

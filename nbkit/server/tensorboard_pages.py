@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus
 
 from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import JupyterHandler
 from tornado import httpclient, httputil, web
 from tornado.iostream import StreamClosedError
 
 from nbkit.errors import RunError, RunNotFoundError
-from nbkit.server.handler import ApiHandler, NbkitHandler, unreadable
+from nbkit.server.handler import ApiHandler, FramedHandler, unreadable
 from nbkit.server.tensorboard_groups import (
     EventFiles,
     all_curves,
@@ -133,52 +132,7 @@ class StudiesHandler(ApiHandler):
         self.reply({"studies": studies})
 
 
-class _Framed(NbkitHandler, JupyterHandler):
-    def get_login_url(self) -> str:
-        """Refuse an unknown user: a login page would appear inside the frame."""
-        raise web.HTTPError(403)
-
-    def check_xsrf_cookie(self) -> None:
-        """Let a POST pass that comes from a page of this server.
-
-        TensorBoard's pages do not have Jupyter's token. A browser sends the origin of a
-        POST, as it does for a websocket; without it, the token counts. GET and HEAD
-        need no token, although JupyterHub asks for one: scripts and data of a page are
-        requested without it.
-        """
-        if self.request.method in ("GET", "HEAD"):
-            return
-        try:
-            super().check_xsrf_cookie()
-        except web.HTTPError:
-            if not self._is_asked_by_own_page():
-                raise
-
-    def skip_check_origin(self) -> bool:
-        """Return whether the request has a token, so that its origin does not count."""
-        try:
-            return super().skip_check_origin()
-        except RuntimeError:
-            # JupyterHub asks while it finds out who the user is.
-            return False
-
-    def _is_asked_by_own_page(self) -> bool:
-        """Return whether the browser reports a page of this server as the sender.
-
-        In a hub without subdomains the pages of all users have one origin, and differ
-        in their paths alone.
-        """
-        headers = self.request.headers
-        page = unquote(urlsplit(headers.get("Referer", "")).path) or "/"
-        return (
-            "Origin" in headers
-            and headers.get("Sec-Fetch-Site", "same-origin") == "same-origin"
-            and page.startswith(unquote(self.base_url))
-            and self.check_origin()
-        )
-
-
-class FrameHandler(_Framed):
+class FrameHandler(FramedHandler):
     """A page with which another one tries whether it may show TensorBoard's."""
 
     @web.authenticated
@@ -188,7 +142,7 @@ class FrameHandler(_Framed):
         self.finish("<!doctype html><title>nbkit</title>")
 
 
-class PageHandler(_Framed):
+class PageHandler(FramedHandler):
     """What TensorBoard answers."""
 
     _has_begun = False
@@ -210,7 +164,7 @@ class PageHandler(_Framed):
         boards = self.monitor.tensorboards
         board = boards.find(run_id)
         if board is None or board.client is None:
-            self._refuse(404, _is_gone(run_id, boards.idle_seconds))
+            self.refuse(404, _is_gone(run_id, boards.idle_seconds))
             return
         asked = self.request.headers
         headers = {name: asked[name] for name in _REQUEST_HEADERS if name in asked}
@@ -227,7 +181,7 @@ class PageHandler(_Framed):
             except (httpclient.HTTPError, OSError) as error:
                 message = f"TensorBoard does not respond ({error}). Try again."
                 if not self._has_begun:
-                    self._refuse(502, message)
+                    self.refuse(502, message)
                     return
                 # The browser must not take a part for the whole answer.
                 self.monitor.log.warning("nbkit: %s: %s", self.request.path, message)
@@ -289,11 +243,6 @@ class PageHandler(_Framed):
         kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind not in _OWN_PAGES:
             self.add_header(_POLICY, "sandbox")
-
-    def _refuse(self, status: int, message: str) -> None:
-        self.set_status(status)
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish(message)
 
 
 def _without_token(request: httputil.HTTPServerRequest) -> str:

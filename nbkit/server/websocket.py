@@ -24,12 +24,10 @@ _PING_SECONDS = 30.0
 """As Jupyter's own websockets, which count in milliseconds."""
 
 
-class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
+class SocketHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
     NbkitHandler, WebSocketMixin, WebSocketHandler, JupyterHandler
 ):
-    """One viewer's websocket."""
-
-    _viewer: Viewer | None = None
+    """A websocket of nbkit's, for those who may read."""
 
     @property
     def max_message_size(self) -> int:
@@ -57,6 +55,16 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         """Become a websocket."""
         await super().get(*args, **kwargs)
 
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Refuse without a page: a websocket client does not show one."""
+        self.finish()
+
+
+class StreamHandler(SocketHandler):
+    """One viewer's websocket."""
+
+    _viewer: Viewer | None = None
+
     def open(self, *args: str, **kwargs: str) -> None:
         """Show everything, or what was missed since ``?stream=ID&since=SEQ``."""
         self._viewer = Viewer(lambda frame: self.write_message(frame))
@@ -79,10 +87,6 @@ class StreamHandler(  # pyright: ignore[reportIncompatibleMethodOverride]
         if self._viewer is not None:
             self.monitor.disconnect(self._viewer)
             self._viewer = None
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Refuse without a page: a websocket client does not show one."""
-        self.finish()
 
     def _interval(self, message: str | bytes) -> float:
         """Return the interval that a message asks for."""

@@ -20,19 +20,21 @@ import traitlets
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.submit import existing_data
+from nbkit.live.browser_part import static_text
 from nbkit.widgets.form_check import FormCheck
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
 from nbkit.widgets.form_partitions import NOT_ASKED, PartitionLook
 from nbkit.widgets.form_refusals import Refusals, by_field
-from nbkit.widgets.view import static_text
 
 
 class FormPanel(anywidget.AnyWidget):
     """The controls of a form, without what becomes of the runs that it launches."""
 
-    _esm = static_text("page.js", "form_fields.js", "form_parts.js", "form.js")
-    _css = static_text("form.css")
+    _esm = static_text("page.js") + static_text(
+        "form_fields.js", "form_parts.js", "form.js", package="nbkit.widgets"
+    )
+    _css = static_text("form.css", package="nbkit.widgets")
 
     sections = traitlets.List().tag(sync=True)
     """Headings and controls; see `nbkit.widgets.form_fields`."""

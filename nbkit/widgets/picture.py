@@ -46,7 +46,7 @@ _TITLES = {
     "latency_milliseconds": "Latency (ms, median)",
     "served_images_per_second": "Images/s by batch size",
 }
-"""As in the live view (``static/view_parts.js``)."""
+"""As in the live view (``nbkit/live/static/view_parts.js``)."""
 _OVER_TIME = {"gpu_utilization_percent", "memory_used_gibibytes", "power_watts"}
 _OVER_BATCH_SIZE = {"latency_milliseconds", "served_images_per_second"}
 

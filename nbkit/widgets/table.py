@@ -20,6 +20,7 @@ from IPython.display import display
 
 from nbkit.errors import NbkitError
 from nbkit.launch.run import RunList
+from nbkit.live.browser_part import WORDS, static_text
 from nbkit.live.rows import (
     IMAGES_PER_SECOND,
     run_numbers,
@@ -31,7 +32,6 @@ from nbkit.statistics.quantities import UNKNOWN, rate
 from nbkit.visible import visible
 from nbkit.widgets.picture import NO_LOST_WIDGET
 from nbkit.widgets.shown_runs import view_of
-from nbkit.widgets.view import WORDS, static_text
 
 _SAVED_ROWS = 20
 _SAVED_SECONDS = 2.0
@@ -45,8 +45,12 @@ _COLUMNS = ("Name", "State", "Ranks", "Started", "Duration", "Images/s", "Loss",
 class RunTable(anywidget.AnyWidget):
     """A table of runs."""
 
-    _esm = WORDS + static_text("page.js", "view_charts.js", "table.js")
-    _css = static_text("view.css", "table.css")
+    _esm = (
+        WORDS
+        + static_text("page.js", "view_charts.js")
+        + static_text("table.js", package="nbkit.widgets")
+    )
+    _css = static_text("view.css") + static_text("table.css", package="nbkit.widgets")
 
     def __repr__(self) -> str:
         count = f"{len(self._list)} run{'s'[: len(self._list) != 1]}"

@@ -1,14 +1,12 @@
 """`RunView`: the live view of a run in a notebook.
 
 What is shown is read from the run's files by a thread of the kernel (`Follower`) and
-sent to the page in small messages; the page draws it (``static/view*.js``). The run
+sent to the page in small messages; the page draws it (``nbkit/live/static``). The run
 itself needs neither: it continues when the kernel or the page ends.
 """
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from typing import Any
 
 import anywidget
@@ -16,44 +14,17 @@ import traitlets
 
 from nbkit.errors import NbkitError
 from nbkit.launch.run import Run
-from nbkit.live.rows import IMAGES_PER_SECOND
+from nbkit.live.browser_part import view_module, view_style
+from nbkit.live.follower import Follower
 from nbkit.live.run import LiveRun
-from nbkit.live.running_time import RUNNING_TIME
-from nbkit.widgets.follower import Follower
 from nbkit.widgets.frontend import kernel_is_idle
-
-WORDS = "".join(
-    f"const {name} = {json.dumps(words)};\n"
-    for name, words in (
-        ("RUNNING_TIME", RUNNING_TIME),
-        ("IMAGES_PER_SECOND", IMAGES_PER_SECOND),
-    )
-)
-"""What numbers mean, for the widgets' browser part."""
-
-
-def static_text(*names: str) -> str:
-    """Return files of the widgets' browser part, concatenated.
-
-    A widget's JavaScript is one module: its parts cannot import each other.
-    """
-    folder = resources.files("nbkit.widgets") / "static"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 class RunView(anywidget.AnyWidget):
     """The live view of a run: state, progress, curves, its GPUs, logs, buttons."""
 
-    _esm = WORDS + static_text(
-        "page.js",
-        "view_charts.js",
-        "view_log.js",
-        "view_parts.js",
-        "view_curves.js",
-        "view_feed.js",
-        "view.js",
-    )
-    _css = static_text("view.css")
+    _esm = view_module()
+    _css = view_style()
 
     run_id = traitlets.Unicode().tag(sync=True)
     """Of the run that is shown."""

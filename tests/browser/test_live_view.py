@@ -154,6 +154,8 @@ def is_asked_again(visitor: Page, run: nbkit.Run) -> None:
     )
     until(visitor, lambda: trace.evaluate(is_at_end), "the end of the traceback")
     expect(shown.locator(".nbkv-log-status")).to_have_text("nothing written")
+    # A page of its own, in front of the notebook.
+    visitor.locator("#jp-main-dock-panel").get_by_role("tab", name="b.ipynb").click()
 
 
 def idle_seconds(server: Any, path: str) -> float:
@@ -294,12 +296,12 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         lines = run.metrics()
         assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
 
-        # A click in the table shows the run below, with its curves.
+        # A click in the table shows the run's page, with its curves.
         is_asked_again(visitor, run)
         row.get_by_role("button", name="Show kept").click()
-        below = visitor.locator(".nbkv[aria-label^='Run ']:visible").nth(1)
-        expect(below.locator(".nbkv-state")).to_have_text("running")
-        below.get_by_role("button", name="TensorBoard").click()
+        shown = visitor.locator(".nbkv-page:visible")
+        expect(shown.locator(".nbkv-state")).to_have_text("running")
+        shown.get_by_role("button", name="TensorBoard").click()
         tab = visitor.locator("#jp-main-dock-panel").get_by_role(
             "tab", name="TensorBoard: kept"
         )

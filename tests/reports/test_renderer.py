@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 import traceback
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -355,3 +357,18 @@ def test_save_unwritable_folder(tmp_path):
 
     with pytest.raises(StoreError, match="cannot be written"):
         REPORT.save(tmp_path / "file" / "folder")
+
+
+def test_bundle_link_to_the_whole(tmp_path):
+    saved = replace(REPORT, figures=[]).save(tmp_path / "a folder")
+
+    page = (tmp_path / "a folder" / "report.html").as_uri()
+    assert f'<a href="{page}">' in saved.bundle()["text/html"]
+    shown = replace(saved, study_id="20260101-000000-s-bbbb").bundle()["text/html"]
+    # What JupyterLab makes a command of, in an output that is trusted.
+    [link] = re.findall(r"<a [^>]*>", shown)
+    assert f'href="{page}"' in link
+    attributes = dict(re.findall(r'(data-[\w-]+)="([^"]*)"', link))
+    assert attributes["data-commandlinker-command"] == "nbkit:open-report"
+    arguments = json.loads(html.unescape(attributes["data-commandlinker-args"]))
+    assert arguments == {"id": "20260101-000000-s-bbbb"}

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from nbkit.live.follower import Follower
 from nbkit.live.run import LiveRun
-from nbkit.widgets.follower import Follower
 from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -213,7 +213,7 @@ def test_what_was_announced_is_not_told_again_to_who_has_asked(tmp_path):
 
 def test_announced_view_is_sent_again_until_a_page_asks(tmp_path, monkeypatch):
     # A slow page renders it after the first turns, and cannot ask while a cell runs.
-    monkeypatch.setattr("nbkit.widgets.follower.TICK_SECONDS", 0.001)
+    monkeypatch.setattr("nbkit.live.follower.TICK_SECONDS", 0.001)
     sent: list[dict] = []
     follower = Follower(LiveRun(WrittenRun(tmp_path).run), sent.append)
     follower.announce()

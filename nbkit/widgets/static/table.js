@@ -311,6 +311,11 @@ class Table {
   _open(row) {
     clearTimeout(this._waiting);
     this._message.textContent = '';
+    const detail = { run_id: row.run_id, name: row.name };
+    const options = { detail, cancelable: true };
+    if (!document.dispatchEvent(new CustomEvent('nbkit:run', options))) {
+      return; // Lab shows its page.
+    }
     const sayInstead = () => {
       this._message.textContent =
         'The kernel does not respond. To show this run in another cell or kernel: ' +

@@ -241,7 +241,8 @@ function causeParts(head, onRank) {
 
 /** A text that can be folded; it shows its end first, where the error itself is. */
 function folded(name, text, isOpen) {
-  const pre = make('pre', { tabindex: '0', 'aria-label': name }, text);
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': name };
+  const pre = make('pre', attributes, text);
   // It has no height before it is in the page and unfolded.
   const observer = new ResizeObserver(() => {
     if (pre.clientHeight) {

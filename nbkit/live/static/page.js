@@ -10,6 +10,11 @@ const TAKES_KEYS = new Set([
   'textarea'
 ]);
 
+/** The words of a part: a heading where the part is on a page of its own. */
+function heading(words, isPage) {
+  return isPage ? make('h2', {}, words) : words;
+}
+
 /** An element with attributes and children; text is never read as HTML. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);

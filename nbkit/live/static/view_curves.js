@@ -1,4 +1,4 @@
-// A run's TensorBoard, from its button.
+// A run's TensorBoard, and the report of its study, from their buttons.
 
 /** Let nbkit's part of Lab open the curves; where there is none, ask its server. */
 async function openCurves({ run_id, name, folder }, say) {
@@ -29,6 +29,17 @@ async function openCurves({ run_id, name, folder }, say) {
   } catch (error) {
     page.close();
     say(`TensorBoard did not open: ${error.message}`);
+  }
+}
+
+/** Let nbkit's part of Lab open the report of a run's study. */
+function openReport({ study_id }, say) {
+  const options = { detail: { study_id }, cancelable: true };
+  if (document.dispatchEvent(new CustomEvent('nbkit:report', options))) {
+    say(
+      "The report opens in JupyterLab with nbkit's extension. Elsewhere: " +
+        `nbkit.report("${study_id}")`
+    );
   }
 }
 

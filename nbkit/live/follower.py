@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbkit.errors import StoreError
-from nbkit.live.log_tail import LogTail
+from nbkit.live.log_tail import LINES, LogTail
 from nbkit.live.run import LiveRun
 
 TICK_SECONDS = 0.5
@@ -63,7 +63,8 @@ class Follower:
         """Take a viewer's message, from any thread; returns immediately.
 
         ``open`` (everything, please), ``log`` (another log, or part of it), ``here``
-        (still looking), each with the log's ``rank``, ``stream`` and ``text``;
+        (still looking), each with the log's ``rank``, ``stream`` and ``text``, and how
+        many ``lines``;
         ``close``; ``look`` (it may run again). All have the viewer's id, ``view``.
         """
         with self._lock:
@@ -200,7 +201,8 @@ class Follower:
                 # The announced viewer has opened.
                 self._viewers.pop("", None)
         if viewer.is_new or message["kind"] == "log":
-            choice = int(message["rank"]), message["stream"], message["text"]
+            lines = int(message.get("lines", LINES))
+            choice = int(message["rank"]), message["stream"], message["text"], lines
             viewer.choose(self._live, *choice)
 
 
@@ -210,8 +212,8 @@ class _Viewer:
 
     tail: LogTail
     attempt: int
-    choice: tuple[int, str, str] = (0, "stderr", "")
-    """Rank, stream and text of the log that it shows."""
+    choice: tuple[int, str, str, int] = (0, "stderr", "", LINES)
+    """Rank, stream, text and number of lines of the log that it shows."""
     is_new: bool = True
     """Whether it has nothing yet."""
     is_unread: bool = True
@@ -230,8 +232,10 @@ class _Viewer:
     def of(cls, live: LiveRun) -> _Viewer:
         return cls(live.log(0, "stderr"), live.run.attempt)
 
-    def choose(self, live: LiveRun, rank: int, stream: str, text: str) -> None:
-        self.choice = rank, stream, text
+    def choose(
+        self, live: LiveRun, rank: int, stream: str, text: str, num_lines: int
+    ) -> None:
+        self.choice = rank, stream, text, num_lines
         self.attempt = live.run.attempt
-        self.tail = live.log(rank, stream, text)
+        self.tail = live.log(rank, stream, text, num_lines)
         self.is_unread = True

@@ -10,13 +10,38 @@ const ANSWER_MILLISECONDS = 2_000;
 // Of a view until the kernel has answered: its first line above the picture.
 const WAITS = 'nbkv-waits';
 const NEVER = { kind: 'never' };
-const RESTARTED =
-  'Action cancelled: the kernel of this view was restarted. Run the cell again, ' +
-  "or stop the run in nbkit's sidebar.";
+// Of a view whose messages come from a kernel; a page of Lab brings its own words.
+const KERNEL_WORDS = {
+  connecting: 'connecting to kernel…',
+  unanswered: 'not live: its kernel is busy or has ended; run the cell again',
+  restarted:
+    'Action cancelled: the kernel of this view was restarted. Run the cell again, ' +
+    "or stop the run in nbkit's sidebar.",
+  silence: (since, runId) =>
+    `No message from the kernel since ${since}. The run continues without it; ` +
+    `nbkit.attach("${runId}") shows it again.`,
+  busy: action => {
+    const instead =
+      action === 'stop'
+        ? "Stop it in nbkit's sidebar, or when the cell has ended."
+        : 'Try again when the cell has ended.';
+    return (
+      'The kernel does not respond: it is running a cell, or was restarted ' +
+      `elsewhere (then run this cell again). ${instead}`
+    );
+  }
+};
+/** What is asked before an action, and what is done by a yes. */
+const QUESTIONS = {
+  stop: ['Stop the run?', 'Stop the run'],
+  resume: ['Resume the run from its newest checkpoint?', 'Resume the run']
+};
 
 class View {
   constructor(model) {
     this._model = model;
+    this._isPage = model.get('is_page') === true;
+    this._hostWords = model.get('words') ?? KERNEL_WORDS;
     this._id = `view-${Math.random().toString(36).slice(2)}`;
     this._feed = feedOf(model);
     this._charts = new Map();
@@ -53,20 +78,24 @@ class View {
   }
 
   _build() {
-    this._name = make('strong', { class: 'nbkv-name' });
+    const isPage = this._isPage;
+    this._name = make(isPage ? 'h1' : 'strong', { class: 'nbkv-name' });
     this._state = make('span', { class: 'nbkv-state', role: 'status' });
     this._nonfinite = make('span', { class: 'nbkv-warning', role: 'status' });
     this._about = make('span', { class: 'nbkv-about' });
-    this._stop = this._button('Stop', () => this._askToStop());
-    this._resume = this._button('Resume', () => this._do('resume'));
+    this._stop = this._button('Stop', () => this._ask('stop'));
+    this._resume = this._button('Resume', () => this._ask('resume'));
     this._curves = this._button('TensorBoard', () => {
       this._say('');
       void openCurves(this._feed.values.head, words => this._say(words));
     });
+    this._report = this._button('Report', () => {
+      this._say('');
+      openReport(this._feed.values.head, words => this._say(words));
+    });
     this._question = make('span', {
       class: 'nbkv-question',
       role: 'group',
-      'aria-label': 'Stop the run?',
       hidden: true
     });
     this._message = make('p', { class: 'nbkv-message', role: 'alert' });
@@ -81,24 +110,33 @@ class View {
     this._devices = make('div', { class: 'nbkv-wide' });
     this._devicesPart = make(
       'details',
-      { class: 'nbkv-devices' },
-      make('summary', {}, 'GPUs of this run'),
+      { class: 'nbkv-devices', open: isPage },
+      make('summary', {}, heading('GPUs of this run', isPage)),
       this._devices
     );
     this._logged = new Facts();
     this._loggedPart = make(
       'details',
       { class: 'nbkv-logged', open: true },
-      make('summary', {}, 'Logged values'),
+      make('summary', {}, heading('Logged values', isPage)),
       this._logged.node
     );
-    this._log = new LogPanel(this._model.get('run_id'), () =>
-      this._send('log')
+    this._config = make('div');
+    this._configPart = make(
+      'details',
+      { class: 'nbkv-config', open: isPage },
+      make('summary', {}, heading('Configuration', isPage)),
+      this._config
+    );
+    this._log = new LogPanel(
+      this._model.get('run_id'),
+      () => this._send('log'),
+      isPage
     );
     this.node = make(
       'section',
       {
-        class: `nbkv ${WAITS}`,
+        class: `nbkv ${WAITS}${isPage ? ' nbkv-page' : ''}`,
         'aria-label': `Run ${this._model.get('run_id')}`,
         onpointerenter: () => this._send('here')
       },
@@ -115,7 +153,8 @@ class View {
           this._question,
           this._stop,
           this._resume,
-          this._curves
+          this._curves,
+          this._report
         )
       ),
       this._message,
@@ -128,17 +167,20 @@ class View {
       this._grid,
       this._loggedPart,
       this._devicesPart,
+      this._configPart,
       this._log.node
     );
     this._name.textContent = this._model.get('run_id');
-    this._state.textContent = 'connecting to kernel…';
+    this._state.textContent = this._hostWords.connecting;
     for (const part of [
       this._stop,
       this._resume,
       this._curves,
+      this._report,
       this._bar,
       this._loggedPart,
-      this._devicesPart
+      this._devicesPart,
+      this._configPart
     ]) {
       part.hidden = true;
     }
@@ -193,7 +235,7 @@ class View {
 
   /** Show what the feed has; of its lines, these have changed. */
   show(changedSeries) {
-    const { head, numbers, devices, more_devices } = this._feed.values;
+    const { head, numbers, devices, more_devices, config } = this._feed.values;
     this._name.textContent = head.name ?? head.run_id;
     if (this._state.textContent !== head.state) {
       this._state.textContent = head.state;
@@ -229,19 +271,27 @@ class View {
     if (devices.length) {
       this._devices.replaceChildren(deviceTable(devices, more_devices));
     }
+    this._configPart.hidden = !config.changed.length && !config.default.length;
+    if (!this._config.hasChildNodes()) {
+      this._config.append(...configParts(config));
+    }
     this._log.setRanks(head.num_ranks);
     this._log.setEnded(head.is_final);
     this._drawSoon([...changedSeries, 'images_per_second']);
   }
 
   _showButtons(head) {
-    const canStop = !head.is_final && head.state !== 'stopping';
-    if (!canStop) {
+    const can = {
+      stop: !head.is_final && head.state !== 'stopping',
+      resume: head.can_resume
+    };
+    if (!can[this._asked]) {
       this._closeQuestion();
     }
-    this._stop.hidden = !canStop || !this._question.hidden;
-    this._resume.hidden = !head.can_resume;
+    this._stop.hidden = !can.stop || this._asked === 'stop';
+    this._resume.hidden = !can.resume || this._asked === 'resume';
     this._curves.hidden = !head.has_curves;
+    this._report.hidden = !head.study_id;
   }
 
   /**
@@ -267,8 +317,7 @@ class View {
 
   _sayUnanswered() {
     if (!this._feed.values) {
-      this._state.textContent =
-        'not live: its kernel is busy or has ended; run the cell again';
+      this._state.textContent = this._hostWords.unanswered;
     }
   }
 
@@ -285,9 +334,7 @@ class View {
     const silent = Date.now() - this._feed.heardAt > SILENCE_MILLISECONDS;
     if (silent && this._isSeen && !head.is_final) {
       const since = new Date(this._feed.heardAt).toLocaleTimeString();
-      this._silence.textContent =
-        `No message from the kernel since ${since}. The run continues without it; ` +
-        `nbkit.attach("${head.run_id}") shows it again.`;
+      this._silence.textContent = this._hostWords.silence(since, head.run_id);
     }
   }
 
@@ -337,19 +384,28 @@ class View {
     this._message.textContent = words;
   }
 
-  _askToStop() {
-    this._say('');
+  /** Ask before an action, unless the page says why it may not be done here. */
+  _ask(action) {
+    this._closeQuestion();
+    this._say(this._model.get('refusal') ?? '');
+    if (this._message.textContent) {
+      return;
+    }
+    const [question, yes] = QUESTIONS[action];
+    const button = action === 'stop' ? this._stop : this._resume;
     const keep = this._button('Cancel', () => {
       this._closeQuestion();
-      this._stop.hidden = false;
-      this._stop.focus();
+      button.hidden = false;
+      button.focus();
     });
-    const stop = this._button('Stop the run', () => {
+    const go = this._button(yes, () => {
       this._closeQuestion();
-      this._do('stop');
+      this._do(action);
     });
-    stop.className = 'nbkv-warn';
-    this._question.replaceChildren('Stop the run?', stop, keep);
+    go.className = 'nbkv-warn';
+    this._asked = action;
+    this._question.setAttribute('aria-label', question);
+    this._question.replaceChildren(question, go, keep);
     this._question.onkeydown = event => {
       if (event.key === 'Escape') {
         event.stopPropagation();
@@ -357,11 +413,12 @@ class View {
       }
     };
     this._question.hidden = false;
-    this._stop.hidden = true;
+    this._showButtons(this._feed.values.head);
     keep.focus();
   }
 
   _closeQuestion() {
+    this._asked = null;
     this._question.hidden = true;
     this._question.replaceChildren();
   }
@@ -371,16 +428,9 @@ class View {
     this._say('');
     const heard = await this._request('ask', {}, ANSWER_MILLISECONDS);
     if (heard === NEVER) {
-      this._say(RESTARTED);
+      this._say(this._hostWords.restarted);
     } else if (heard === null) {
-      const instead =
-        action === 'stop'
-          ? "Stop it in nbkit's sidebar, or when the cell has ended."
-          : 'Try again when the cell has ended.';
-      this._say(
-        'The kernel does not respond: it is running a cell, or was restarted ' +
-          `elsewhere (then run this cell again). ${instead}`
-      );
+      this._say(this._hostWords.busy(action));
     } else {
       // Heard: it is being done, however long that takes.
       const answer = await this._request('do', { action });

@@ -1,10 +1,11 @@
 // The end of one rank's log: which rank and stream, only lines with a text.
 
-const MOST_LINES = 1000;
+const FIRST_LINES = 500;
+const MOST_LINES = 8000;
 const TYPING_MILLISECONDS = 300;
 
 class LogPanel {
-  constructor(name, onChoice) {
+  constructor(name, onChoice, isOpen) {
     this._onChoice = onChoice;
     this._rank = make('select', {
       'aria-label': 'Rank',
@@ -29,21 +30,29 @@ class LogPanel {
     this._text = make('pre', {
       class: 'nbkv-log-text',
       tabindex: '0',
+      role: 'region',
       'aria-label': `Log of ${name}`
     });
     this._lines = [];
     this._openLine = '';
+    this._most = FIRST_LINES;
+    this._earlier = make(
+      'button',
+      { type: 'button', hidden: true, onclick: () => this._askEarlier() },
+      'Load earlier lines'
+    );
     this.node = make(
       'details',
-      { class: 'nbkv-log' },
-      make('summary', {}, 'Log'),
+      { class: 'nbkv-log', open: isOpen },
+      make('summary', {}, heading('Log', isOpen)),
       make(
         'div',
         { class: 'nbkv-log-choice' },
         this._rank,
         this._stream,
         this._filter,
-        this._status
+        this._status,
+        this._earlier
       ),
       this._text
     );
@@ -54,7 +63,8 @@ class LogPanel {
     return {
       rank: Number(this._rank.value),
       stream: this._stream.value,
-      text: this._filter.value
+      text: this._filter.value,
+      lines: this._most
     };
   }
 
@@ -89,6 +99,10 @@ class LogPanel {
   }
 
   replace({ lines, open_line, size_bytes, searched_bytes }) {
+    const box = this._text;
+    const fromEnd = box.scrollHeight - box.scrollTop;
+    const isMore = this._isAsked && lines.length > this._lines.length;
+    this._isAsked = false;
     this._lines = lines;
     this._openLine = open_line;
     const part =
@@ -98,13 +112,21 @@ class LogPanel {
     const found = this._filter.value ? `${lines.length} lines in ` : '';
     this._range = `${found}${part}`;
     this._isEmpty = !size_bytes;
+    this._earlier.hidden =
+      lines.length < this._most || this._most >= MOST_LINES;
     this._showStatus();
-    this._show(true);
+    this._show(!isMore);
+    if (isMore) {
+      // What was at the top stays in its place.
+      box.scrollTop = box.scrollHeight - fromEnd;
+    }
   }
 
   /** Add lines; what the last one says so far takes the place of what it said. */
   append({ lines, open_line }) {
-    this._lines = [...this._lines, ...lines].slice(-MOST_LINES);
+    this._lines = [...this._lines, ...lines].slice(
+      -2 * this._most
+    );
     this._openLine = open_line;
     if (this._isEmpty) {
       this._isEmpty = false;
@@ -114,8 +136,15 @@ class LogPanel {
     this._show(false);
   }
 
+  _askEarlier() {
+    this._most = Math.min(MOST_LINES, 4 * this._most);
+    this._isAsked = true;
+    this._onChoice(this.choice);
+  }
+
   _choose() {
     clearTimeout(this._typing);
+    this._most = FIRST_LINES;
     this._stream.disabled = this._rank.value === '-1';
     this._onChoice(this.choice);
   }

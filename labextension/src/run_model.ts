@@ -1,0 +1,150 @@
+import { ServerConnection } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { request } from './requests';
+import { Connection, Stream } from './stream';
+
+/** What a view and the server say to each other, by the `kind` of it. */
+interface IViewMessage {
+  kind: string;
+  [field: string]: unknown;
+}
+
+type Listener = (message: IViewMessage) => void;
+
+/** What a live view needs of a page: see nbkit/live/static/view.js. */
+export interface IViewWords {
+  connecting: string;
+  unanswered: string;
+  restarted: string;
+  silence: (since: string) => string;
+  busy: () => string;
+}
+
+/**
+ * What feeds a live view: the server, as a notebook's view is fed by its kernel.
+ *
+ * The view sends `open`, `log`, `here` and `close`, and asks for deeds; each new
+ * connection begins with what it has last asked to see.
+ */
+export class RunModel {
+  constructor(
+    private _settings: ServerConnection.ISettings,
+    private _runId: string,
+    private _refusal: () => string | null,
+    private _trans: TranslationBundle
+  ) {
+    const path = `runs/${encodeURIComponent(_runId)}/view`;
+    this._stream = new Stream<IViewMessage>(_settings, path, () => '');
+    this._stream.opened.connect(() => {
+      if (this._wish) {
+        this._stream.send({ ...this._wish, kind: 'open' });
+      }
+    });
+    this._stream.received.connect((_, message) => this._tell(message));
+  }
+
+  /** Why the run cannot be shown, once the server has said so. */
+  onGone: (why: string) => void = () => undefined;
+
+  get connection(): Connection {
+    return this._stream.connection;
+  }
+
+  get connectionChanged() {
+    return this._stream.connectionChanged;
+  }
+
+  /** Follow the run while the view is seen. */
+  set isSeen(isSeen: boolean) {
+    if (isSeen) {
+      this._stream.open();
+    } else {
+      this._stream.close();
+    }
+  }
+
+  get(name: string): unknown {
+    switch (name) {
+      case 'run_id':
+        return this._runId;
+      case 'is_page':
+        return true;
+      case 'words':
+        return this._words();
+      case 'refusal':
+        return this._refusal();
+    }
+    return undefined;
+  }
+
+  on(_: 'msg:custom', listener: Listener): void {
+    this._listeners.add(listener);
+  }
+
+  off(_: 'msg:custom', listener: Listener): void {
+    this._listeners.delete(listener);
+  }
+
+  send(message: IViewMessage): void {
+    const { kind, view: to, request: number } = message;
+    if (kind === 'ask') {
+      // The server always hears; whether it does what is asked, it says itself.
+      queueMicrotask(() => this._tell({ kind: 'heard', to, request: number }));
+    } else if (kind === 'do') {
+      void this._do(String(message.action), { to, request: number });
+    } else {
+      if (kind !== 'close') {
+        this._wish = message;
+      }
+      this._stream.send(message);
+    }
+  }
+
+  dispose(): void {
+    this._stream.dispose();
+    this._listeners.clear();
+  }
+
+  private async _do(action: string, address: object): Promise<void> {
+    const path = `runs/${encodeURIComponent(this._runId)}/${action}`;
+    try {
+      await request(this._settings, path, {});
+    } catch (error) {
+      const why = (error as Error).message;
+      this._tell({ kind: 'refused', ...address, why });
+      return;
+    }
+    this._tell({ kind: 'done', ...address });
+    // A run that has ended is not followed; this one may go on.
+    this._stream.send({ kind: 'look' });
+  }
+
+  private _tell(message: IViewMessage): void {
+    if (message.kind === 'gone') {
+      this.onGone(String(message.message));
+    } else {
+      [...this._listeners].forEach(listener => listener(message));
+    }
+  }
+
+  private _words(): IViewWords {
+    const trans = this._trans;
+    return {
+      connecting: trans.__('connecting to the server…'),
+      unanswered: trans.__('no answer from the server yet'),
+      restarted: '',
+      silence: since =>
+        trans.__(
+          'No message from the server since %1. The run continues without it; this page connects again by itself.',
+          since
+        ),
+      busy: () => trans.__('The server does not respond. Try again.')
+    };
+  }
+
+  private _stream: Stream<IViewMessage>;
+  private _listeners = new Set<Listener>();
+  /** What the view has last asked to see. */
+  private _wish: IViewMessage | null = null;
+}

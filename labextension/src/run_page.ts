@@ -1,0 +1,206 @@
+import { MainAreaWidget } from '@jupyterlab/apputils';
+import { ServerConnection } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { folderIcon, linkIcon, notebookIcon } from '@jupyterlab/ui-components';
+import { Message } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
+
+import { Actions } from './actions';
+import { IRun } from './messages';
+import { pageAddress, sentence, toolbarButton } from './pages';
+import { request } from './requests';
+import { RunModel } from './run_model';
+
+/** The browser part of the live view, as anywidget knows it. */
+interface IViewPart {
+  initialize(context: { model: RunModel }): () => void;
+  render(context: { model: RunModel; el: HTMLElement }): () => void;
+}
+
+/** The page of one run: its live view, without a kernel. */
+export class RunPage extends Widget {
+  constructor(
+    private _runId: string,
+    private _settings: ServerConnection.ISettings,
+    private _actions: Actions,
+    private _trans: TranslationBundle,
+    private _tab: () => MainAreaWidget<RunPage>
+  ) {
+    super();
+    this.addClass('nbk-page');
+    this.node.tabIndex = -1;
+    this._model = new RunModel(
+      _settings,
+      _runId,
+      () => (this._run ? _actions.refusal(this._run.own) : null),
+      _trans
+    );
+    this._model.onGone = why => this._say(why);
+    this._model.connectionChanged.connect(() => this._sayConnection());
+    document.addEventListener('visibilitychange', this._look);
+    void this._build();
+  }
+
+  override dispose(): void {
+    if (!this.isDisposed) {
+      document.removeEventListener('visibilitychange', this._look);
+      this._close();
+      this._model.dispose();
+      super.dispose();
+    }
+  }
+
+  protected override onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this._look();
+  }
+
+  protected override onAfterHide(message: Message): void {
+    super.onAfterHide(message);
+    this._look();
+  }
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    this._look();
+  }
+
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus();
+  }
+
+  private _look = (): void => {
+    this._model.isSeen =
+      this._isBuilt && this.isAttached && this.isVisible && !document.hidden;
+  };
+
+  private async _build(): Promise<void> {
+    const trans = this._trans;
+    try {
+      const { part, style } = await viewPart(this._settings);
+      if (this.isDisposed) {
+        return;
+      }
+      const sheet = document.createElement('style');
+      sheet.textContent = style;
+      this._parts = [
+        part.initialize({ model: this._model }),
+        part.render({ model: this._model, el: this.node })
+      ];
+      this.node.prepend(sheet);
+      this._isBuilt = true;
+      this._look();
+    } catch (error) {
+      this._say(
+        trans.__('The page was not loaded: %1', (error as Error).message)
+      );
+      return;
+    }
+    try {
+      const path = `runs/${encodeURIComponent(this._runId)}`;
+      this._run = await request<IRun>(this._settings, path);
+      if (!this.isDisposed) {
+        this._equip(this._run);
+      }
+    } catch {
+      // The view says why the run cannot be shown.
+    }
+  }
+
+  /** Name the tab, and put what opens other things of the run into its toolbar. */
+  private _equip(run: IRun): void {
+    const trans = this._trans;
+    const { title, toolbar } = this._tab();
+    title.label = run.name ?? run.run_id;
+    title.caption = `${title.label}\n${run.run_id}`;
+    toolbar.addItem(
+      'link',
+      toolbarButton(linkIcon, trans.__('Copy Link'), () => {
+        void this._actions.copy(pageAddress('run', run.run_id));
+      })
+    );
+    const { notebook, folder } = run;
+    if (notebook !== null) {
+      toolbar.addItem(
+        'notebook',
+        toolbarButton(notebookIcon, trans.__('Open Notebook'), () => {
+          void this._actions.openNotebook(notebook);
+        })
+      );
+    }
+    if (folder !== null && this._actions.canOpenFolder()) {
+      toolbar.addItem(
+        'folder',
+        toolbarButton(folderIcon, trans.__('Open Folder'), () => {
+          void this._actions.openFolder(folder);
+        })
+      );
+    }
+  }
+
+  private _sayConnection(): void {
+    const trans = this._trans;
+    switch (this._model.connection) {
+      case 'blocked':
+        this._say(
+          trans.__(
+            'A proxy lets no websocket through to the server, which this page needs.'
+          )
+        );
+        break;
+      case 'missing':
+        this._say(trans.__("The server does not have nbkit's extension."));
+        break;
+      case 'forbidden':
+        this._say(trans.__('The server refuses access. Log in again.'));
+        break;
+    }
+  }
+
+  /** Show a sentence in the place of the view. */
+  private _say(words: string): void {
+    this._close();
+    this._model.isSeen = false;
+    this.node.replaceChildren(
+      sentence(this._trans.__('Run %1', this._runId), words)
+    );
+  }
+
+  private _close(): void {
+    this._isBuilt = false;
+    this._parts.forEach(end => end());
+    this._parts = [];
+  }
+
+  private _model: RunModel;
+  private _run: IRun | null = null;
+  private _isBuilt = false;
+  private _parts: (() => void)[] = [];
+}
+
+let loaded: Promise<{ part: IViewPart; style: string }> | null = null;
+
+/** Load what draws a view, once: the server has the same as a notebook's kernel. */
+function viewPart(settings: ServerConnection.ISettings) {
+  loaded ??= load(settings);
+  loaded.catch(() => {
+    loaded = null; // the next page tries again
+  });
+  return loaded;
+}
+
+async function load(settings: ServerConnection.ISettings) {
+  const { module, style } = await request<{ module: string; style: string }>(
+    settings,
+    'view'
+  );
+  const blob = new Blob([module], { type: 'text/javascript' });
+  const url = URL.createObjectURL(blob);
+  try {
+    const imported = await import(/* webpackIgnore: true */ url);
+    return { part: imported.default as IViewPart, style };
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}

@@ -1,0 +1,139 @@
+"""Pages of studies' reports: made on request, and kept until a run changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbkit.errors import StoreError
+from nbkit.reading import read_file
+from nbkit.server.child import REFUSED, how_it_ended
+from nbkit.server.tensorboard_groups import study_content
+from nbkit.store.paths import RunPaths, StudyPaths, is_id, runs_folder, studies_folder
+
+REPORT_COMMAND = ("-m", "nbkit.server.report_process")
+_LONGEST_SECONDS = 120.0
+_PAGE_BYTES = 64 << 20
+_MOST_PAGES = 4
+"""So many are kept in memory; with charts each takes some 100 kB."""
+
+_Stamp = tuple[tuple[int, int], ...]
+
+
+class ReportError(Exception):
+    """There is no report, and why."""
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """What a report is made of, as of now."""
+
+    stamp: _Stamp
+    """Times and sizes of the files."""
+    page: bytes | None
+    """The page that `nbkit.report` has saved since they last changed."""
+
+
+class Reports:
+    """Pages of reports: made by a process of their own, and kept until a run changes.
+
+    Parameters
+    ----------
+    command
+        The process that makes one, after ``python -P``.
+    limit_seconds
+        How long it may take.
+    """
+
+    def __init__(
+        self,
+        command: tuple[str, ...] = REPORT_COMMAND,
+        limit_seconds: float = _LONGEST_SECONDS,
+    ) -> None:
+        self._command = [sys.executable, "-P", *command]
+        self._limit_seconds = limit_seconds
+        self._pages: dict[str, tuple[_Stamp, bytes]] = {}
+        self._making = asyncio.Lock()
+        """Held by the one process that makes a report."""
+
+    async def page(self, study_id: str, study: StudyFiles) -> bytes:
+        """Return the page of a study; raise `ReportError` with why there is none."""
+        async with self._making:
+            kept = self._pages.pop(study_id, None)
+            if study.page is not None:
+                page = study.page
+            elif kept is not None and kept[0] == study.stamp:
+                page = kept[1]
+            else:
+                page = await self._make(study_id)
+            self._pages[study_id] = study.stamp, page
+            while len(self._pages) > _MOST_PAGES:
+                del self._pages[next(iter(self._pages))]
+            return page
+
+    async def _make(self, study_id: str) -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            *self._command, study_id, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                page, words = await process.communicate()
+        except TimeoutError:
+            message = (
+                f"The report was not ready after {self._limit_seconds:g} s. Make it in "
+                f"a terminal: nbkit report {study_id}"
+            )
+            raise ReportError(message) from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        text = words.decode(errors="replace").strip()
+        if process.returncode == REFUSED:
+            raise ReportError(text)
+        if process.returncode:
+            last = text.splitlines()[-1:] or [how_it_ended(process.returncode)]
+            message = (
+                f"The report failed ({last[0][:300]}). In a terminal: nbkit report "
+                f"{study_id}"
+            )
+            raise ReportError(message)
+        return page
+
+
+def study_files(study_id: str) -> StudyFiles:
+    """Return what the report of a study is made of; called by the store's thread."""
+    content = study_content(study_id)
+    paths = StudyPaths(studies_folder() / study_id)
+    files = [paths.study, *_records(content.get("runs") or [])]
+    stamp = tuple(map(_stamp, files))
+    page: bytes | None = None
+    with suppress(FileNotFoundError, StoreError):
+        saved = paths.root / "report.html"
+        is_newest = saved.stat().st_mtime_ns > max(time for time, _ in stamp)
+        # What came in a bundle was not made here.
+        if is_newest and not paths.imported.exists():
+            page = read_file(saved, _PAGE_BYTES)
+    return StudyFiles(stamp, page)
+
+
+def _records(runs: list[Any]) -> Iterator[Path]:
+    for run in runs:
+        run_id = run.get("run_id") if isinstance(run, dict) else None
+        if isinstance(run_id, str) and is_id(run_id):
+            yield RunPaths(runs_folder() / run_id).record
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

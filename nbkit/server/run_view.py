@@ -1,0 +1,209 @@
+"""The page of one run: its browser part, its live view, and what resumes it.
+
+A notebook's view has the same messages, from its kernel (`nbkit.widgets.view`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+from tornado.websocket import WebSocketClosedError
+
+from nbkit.errors import NbkitError, RunNotFoundError
+from nbkit.launch.run import Run
+from nbkit.live.browser_part import view_module, view_style
+from nbkit.live.follower import Follower
+from nbkit.live.log_tail import LINES, MOST_LINES
+from nbkit.live.run import LiveRun
+from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
+from nbkit.server.run_table import find_exactly, is_own
+from nbkit.server.websocket import SocketHandler, parsed_message, shortened
+from nbkit.store.metrics import to_json_line
+
+_BEAT_SECONDS = 8.0
+"""A page takes a longer silence for the end of its connection."""
+_KINDS = ("open", "log", "here", "close", "look")
+_LONGEST_TEXT = 1000
+_POLICY_VIOLATION = 1008
+
+
+class ViewPartHandler(ApiHandler):
+    """The browser part of the live view."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Return its module and its style sheet."""
+        self.reply({"module": view_module(), "style": view_style()})
+
+
+class RunViewHandler(SocketHandler):
+    """One run, followed for one page."""
+
+    _follower: Follower | None = None
+    _beat: asyncio.Task[None] | None = None
+
+    async def open(self, run_id: str) -> None:
+        """Begin to follow, or tell why the run cannot be shown."""
+        try:
+            live = await self.monitor.store.do(lambda: _live_run(run_id))
+        except (NbkitError, OSError) as error:
+            # After the handshake: a browser tells a page nothing of a refused one.
+            await self._write({"kind": "gone", "message": _reason(run_id, error)})
+            return
+        loop = asyncio.get_running_loop()
+
+        def send(message: dict[str, Any]) -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(self._send, message)
+
+        self._follower = Follower(live, send)
+        self._beat = asyncio.create_task(self._show_life())
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take what a page wants to see."""
+        if self._follower is None:
+            return
+        try:
+            self._follower.hear(_wish(message))
+        except ValueError as error:
+            # At most 123 bytes: https://www.rfc-editor.org/rfc/rfc6455#section-5.5
+            self.close(_POLICY_VIOLATION, str(error)[:100])
+
+    def on_close(self) -> None:
+        """Follow no longer."""
+        if self._follower is not None:
+            self._follower.close()
+        if self._beat is not None:
+            self._beat.cancel()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(WebSocketClosedError):
+            self.write_message(to_json_line(message).rstrip())
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        with suppress(WebSocketClosedError):
+            await self.write_message(to_json_line(message).rstrip())
+
+    async def _show_life(self) -> None:
+        """Of a run that has ended nothing else is sent."""
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            await self._write({"kind": "beat"})
+
+
+class ResumeHandler(ApiHandler):
+    """The next attempt of one run."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, run_id: str) -> None:
+        """Continue a run from its newest checkpoint; it outlives this server."""
+        if self.monitor.settings.read_only:
+            self.refuse(403, READ_ONLY)
+            return
+        try:
+            self.body()
+        except ValueError as error:
+            self.refuse(400, str(error))
+            return
+        try:
+            # Not in the thread of the store: Slurm's controller may take a minute.
+            state = await asyncio.to_thread(_resume, run_id)
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except NbkitError as error:
+            self.refuse(409, str(error))
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+        else:
+            if state is None:
+                message = f"run {run_id} belongs to another user. Ask that user."
+                self.refuse(403, message)
+            else:
+                self.reply({"run_id": run_id, "state": state}, 202)
+
+
+def _live_run(run_id: str) -> LiveRun:
+    live = LiveRun(Run(find_exactly(run_id)))
+    # What cannot be read is told before anything is shown.
+    live.run.record  # noqa: B018
+    return live
+
+
+def _resume(run_id: str) -> str | None:
+    """Resume a run and return its state; None if it belongs to another user."""
+    folder = find_exactly(run_id)
+    if not is_own(folder):
+        return None
+    return str(Run(folder).resume(on_owner_exit="keep").state)
+
+
+def _reason(run_id: str, error: Exception) -> str:
+    """Return why a run cannot be shown, and what to do."""
+    if isinstance(error, RunNotFoundError):
+        return (
+            f"Run {run_id[:80]} is not in this server's store: it was removed, or is "
+            "in another store ($NBKIT_HOME). `nbkit runs` lists the runs of a store."
+        )
+    if _is_forbidden(error):
+        return (
+            f"Run {run_id[:80]} belongs to another user, and its files cannot be read "
+            "by this server's user. Ask that user for permission to read its folder."
+        )
+    return unreadable(error) if isinstance(error, OSError) else str(error)
+
+
+def _is_forbidden(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, PermissionError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _wish(message: str | bytes) -> dict[str, Any]:
+    """Return a page's message, checked."""
+    values = parsed_message(message)
+    kind, stream = values.get("kind"), values.get("stream", "stderr")
+    if kind not in _KINDS:
+        text = f"unknown kind={shortened(kind)}. Use one of {', '.join(_KINDS)}."
+        raise ValueError(text)
+    if stream not in ("stdout", "stderr"):
+        text = f"unknown stream={shortened(stream)}. Use stdout or stderr."
+        raise ValueError(text)
+    return {
+        "kind": kind,
+        "view": _text(values, "view"),
+        "rank": _integer(values, "rank", 0, -1, 1_000_000),
+        "stream": stream,
+        "text": _text(values, "text"),
+        "lines": _integer(values, "lines", LINES, 1, MOST_LINES),
+    }
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    text = values.get(name, "")
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
+        message = f"{name}={shortened(text)} is not a text of {_LONGEST_TEXT} letters."
+        raise ValueError(message)
+    return text
+
+
+def _integer(
+    values: dict[str, Any], name: str, default: int, least: int, most: int
+) -> int:
+    number = values.get(name, default)
+    if type(number) is not int or not least <= number <= most:
+        message = f"{name}={shortened(number)} is not from {least} to {most}."
+        raise ValueError(message)
+    return number
+
+
+RUN_VIEW_ROUTES: tuple[tuple[str, type[Any]], ...] = (
+    (r"/nbkit/api/view", ViewPartHandler),
+    (r"/nbkit/api/runs/([^/]+)/view", RunViewHandler),
+    (r"/nbkit/api/runs/([^/]+)/resume", ResumeHandler),
+)

@@ -1,0 +1,164 @@
+"""A run has a page of its own in Lab, and a study's report one: without a kernel."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.browser.sidebar import open_panel, until
+from tests.browser.test_live_view import (
+    AXE,
+    grows,
+    has_every_step_once,
+    open_notebook,
+    run_all,
+    write,
+)
+from tests.golden.studies import FOLDER, STORED
+from tests.server.stored_runs import store_run
+
+RUN_ID = "20200101-000000-run-aaaa"
+
+
+def tab_of(visitor: Page, name: str) -> Locator:
+    return visitor.locator("#jp-main-dock-panel").get_by_role("tab", name=name)
+
+
+def is_saved(server: Any, name: str) -> bool:
+    """Return whether Lab has saved a layout with a tab: it does so now and then."""
+    folder = server.folder / "workspaces"
+    files = folder.iterdir() if folder.exists() else ()
+    return any(name in file.read_text() for file in files)
+
+
+def finds_nothing(visitor: Page, part: str) -> None:
+    visitor.evaluate(AXE.read_text())
+    found = visitor.evaluate("part => axe.run(part)", part)
+    assert [(each["id"], each["help"]) for each in found["violations"]] == []
+
+
+def test_a_run_is_followed_on_its_page_which_comes_back_and_stops_and_resumes_it(
+    shared_lab, page, run
+):
+    server = shared_lab("replay:one-gpu")
+    started = run(server)
+    visitor = page(server.address())
+    row = open_panel(visitor).locator(".nbk-run", has_text="a long run")
+    tab = tab_of(visitor, "a long run")
+    view = visitor.locator(".nbkv-page")
+
+    row.get_by_role("button", name="a long run", exact=True).click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+    expect(view.get_by_role("heading", name="a long run")).to_be_visible()
+    grows(visitor, view)
+    has_every_step_once(visitor, view)
+    config = view.locator(".nbkv-config > div > dl")
+    expect(config).to_contain_text("batch_size_per_gpu4")
+    expect(config).not_to_contain_text("seed")
+    finds_nothing(visitor, ".nbkv-page")
+    row.get_by_role("button", name="a long run", exact=True).click()
+    expect(tab).to_have_count(1)
+
+    until(visitor, lambda: is_saved(server, "nbkit-run"), "a saved layout")
+    visitor.reload()
+    expect(tab).to_have_count(1)
+    grows(visitor, view)
+
+    stop = view.get_by_role("button", name="Stop", exact=True)
+    stop.click()
+    visitor.keyboard.press("Escape")
+    expect(stop).to_be_focused()
+    assert not started.paths.stop.exists()
+    stop.click()
+    view.get_by_role("button", name="Stop the run").click()
+    expect(view.locator(".nbkv-state")).to_have_text("stopped")
+    expect(view.locator(".nbkv-cause")).to_contain_text("stopped by user")
+    assert started.state is RunState.STOPPED
+
+    view.get_by_role("button", name="Resume", exact=True).click()
+    view.get_by_role("button", name="Resume the run").click()
+    expect(view.locator(".nbkv-about")).to_contain_text("attempt 2")
+    expect(view.locator(".nbkv-state")).to_have_text("running")
+    started.stop()
+
+
+def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
+    shared_lab, page
+):
+    server = shared_lab("replay:no-gpu")
+    folder = store_run(server.store, RUN_ID, "failed")
+    record = json.loads((folder / "record.json").read_text())
+    evil = "<img src=x onerror='window.evil=1'>"
+    record |= {"name": evil, "cause": {"rank": 0, "message": evil, "traceback": evil}}
+    (folder / "record.json").write_text(json.dumps(record))
+    log = folder / "logs" / "0" / "0" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {n} {evil}\n" for n in range(1000)))
+
+    visitor = page(f"{server.address()}&nbkit-run={RUN_ID}")
+    view = visitor.locator(".nbkv-page")
+
+    expect(view.locator(".nbkv-cause")).to_contain_text(evil)
+    expect(view.get_by_role("heading", name=evil)).to_be_visible()
+    expect(tab_of(visitor, evil)).to_have_attribute("aria-selected", "true")
+    assert "nbkit-run" not in visitor.url
+    text = view.get_by_label("Log of")
+    expect(text).to_contain_text("line 999")
+    expect(text).not_to_contain_text("line 499 ")
+    view.get_by_role("button", name="Load earlier lines").click()
+    expect(text).to_contain_text("line 0 ")
+    assert visitor.evaluate("window.evil") is None
+
+    shutil.rmtree(folder)
+    visitor.evaluate("location.reload()")
+    gone = visitor.locator(".nbk-sentence")
+    expect(gone).to_contain_text("is not in this server's store")
+
+
+def test_a_report_opens_from_a_run_in_the_colours_of_the_theme(
+    shared_lab, page, tmp_path, monkeypatch
+):
+    server = shared_lab("replay:no-gpu")
+    monkeypatch.setenv("NBKIT_HOME", str(server.store))
+    bundle = tmp_path / "study.zip"
+    stored = (FOLDER / "precision/gpu" / STORED).read_bytes()
+    bundle.write_bytes(lzma.decompress(stored))
+    nbkit.import_bundle(bundle)
+    [study] = (server.store / "studies").iterdir()
+    run_id = json.loads((study / "study.json").read_text())["runs"][0]["run_id"]
+
+    visitor = page(f"{server.address()}&nbkit-run={run_id}")
+    visitor.locator(".nbkv-page").get_by_role("button", name="Report").click()
+    report = visitor.frame_locator(".jp-IFrame iframe")
+    heading = report.get_by_role("heading", level=1)
+    expect(heading).to_be_visible()
+    title = heading.text_content()
+    expect(tab_of(visitor, title)).to_have_attribute("aria-selected", "true")
+
+    def ground() -> str:
+        return report.locator("body").evaluate(
+            "body => getComputedStyle(body).backgroundColor"
+        )
+
+    assert ground() == "rgb(255, 255, 255)"
+    server.set("@jupyterlab/apputils-extension:themes", theme="JupyterLab Dark")
+    until(visitor, lambda: is_saved(server, "nbkit-report"), "a saved layout")
+    visitor.reload()
+    expect(tab_of(visitor, title)).to_have_count(1)
+    tab_of(visitor, title).click()
+    expect(heading).to_be_visible()
+    until(visitor, lambda: ground() != "rgb(255, 255, 255)", "the dark theme")
+
+    # The link below the first screen in a cell leads to the same tab.
+    write(server, "a.ipynb", f"import nbkit\nnbkit.report({study.name!r})")
+    open_notebook(visitor, "a.ipynb")
+    run_all(visitor)
+    visitor.get_by_role("link", name="Open the whole report").click()
+    expect(tab_of(visitor, title)).to_have_attribute("aria-selected", "true")
+    expect(tab_of(visitor, title)).to_have_count(1)

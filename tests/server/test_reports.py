@@ -1,0 +1,93 @@
+"""A study's report as a page of the server: as of now, and unable to run anything."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import nbkit
+from nbkit.questions.study_report import make
+from nbkit.studies.study import Study
+from tests.golden.studies import FOLDER, STORED
+from tests.server.jupyter import TOKEN, Jupyter
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """Return a study of GPUs in the store of this test's server."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    bundle = tmp_path / "study.zip"
+    stored = (FOLDER / "precision/gpu" / STORED).read_bytes()
+    bundle.write_bytes(lzma.decompress(stored))
+    nbkit.import_bundle(bundle)
+    [folder] = (tmp_path / "store" / "studies").iterdir()
+    return Study.open(folder.name)
+
+
+def fetched(server: Jupyter, study: Study) -> tuple[dict[str, list[str]], str]:
+    """Return headers and page."""
+    request = urllib.request.Request(
+        f"{server.url}nbkit/report/{study.study_id}",
+        headers={"Authorization": f"token {TOKEN}"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        names = set(answer.headers)
+        headers = {name: answer.headers.get_all(name) for name in names}
+        return headers, answer.read().decode()
+
+
+def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(start, study):
+    server = start()
+
+    headers, page = fetched(server, study)
+
+    assert page == make(study).to_html()
+    policy = "; ".join(headers["Content-Security-Policy"])
+    assert "sandbox allow-popups" in policy
+    assert "allow-scripts" not in policy
+    assert "default-src 'none'" in policy
+    assert not (study.paths.root / "report.html").exists()
+    # It is kept until a file of the study changes.
+    content = json.loads(study.paths.study.read_text())
+    study.paths.study.write_text(json.dumps({**content, "name": "<i>renamed</i>"}))
+    _, again = fetched(server, study)
+    assert again == make(study).to_html()
+
+
+def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(start, study):
+    study.paths.imported.unlink()
+    saved = nbkit.report(study)
+    saved.page.write_text("<!doctype html><title>made by a cell</title>")
+    server = start()
+
+    _, page = fetched(server, study)
+    record = study.runs_by_arm()[next(iter(study.arms))][0].paths.record
+    later = saved.page.stat().st_mtime_ns + 1_000_000_000
+    os.utime(record, ns=(later, later))
+    _, newer = fetched(server, study)
+
+    assert page == saved.page.read_text()
+    assert newer == make(study).to_html()
+
+
+def test_a_study_without_a_result_or_without_a_file_is_told_in_a_sentence(start, study):
+    for run in study.paths.root.parents[1].glob("runs/*/record.json"):
+        run.unlink()
+    server = start()
+
+    nothing = server.request(f"nbkit/report/{study.study_id}")
+    unknown = server.request("nbkit/report/20260101-000000-s-bbbb")
+    outside = server.request("nbkit/report/..%2F..")
+
+    assert nothing.status == 409
+    with pytest.raises(nbkit.errors.NbkitError) as refused:
+        make(study)
+    assert nothing.body == str(refused.value)
+    assert unknown.status == outside.status == 404
+    assert "no study in the store" in unknown.body
+    assert "Traceback" not in server.log

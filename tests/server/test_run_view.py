@@ -1,0 +1,216 @@
+"""The page of a run: followed over a websocket, resumed, and refused in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import websocket
+
+import nbkit
+from nbkit.live.browser_part import view_module, view_style
+from nbkit.store.record import RunState
+from tests.launch.conftest import plugins, small
+from tests.server.jupyter import Jupyter
+from tests.server.stored_runs import store_run
+from tests.waiting import wait_until
+
+__all__ = ["plugins", "small"]
+
+RUN_ID = "20260101-000000000-x-aaaa"
+LOG = {"view": "v", "rank": 0, "stream": "stderr", "text": ""}
+
+
+class Page:
+    """One page of a run."""
+
+    def __init__(self, socket: websocket.WebSocket) -> None:
+        self.socket = socket
+
+    def next(self, kind: str) -> dict:
+        """The next message of a kind; others are left out."""
+        while True:
+            message = json.loads(self.socket.recv())
+            if message["kind"] == kind:
+                return message
+
+    def send(self, **message: object) -> None:
+        self.socket.send(json.dumps({**LOG, **message}))
+
+
+@contextlib.contextmanager
+def opened(server: Jupyter, run_id: str) -> Iterator[Page]:
+    socket = server.websocket(f"nbkit/api/runs/{run_id}/view")
+    try:
+        yield Page(socket)
+    finally:
+        socket.close()
+        # Where the server closed first, the above closes nothing.
+        socket.shutdown()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use the store of this test's server."""
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def print_lines(folder: Path, count: int) -> None:
+    log = folder / "logs" / "0" / "0" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number}\n" for number in range(count)))
+
+
+def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, store):
+    folder = store_run(
+        store, RUN_ID, "failed", precision="bf16", batch_size_per_gpu=64, gpus=2
+    )
+    submission = json.loads((folder / "submission.json").read_text())
+    study_id = "20260101-000000-s-bbbb"
+    submission["tags"] = {"study": study_id, "arm": "a", "repeat": 0}
+    (folder / "submission.json").write_text(json.dumps(submission))
+    record = json.loads((folder / "record.json").read_text())
+    record["cause"] = {"rank": 1, "message": "<b>out</b> of memory", "traceback": "T"}
+    (folder / "record.json").write_text(json.dumps(record))
+    print_lines(folder, 1000)
+    server = start()
+
+    with opened(server, RUN_ID) as page:
+        page.send(kind="open")
+        values = page.next("all")["values"]
+        first = page.next("log")
+        page.send(kind="log", lines=2000)
+        whole = page.next("log")
+        page.next("beat")  # of a run that has ended, nothing else comes
+    row = server.request(f"nbkit/api/runs/{RUN_ID}").body
+
+    assert values["head"]["run_id"] == RUN_ID
+    assert values["head"]["state"] == "failed"
+    assert values["head"]["cause"]["message"] == "<b>out</b> of memory"
+    assert values["head"]["cause"]["traceback"] == "T"
+    assert values["head"]["study_id"] == row["study_id"] == study_id
+    plain = nbkit.ExperimentConfig().model_dump(mode="json")
+    stored = json.loads((folder / "config.json").read_text())
+    is_changed = {name: plain[name] != value for name, value in stored.items()}
+    assert is_changed["gpus"]
+    for kind, expected in (("changed", True), ("default", False)):
+        assert dict(values["config"][kind]) == {
+            name: str(value)
+            for name, value in stored.items()
+            if is_changed[name] is expected
+        }
+    assert [first["lines"][0], len(first["lines"])] == ["line 500", 500]
+    assert [whole["lines"][0], len(whole["lines"])] == ["line 0", 1000]
+
+
+def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
+    start, store
+):
+    folder = store_run(store, RUN_ID, "running")
+    server = start()
+
+    with opened(server, RUN_ID) as page, opened(server, f"{RUN_ID}b") as other:
+        gone = other.next("gone")["message"]
+        page.send(kind="open")
+        page.next("all")
+        shutil.rmtree(folder)
+        failed = page.next("failed")["message"]
+
+    assert gone.startswith(f"Run {RUN_ID}b is not in this server's store")
+    assert "nbkit runs" in gone
+    assert failed == f"run {RUN_ID} was removed from the store."
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a run to others")
+def test_a_run_of_another_user_is_shown_and_neither_stopped_nor_resumed(start, store):
+    folder = store_run(store, RUN_ID, "running")
+    os.chown(folder, 12345, 12345)
+    server = start()
+
+    with opened(server, RUN_ID) as page:
+        page.send(kind="open")
+        state = page.next("all")["values"]["head"]["state"]
+    answers = [
+        server.request(f"nbkit/api/runs/{RUN_ID}/{action}", {})
+        for action in ("stop", "resume")
+    ]
+
+    assert state == "running"
+    assert [answer.status for answer in answers] == [403, 403]
+    for answer in answers:
+        assert "belongs to another user" in answer.body["message"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"kind": "do", "action": "stop"}',
+        '{"kind": "log", "rank": -2}',
+        '{"kind": "log", "rank": 0.5}',
+        '{"kind": "log", "stream": "../../../etc/passwd"}',
+        '{"kind": "log", "lines": 100000}',
+        '{"kind": "open", "view": 5}',
+        "[]",
+        "x" * 5000,
+    ],
+)
+def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(
+    start, store, message
+):
+    store_run(store, RUN_ID, "running")
+    server = start()
+
+    with opened(server, RUN_ID) as page:
+        page.socket.send(message)
+        while (frame := page.socket.recv_data())[0] != websocket.ABNF.OPCODE_CLOSE:
+            pass
+
+    assert frame[1][:2] == (1008).to_bytes(2, "big")
+    assert len(frame[1]) > 20
+
+
+def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
+    start, store, plugins, small
+):
+    run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
+    wait_until(lambda: len(run.metrics()) > 3, "steps")
+    run.stop()
+    assert run.state is RunState.STOPPED
+    server = start()
+    path = f"nbkit/api/runs/{run.run_id}/resume"
+
+    first = server.request(path, {})
+    second = server.request(path, {})
+    wait_until(lambda: run.state is RunState.RUNNING, "the run")
+
+    assert first.status == 202, first.body
+    assert first.body["run_id"] == run.run_id
+    assert second.status == 409
+    assert run.attempt == 1
+    assert run.submission["on_owner_exit"] == "keep"
+    run.stop(grace_seconds=0)
+
+
+def test_a_read_only_server_resumes_nothing(start, store):
+    folder = store_run(store, RUN_ID, "stopped")
+    server = start("--NbkitServer.read_only=True")
+
+    answer = server.request(f"nbkit/api/runs/{RUN_ID}/resume", {})
+
+    assert answer.status == 403
+    assert "read-only" in answer.body["message"]
+    assert not (folder / "logs").exists()
+
+
+def test_the_browser_part_is_that_of_a_notebook(watched: Jupyter):
+    part = watched.request("nbkit/api/view").body
+
+    assert part == {"module": view_module(), "style": view_style()}
+    assert "export default" in part["module"]
