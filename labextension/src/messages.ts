@@ -144,8 +144,6 @@ export interface IRun {
   /** The machine from which the run was brought; null for one of this. */
   imported_from: string | null;
   notebook: string | null;
-  /** The study that has launched it, if one has. */
-  study_id: string | null;
   /** Below the server's root; null where Lab does not show it. */
   folder: string | null;
   /** The same folder as the server's machine calls it. */

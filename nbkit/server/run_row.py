@@ -34,7 +34,6 @@ def empty_row(paths: RunPaths) -> Row:
         "num_nodes": 0,
         "imported_from": None,
         "notebook": None,
-        "study_id": None,
         "folder": None,
         "folder_path": str(paths.root.absolute()),
         "tensorboard": False,

@@ -6,8 +6,10 @@ A notebook's view has the same messages, from its kernel (`nbkit.widgets.view`).
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
@@ -16,13 +18,14 @@ from tornado.websocket import WebSocketClosedError
 from nbkit.errors import NbkitError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
-from nbkit.live.follower import Follower
 from nbkit.live.log_tail import LINES, MOST_LINES
-from nbkit.live.run import LiveRun
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler, parsed_message, shortened
 from nbkit.store.metrics import to_json_line
+
+if TYPE_CHECKING:
+    from nbkit.live.follower import Follower
 
 _BEAT_SECONDS = 8.0
 """A page takes a longer silence for the end of its connection."""
@@ -50,7 +53,7 @@ class RunViewHandler(SocketHandler):
     async def open(self, run_id: str) -> None:
         """Begin to follow, or tell why the run cannot be shown."""
         try:
-            live = await self.monitor.store.do(lambda: _live_run(run_id))
+            follow = await self.monitor.store.do(lambda: _follow(run_id))
         except (NbkitError, OSError) as error:
             # After the handshake: a browser tells a page nothing of a refused one.
             await self._write({"kind": "gone", "message": _reason(run_id, error)})
@@ -61,7 +64,7 @@ class RunViewHandler(SocketHandler):
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(self._send, message)
 
-        self._follower = Follower(live, send)
+        self._follower = follow(send)
         self._beat = asyncio.create_task(self._show_life())
 
     def on_message(self, message: str | bytes) -> None:
@@ -128,11 +131,15 @@ class ResumeHandler(ApiHandler):
                 self.reply({"run_id": run_id, "state": state}, 202)
 
 
-def _live_run(run_id: str) -> LiveRun:
-    live = LiveRun(Run(find_exactly(run_id)))
-    # What cannot be read is told before anything is shown.
-    live.run.record  # noqa: B018
-    return live
+def _follow(run_id: str) -> Callable[[Callable[[dict[str, Any]], None]], Follower]:
+    """Return what makes a run's follower; raise if the run cannot be shown."""
+    # Imported here: it imports what a server without such a page does not need.
+    from nbkit.live.follower import Follower
+    from nbkit.live.run import LiveRun
+
+    run = Run(find_exactly(run_id))
+    run.record  # noqa: B018 - what cannot be read is told before anything is shown
+    return functools.partial(Follower, LiveRun(run))
 
 
 def _resume(run_id: str) -> str | None:
