@@ -112,20 +112,20 @@ export class Actions {
   }
 
   /** Show the report of a study. */
-  openReport(studyId: string): void {
+  showReport(studyId: string): void {
     const args = { id: studyId, label: this._trans.__('Report') };
     void this._commands.execute(REPORT_COMMAND, args);
   }
 
-  async copy(text: string): Promise<void> {
+  async copyPath(path: string): Promise<void> {
     const trans = this._trans;
     await this._try(async () => {
-      if (!isCopied(text)) {
+      if (!isCopied(path)) {
         throw new Error(
-          trans.__('The browser blocked the copy. Copy it manually: %1', text)
+          trans.__('The browser blocked the copy. Copy it manually: %1', path)
         );
       }
-      Notification.success(trans.__('Copied: %1', text), { autoClose: 3000 });
+      Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
     });
   }
 
@@ -165,7 +165,7 @@ export class Actions {
   async openReportOfStudy(): Promise<void> {
     const title = this._trans.__('Report of Which Study?');
     await this._chooseStudy(title, async ({ study_id }) =>
-      this.openReport(study_id)
+      this.showReport(study_id)
     );
   }
 
@@ -228,7 +228,7 @@ export class Actions {
       defaultButton: 0
     });
     if (result.button.label === copy) {
-      await this.copy(command);
+      await this.copyPath(command);
     } else if (result.button.label === other) {
       await this._try(() =>
         this._commands.execute(TENSORBOARD_COMMAND, { cwd })

@@ -145,7 +145,7 @@ function Run({ run }: { run: IRun }): JSX.Element {
           <IconButton
             icon={copyIcon}
             label={trans.__('Copy the path of %1', name)}
-            onClick={() => void actions.copy(run.folder_path)}
+            onClick={() => void actions.copyPath(run.folder_path)}
           />
         )}
         {hasEnded(run) ? <span className="nbk-slot" /> : <StopRun run={run} />}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,10 @@ from tornado.websocket import WebSocketClosedError
 from nbkit.errors import NbkitError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
-from nbkit.live.log_tail import LINES, MOST_LINES
+from nbkit.live.log_tail import LINES
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
-from nbkit.server.websocket import SocketHandler, parsed_message, shortened
+from nbkit.server.websocket import SocketHandler
 from nbkit.store.metrics import to_json_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 _BEAT_SECONDS = 8.0
 """A page takes a longer silence for the end of its connection."""
 _KINDS = ("open", "log", "here", "close", "look")
-_LONGEST_TEXT = 1000
+_STREAMS = ("stdout", "stderr")
+_LONGEST_BYTES = 4096
 _POLICY_VIOLATION = 1008
 
 
@@ -172,41 +174,18 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _wish(message: str | bytes) -> dict[str, Any]:
-    """Return a page's message, checked."""
-    values = parsed_message(message)
-    kind, stream = values.get("kind"), values.get("stream", "stderr")
-    if kind not in _KINDS:
-        text = f"unknown kind={shortened(kind)}. Use one of {', '.join(_KINDS)}."
-        raise ValueError(text)
-    if stream not in ("stdout", "stderr"):
-        text = f"unknown stream={shortened(stream)}. Use stdout or stderr."
-        raise ValueError(text)
-    return {
-        "kind": kind,
-        "view": _text(values, "view"),
-        "rank": _integer(values, "rank", 0, -1, 1_000_000),
-        "stream": stream,
-        "text": _text(values, "text"),
-        "lines": _integer(values, "lines", LINES, 1, MOST_LINES),
-    }
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    text = values.get(name, "")
-    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
-        message = f"{name}={shortened(text)} is not a text of {_LONGEST_TEXT} letters."
-        raise ValueError(message)
-    return text
-
-
-def _integer(
-    values: dict[str, Any], name: str, default: int, least: int, most: int
-) -> int:
-    number = values.get(name, default)
-    if type(number) is not int or not least <= number <= most:
-        message = f"{name}={shortened(number)} is not from {least} to {most}."
-        raise ValueError(message)
-    return number
+    """Return a page's message; raise ValueError if it asks for nothing."""
+    wish: dict[str, Any] = {"kind": "", "view": "", "text": "", "rank": 0}
+    wish |= {"lines": LINES, "stream": "stderr"}
+    with suppress(ValueError, TypeError, RecursionError):
+        wish |= json.loads(message[:_LONGEST_BYTES])
+    is_text = all(isinstance(wish[name], str) for name in ("view", "text"))
+    is_count = all(type(wish[name]) is int for name in ("rank", "lines"))
+    is_known = wish["kind"] in _KINDS and wish["stream"] in _STREAMS
+    if is_text and is_count and is_known and wish["rank"] >= -1:
+        return wish
+    text = f"the message {message[:20]!r} asks for nothing of a run"
+    raise ValueError(text)
 
 
 RUN_VIEW_ROUTES: tuple[tuple[str, type[Any]], ...] = (

@@ -154,7 +154,7 @@ def test_a_run_of_another_user_is_shown_and_neither_stopped_nor_resumed(start, s
         '{"kind": "log", "rank": -2}',
         '{"kind": "log", "rank": 0.5}',
         '{"kind": "log", "stream": "../../../etc/passwd"}',
-        '{"kind": "log", "lines": 100000}',
+        '{"kind": "log", "lines": "all"}',
         '{"kind": "open", "view": 5}',
         "[]",
         "x" * 5000,
