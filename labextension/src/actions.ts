@@ -116,12 +116,12 @@ export class Actions {
   }
 
   /** Show the report of a study. */
-  openReport(studyId: string): void {
+  showReport(studyId: string): void {
     const args = { id: studyId, label: this._trans.__('Report') };
     void this._commands.execute(REPORT_COMMAND, args);
   }
 
-  async copy(text: string): Promise<void> {
+  async copyPath(path: string): Promise<void> {
     const trans = this._trans;
     await this._try(async () => {
       if (!isCopied(text)) {
@@ -174,7 +174,7 @@ export class Actions {
   async openReportOfStudy(): Promise<void> {
     const title = this._trans.__('Report of Which Study?');
     await this._chooseStudy(title, async ({ study_id }) =>
-      this.openReport(study_id)
+      this.showReport(study_id)
     );
   }
 

@@ -52,7 +52,7 @@ export class ReportPage extends Widget {
       toolbar.addItem(
         'link',
         toolbarButton(linkIcon, _trans.__('Copy Link'), () => {
-          void actions.copy(pageAddress('report', _studyId));
+          void actions.copyPath(pageAddress('report', _studyId));
         })
       );
       toolbar.addItem(

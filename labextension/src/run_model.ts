@@ -116,7 +116,7 @@ export class RunModel {
       return;
     }
     this._tell({ kind: 'done', ...address });
-    // A run that has ended is not followed; this one may go on.
+    // A run that has ended is not followed; this one may continue.
     this._stream.send({ kind: 'look' });
   }
 

@@ -117,7 +117,7 @@ export class RunPage extends Widget {
     toolbar.addItem(
       'link',
       toolbarButton(linkIcon, trans.__('Copy Link'), () => {
-        void this._actions.copy(pageAddress('run', run.run_id));
+        void this._actions.copyPath(pageAddress('run', run.run_id));
       })
     );
     const { notebook, folder } = run;

@@ -156,8 +156,7 @@ export function Run({ run }: { run: IRun }): JSX.Element {
         >
           {name}
         </button>
-        <span className={`nbk-word nbk-mod-${run.state}`}>{word}</span>
-        <StopRun run={run} />
+        <span className="nbk-word">{word}</span>
         {run.tensorboard && (
           <IconButton
             icon={tensorBoardIcon}

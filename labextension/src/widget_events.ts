@@ -27,7 +27,7 @@ export function followWidgets(
   });
   follow<IShownRun>('nbkit:run', run => actions.openRun(run));
   follow<{ study_id: string }>('nbkit:report', ({ study_id }) =>
-    actions.openReport(study_id)
+    actions.showReport(study_id)
   );
 }
 

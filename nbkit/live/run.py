@@ -211,7 +211,7 @@ class LiveRun:
             or str(self.run.paths.attempt(self.run.attempt)),
             "can_resume": is_resumable and self.run.paths.has_checkpoint,
             "has_curves": self.run.paths.tensorboard.is_dir(),
-            "study_id": study_of(self.run.submission),
+            "study_id": self.run.study_id,
         }
 
     def _clock_was_set_by(self) -> int:
@@ -316,13 +316,6 @@ class LiveRun:
             per_epoch = self._worker.get("steps_per_epoch")
             return epochs * per_epoch if per_epoch else None
         return total
-
-
-def study_of(submission: Mapping[str, Any]) -> str | None:
-    """Return the id of the study that has launched a run; None without one."""
-    tags = submission.get("tags")
-    study_id = tags.get("study") if isinstance(tags, Mapping) else None
-    return study_id if isinstance(study_id, str) and is_id(study_id) else None
 
 
 def _fields(config: Values) -> Values:

@@ -6,8 +6,11 @@ A notebook's view has the same messages, from its kernel (`nbkit.widgets.view`).
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
@@ -16,18 +19,20 @@ from tornado.websocket import WebSocketClosedError
 from nbkit.errors import NbkitError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
-from nbkit.live.follower import Follower
-from nbkit.live.log_tail import LINES, MOST_LINES
-from nbkit.live.run import LiveRun
+from nbkit.live.log_tail import LINES
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
-from nbkit.server.websocket import SocketHandler, parsed_message, shortened
+from nbkit.server.websocket import SocketHandler
 from nbkit.store.metrics import to_json_line
+
+if TYPE_CHECKING:
+    from nbkit.live.follower import Follower
 
 _BEAT_SECONDS = 8.0
 """A page takes a longer silence for the end of its connection."""
 _KINDS = ("open", "log", "here", "close", "look")
-_LONGEST_TEXT = 1000
+_STREAMS = ("stdout", "stderr")
+_LONGEST_BYTES = 4096
 _POLICY_VIOLATION = 1008
 
 
@@ -50,7 +55,7 @@ class RunViewHandler(SocketHandler):
     async def open(self, run_id: str) -> None:
         """Begin to follow, or tell why the run cannot be shown."""
         try:
-            live = await self.monitor.store.do(lambda: _live_run(run_id))
+            follow = await self.monitor.store.do(lambda: _follow(run_id))
         except (NbkitError, OSError) as error:
             # After the handshake: a browser tells a page nothing of a refused one.
             await self._write({"kind": "gone", "message": _reason(run_id, error)})
@@ -61,7 +66,7 @@ class RunViewHandler(SocketHandler):
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(self._send, message)
 
-        self._follower = Follower(live, send)
+        self._follower = follow(send)
         self._beat = asyncio.create_task(self._show_life())
 
     def on_message(self, message: str | bytes) -> None:
@@ -128,11 +133,15 @@ class ResumeHandler(ApiHandler):
                 self.reply({"run_id": run_id, "state": state}, 202)
 
 
-def _live_run(run_id: str) -> LiveRun:
-    live = LiveRun(Run(find_exactly(run_id)))
-    # What cannot be read is told before anything is shown.
-    live.run.record  # noqa: B018
-    return live
+def _follow(run_id: str) -> Callable[[Callable[[dict[str, Any]], None]], Follower]:
+    """Return what makes a run's follower; raise if the run cannot be shown."""
+    # Imported here: it imports what a server without such a page does not need.
+    from nbkit.live.follower import Follower
+    from nbkit.live.run import LiveRun
+
+    run = Run(find_exactly(run_id))
+    run.record  # noqa: B018 - what cannot be read is told before anything is shown
+    return functools.partial(Follower, LiveRun(run))
 
 
 def _resume(run_id: str) -> str | None:
@@ -165,41 +174,18 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _wish(message: str | bytes) -> dict[str, Any]:
-    """Return a page's message, checked."""
-    values = parsed_message(message)
-    kind, stream = values.get("kind"), values.get("stream", "stderr")
-    if kind not in _KINDS:
-        text = f"unknown kind={shortened(kind)}. Use one of {', '.join(_KINDS)}."
-        raise ValueError(text)
-    if stream not in ("stdout", "stderr"):
-        text = f"unknown stream={shortened(stream)}. Use stdout or stderr."
-        raise ValueError(text)
-    return {
-        "kind": kind,
-        "view": _text(values, "view"),
-        "rank": _integer(values, "rank", 0, -1, 1_000_000),
-        "stream": stream,
-        "text": _text(values, "text"),
-        "lines": _integer(values, "lines", LINES, 1, MOST_LINES),
-    }
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    text = values.get(name, "")
-    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
-        message = f"{name}={shortened(text)} is not a text of {_LONGEST_TEXT} letters."
-        raise ValueError(message)
-    return text
-
-
-def _integer(
-    values: dict[str, Any], name: str, default: int, least: int, most: int
-) -> int:
-    number = values.get(name, default)
-    if type(number) is not int or not least <= number <= most:
-        message = f"{name}={shortened(number)} is not from {least} to {most}."
-        raise ValueError(message)
-    return number
+    """Return a page's message; raise ValueError if it asks for nothing."""
+    wish: dict[str, Any] = {"kind": "", "view": "", "text": "", "rank": 0}
+    wish |= {"lines": LINES, "stream": "stderr"}
+    with suppress(ValueError, TypeError, RecursionError):
+        wish |= json.loads(message[:_LONGEST_BYTES])
+    is_text = all(isinstance(wish[name], str) for name in ("view", "text"))
+    is_count = all(type(wish[name]) is int for name in ("rank", "lines"))
+    is_known = wish["kind"] in _KINDS and wish["stream"] in _STREAMS
+    if is_text and is_count and is_known and wish["rank"] >= -1:
+        return wish
+    text = f"the message {message[:20]!r} asks for nothing of a run"
+    raise ValueError(text)
 
 
 RUN_VIEW_ROUTES: tuple[tuple[str, type[Any]], ...] = (

@@ -148,6 +148,12 @@ class StoredRun:
         return imported_from(self.paths.imported)
 
     @property
+    def study_id(self) -> str | None:
+        """The study that has launched it; None without one."""
+        study_id = (self.submission.get("tags") or {}).get("study")
+        return study_id if isinstance(study_id, str) and is_id(study_id) else None
+
+    @property
     def supervisor_log(self) -> Path:
         """The newest supervisor's own output; it may have made several attempts."""
         return self.paths.supervisor_log(int(self.submission.get("attempt", 0)))

@@ -101,7 +101,8 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"line {n} {evil}\n" for n in range(1000)))
 
-    visitor = page(f"{server.address()}&nbkit-run={RUN_ID}")
+    link = f"{server.address()}&nbkit-run={RUN_ID}"
+    visitor = page(link)
     view = visitor.locator(".nbkv-page")
 
     expect(view.locator(".nbkv-cause")).to_contain_text(evil)
@@ -116,7 +117,7 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     assert visitor.evaluate("window.evil") is None
 
     shutil.rmtree(folder)
-    visitor.evaluate("location.reload()")
+    visitor.goto(link)
     gone = visitor.locator(".nbk-sentence")
     expect(gone).to_contain_text("is not in this server's store")
 

@@ -88,13 +88,12 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, sto
         page.send(kind="log", lines=2000)
         whole = page.next("log")
         page.next("beat")  # of a run that has ended, nothing else comes
-    row = server.request(f"nbkit/api/runs/{RUN_ID}").body
 
     assert values["head"]["run_id"] == RUN_ID
     assert values["head"]["state"] == "failed"
     assert values["head"]["cause"]["message"] == "<b>out</b> of memory"
     assert values["head"]["cause"]["traceback"] == "T"
-    assert values["head"]["study_id"] == row["study_id"] == study_id
+    assert values["head"]["study_id"] == study_id
     plain = nbkit.ExperimentConfig().model_dump(mode="json")
     stored = json.loads((folder / "config.json").read_text())
     is_changed = {name: plain[name] != value for name, value in stored.items()}
@@ -155,7 +154,7 @@ def test_a_run_of_another_user_is_shown_and_neither_stopped_nor_resumed(start, s
         '{"kind": "log", "rank": -2}',
         '{"kind": "log", "rank": 0.5}',
         '{"kind": "log", "stream": "../../../etc/passwd"}',
-        '{"kind": "log", "lines": 100000}',
+        '{"kind": "log", "lines": "all"}',
         '{"kind": "open", "view": 5}',
         "[]",
         "x" * 5000,
