@@ -96,10 +96,6 @@ export class Actions {
     });
   }
 
-  async openReport(path: string): Promise<void> {
-    await this._try(() => openDocument(this._commands, path, this._trans));
-  }
-
   async openFolder(path: string): Promise<void> {
     const command = 'filebrowser:open-path';
     await this._try(() => this._commands.execute(command, { path }));
@@ -124,12 +120,12 @@ export class Actions {
   async copyPath(path: string): Promise<void> {
     const trans = this._trans;
     await this._try(async () => {
-      if (!isCopied(text)) {
+      if (!isCopied(path)) {
         throw new Error(
-          trans.__('The browser blocked the copy. Copy it manually: %1', text)
+          trans.__('The browser blocked the copy. Copy it manually: %1', path)
         );
       }
-      Notification.success(trans.__('Copied: %1', text), { autoClose: 3000 });
+      Notification.success(trans.__('Copied: %1', path), { autoClose: 3000 });
     });
   }
 
@@ -237,7 +233,7 @@ export class Actions {
       defaultButton: 0
     });
     if (result.button.label === copy) {
-      await this.copy(command);
+      await this.copyPath(command);
     } else if (result.button.label === other) {
       await this._try(() =>
         this._commands.execute(TENSORBOARD_COMMAND, { cwd })

@@ -173,10 +173,6 @@ export interface IStudyRow {
   changed: string | null;
   /** What its report says, or what it said after its last round. */
   answer: string | null;
-  /** Its report below the server's root; null where Lab does not show it. */
-  report: string | null;
-  /** The same file as the server's machine calls it; null without a report. */
-  report_path: string | null;
   folder: string | null;
   folder_path: string;
 }

@@ -156,7 +156,8 @@ export function Run({ run }: { run: IRun }): JSX.Element {
         >
           {name}
         </button>
-        <span className="nbk-word">{word}</span>
+        <span className={`nbk-word nbk-mod-${run.state}`}>{word}</span>
+        <StopRun run={run} />
         {run.tensorboard && (
           <IconButton
             icon={tensorBoardIcon}
@@ -174,7 +175,7 @@ export function Run({ run }: { run: IRun }): JSX.Element {
           <IconButton
             icon={copyIcon}
             label={trans.__('Copy the path of %1', name)}
-            onClick={() => void actions.copy(run.folder_path)}
+            onClick={() => void actions.copyPath(run.folder_path)}
           />
         )}
       </div>

@@ -48,19 +48,11 @@ export function Study(props: {
         <span className={`nbk-word nbk-mod-${study.state}`}>
           {stateWord(study.state, trans)}
         </span>
-        {study.report_path !== null && (
+        {study.num_finished > 0 && (
           <IconButton
             icon={reportIcon}
-            label={
-              study.report === null
-                ? trans.__('Copy the path of the report of %1', name)
-                : trans.__('Open the report of %1', name)
-            }
-            onClick={() =>
-              void (study.report === null
-                ? actions.copyPath(study.report_path!)
-                : actions.openReport(study.report))
-            }
+            label={trans.__('Open the report of %1', name)}
+            onClick={() => actions.showReport(study.study_id)}
           />
         )}
         {runs.some(run => run.tensorboard) && (

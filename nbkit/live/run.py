@@ -18,7 +18,6 @@ from nbkit.live.running_time import running_time
 from nbkit.live.series import Series
 from nbkit.review.diagnosis import diagnosis_of
 from nbkit.review.facts import put_together
-from nbkit.store.paths import is_id
 from nbkit.store.progress import (
     RATE_STEPS,
     WITH_STEPS,

@@ -15,7 +15,6 @@ from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.live.rows import ended_rate, nonfinite_words
-from nbkit.live.run import study_of
 from nbkit.reading import read_file
 from nbkit.server.active_runs import ActiveRuns
 from nbkit.server.run_row import (
@@ -223,7 +222,7 @@ class StoredRunTable:
             # Before a Slurm job has begun, only its launcher has written.
             lambda: name_of(record, submission),
             lambda: times_of(newest),
-            lambda: {"study_id": study_of(submission)},
+            lambda: {"study_id": run.study_id},
             lambda: (
                 last_heartbeat(paths, begun) if _lacks_end(newest, seen.state) else {}
             ),

@@ -59,8 +59,6 @@ class StudyTable:
         return [dict(row) for _, row in self._seen.values()]
 
     def _row(self, folder: Path) -> Row:
-        report = folder / "report.html"
-        is_reported = report.is_file()
         row: Row = {
             "study_id": folder.name,
             "name": None,
@@ -71,8 +69,6 @@ class StudyTable:
             "expected_end": None,
             "changed": None,
             "answer": None,
-            "report": self._relative(report) if is_reported else None,
-            "report_path": str(report.absolute()) if is_reported else None,
             "folder": self._relative(folder),
             "folder_path": str(folder.absolute()),
             "newest_run": None,
@@ -82,8 +78,8 @@ class StudyTable:
         except Exception as error:  # noqa: BLE001 - one study must not hide the others
             row["damage"] = visible(f"{type(error).__name__}: {error}")
         with suppress(StoreError, OSError):
-            if row["state"] != "running" and is_reported:
-                result = folder / "result.json"
+            result = folder / "result.json"
+            if row["state"] != "running" and result.is_file():
                 answer = parse_json(read_file(result, _REPORT_BYTES), result)["answer"]
                 row["answer"] = _shown(answer)
         return row

@@ -21,7 +21,6 @@ from nbkit.store.metrics import to_json_line
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
-from nbkit.live.follower import Follower
 from tests.bench.rows import Row, row
 
 RANKS = 64

@@ -25,7 +25,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
-from nbkit.live.follower import Follower
 from tests.bench.rows import Row, row
 
 __all__ = [

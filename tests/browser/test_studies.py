@@ -53,8 +53,8 @@ def test_study_row_shows_progress_answer_and_report_and_sections_stay_folded(
     write_json(file, content)
     nbkit.report(study)
     expect(row).to_contain_text("4 of 4 starts")
-    copy = row.get_by_role("button", name="Copy the path of the report of two arms")
-    expect(copy).to_be_visible()
+    row.get_by_role("button", name="Open the report of two arms").click()
+    expect(visitor.get_by_role("tab", name="two arms")).to_be_visible()
 
     fold = panel.get_by_role("button", name="Runs", exact=True)
     fold.click()
