@@ -9,11 +9,10 @@ import re
 import time
 from itertools import cycle
 
-import psutil
 import pytest
 
 from nbkit.server.app import NbkitServer
-from tests.server.jupyter import TOKEN, Jupyter
+from tests.server.jupyter import TOKEN
 from tests.waiting import wait_until
 
 
@@ -92,37 +91,6 @@ def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
 
         assert "unreadable output, JSONDecodeError" in status["message"]
         assert server.request("nbkit/api/status").status == 200
-
-
-def test_two_hundred_viewers_that_come_and_go_leave_nothing(start):
-    server = start()
-    process = psutil.Process(server.process.pid)
-    with server.view() as stays:
-        stays.next("sample")
-        come_and_go(server, 50)
-        files, threads = process.num_fds(), process.num_threads()
-        come_and_go(server, 200)
-
-        wait_until(lambda: process.num_fds() <= files, "no file more than before")
-        wait_until(lambda: process.num_threads() <= threads, "no thread more")
-        assert stays.next("sample")
-    sampler = server.sampler()
-    wait_until(lambda: not sampler or not sampler.is_running(), "no viewer left")
-
-
-def come_and_go(server: Jupyter, times: int) -> None:
-    """Let viewers come and go beside one that stays."""
-    for number in range(times):
-        with server.view() as view:
-            if number % 2:
-                view.next("history")
-    process = psutil.Process(server.process.pid)
-
-    def sockets() -> int:
-        tcp = process.net_connections("tcp")
-        return sum(one.status != psutil.CONN_LISTEN for one in tcp)
-
-    wait_until(lambda: sockets() == 1, "the end of all sockets but one")
 
 
 @pytest.mark.parametrize(
