@@ -116,7 +116,7 @@ audiences: setup
 # The pages' pictures of a real JupyterLab, into .github/pictures/.
 pictures: export COMMANDS = $(BROWSER):$(BROWSER)
 pictures: setup
-	$(BIN)/python -m tests.pictures
+	$(BIN)/python -m tests.soak.pictures
 
 # What only a GPU can settle, in three commands of 8 minutes: right, holds and fast. It
 # installs nothing: make gpu PYTHON=/path/to/python names an environment with torch.

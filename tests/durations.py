@@ -49,14 +49,6 @@ def write(path: Path, durations: Durations, least_seconds: float = 0.0) -> None:
     path.write_text(HEADER + "".join(lines), encoding="utf-8")
 
 
-def by_file(durations: Durations) -> dict[str, float]:
-    """Return the seconds of each file."""
-    sums: dict[str, float] = collections.defaultdict(float)
-    for (_, test), seconds in durations.items():
-        sums[test.split("::")[0]] += seconds
-    return sums
-
-
 def pieces(tests: Sequence[str], durations: Durations) -> dict[str, tuple[str, int]]:
     """Return which piece of its file each test belongs to; those of a file adjoin."""
     whole = {
@@ -76,9 +68,10 @@ def pieces(tests: Sequence[str], durations: Durations) -> dict[str, tuple[str, i
 
 def longest_first(tests: Sequence[str], durations: Durations) -> list[int]:
     """Return the order of tests, as indices: by the seconds of their files."""
-    seconds = by_file(durations)
-    files = [test.split("::")[0] for test in tests]
-    return sorted(range(len(tests)), key=lambda n: -seconds.get(files[n], 0.0))
+    sums: dict[str, float] = collections.defaultdict(float)
+    for (_, test), seconds in durations.items():
+        sums[test.split("::")[0]] += seconds
+    return sorted(range(len(tests)), key=lambda n: -sums[tests[n].split("::")[0]])
 
 
 class LongestFirst(LoadScopeScheduling):

@@ -1,7 +1,7 @@
 """How much memory a training run will take on each GPU: an estimate, without torch.
 
 What a model keeps of each image for its backward pass was measured once, for every
-model that comes with nbkit, by ``tests/estimates/model_memory.py``; the rest is
+model that comes with nbkit, by ``tests/soak/model_memory.py``; the rest is
 arithmetic.
 """
 

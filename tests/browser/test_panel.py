@@ -13,11 +13,6 @@ from tests.browser.sidebar import Frames, card, fold, open_panel, shown, until
 
 STREAM = re.compile("nbkit/api/stream")
 
-# What the cards say once what has come so far is drawn.
-SETTLED_CARDS = """() => new Promise(resolve =>
-  requestAnimationFrame(() => requestAnimationFrame(() =>
-    resolve(document.querySelector('.nbk-cards').innerText))))"""
-
 
 def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     visitor = page(shared_lab("replay:eight-gpus").address())
@@ -86,54 +81,23 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
     )
 
 
-def test_two_tabs_receive_identical_frames_and_show_identical_values(shared_lab, page):
-    address = shared_lab("replay:eight-gpus").address()
-    visitors = [page("about:blank"), page("about:blank")]
-    frames = [Frames(visitor) for visitor in visitors]
-    for visitor in visitors:
-        visitor.goto(address)
-        expect(open_panel(visitor).locator(".nbk-card")).to_have_count(7)
-
-    def common():
-        visitors[1].wait_for_timeout(50)
-        first, second = (each.by_seq() for each in frames)
-        return first.keys() & second.keys()
-
-    # What each tab has shown, by the newest frame it had. A frame that came during the
-    # look may be shown or not: then nothing is learnt from that look.
-    seen = [{}, {}]
-
-    def have_shown_the_same():
-        for visitor, frame, texts in zip(visitors, frames, seen, strict=True):
-            before = max(frame.by_seq(), default=None)
-            text = visitor.evaluate(SETTLED_CARDS)
-            if max(frame.by_seq(), default=None) == before:
-                texts[before] = text
-        return len(seen[0].items() & seen[1].items()) >= 2
-
-    until(visitors[0], lambda: len(common()) >= 3, "three common samples")
-    first, second = (each.by_seq() for each in frames)
-    assert all(first[seq] == second[seq] for seq in first.keys() & second.keys())
-    until(visitors[0], have_shown_the_same, "identical values")
-
-
 def test_a_long_interval_brings_fewer_samples_without_gaps_and_with_true_ages(
     lab, page
 ):
     server = lab("replay:one-gpu")
-    server.set("nbkit:plugin", intervalSeconds=3)
+    server.set("nbkit:plugin", intervalSeconds=2)
     visitor = page("about:blank")
     frames = Frames(visitor)
     visitor.goto(server.address())
     panel = open_panel(visitor)
-    wish = {"type": "interval", "interval_seconds": 3}
+    wish = {"type": "interval", "interval_seconds": 2}
     until(visitor, lambda: wish in frames.sent, "the wish for fewer samples")
     begun = len(frames.of("sample"))
     # One may have been on its way.
-    until(visitor, lambda: len(frames.of("sample")) >= begun + 4, "four samples")
+    until(visitor, lambda: len(frames.of("sample")) >= begun + 3, "three samples")
 
     times = [sample["t"] for sample in frames.of("sample")[begun + 1 :]]
-    assert min(b - a for a, b in itertools.pairwise(times)) > 2
+    assert min(b - a for a, b in itertools.pairwise(times)) > 1.5
     expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(0)
     expect(panel.locator(".nbk-age")).to_have_count(0)
     # One stretch: what was not sampled is no gap.

@@ -61,33 +61,6 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     assert len(boards(server)) == 1
 
 
-def test_curves_whose_tensorboard_has_ended_come_back_by_the_same_button(
-    shared_lab, page
-):
-    server = shared_lab("replay:no-gpu")
-    store_curves(server)
-    visitor = page(server.address())
-    row = open_panel(visitor).locator(".nbk-run", has_text="a run")
-    button = row.get_by_role("button", name="Open TensorBoard for a run")
-    address = f"{server.url}nbkit/tensorboard/{RUN_ID}/"
-    curves = visitor.frame_locator('iframe[title="TensorBoard: a run"]')
-    button.click()
-    expect(curves.get_by_text("train/loss").first).to_be_visible()
-
-    # Now and then, the page itself asks for them, too.
-    keeps = f"**/api/runs/{RUN_ID}/tensorboard*"
-    visitor.route(keeps, lambda route: route.abort())
-    for board in boards(server):
-        board.kill()
-    until(visitor, lambda: visitor.request.get(address).status == 404, "its end")
-    visitor.unroute(keeps)
-    with visitor.expect_response(address) as loaded:
-        button.click()
-
-    assert loaded.value.status == 200
-    expect(curves.get_by_text("train/loss").first).to_be_visible()
-
-
 def test_curves_that_somebody_sees_stay_and_come_back_by_themselves(lab, page):
     server = lab("replay:no-gpu", "--NbkitServer.tensorboard_idle_seconds=9")
     store_curves(server)

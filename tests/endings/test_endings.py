@@ -1,6 +1,7 @@
 """What nbkit launches ends as under plain Python, and as under torchrun.
 
-What each ending makes is declared beside it; `make soak` holds torchrun to it too.
+What each ending makes is declared beside it; `make soak` adds rare ones and holds
+torchrun to all.
 """
 
 from __future__ import annotations

@@ -15,11 +15,8 @@ from nbkit.launch.code.trust import permit_run
 from nbkit.launch.resume import held_attempt
 from nbkit.store.metrics import JsonLinesWriter
 from nbkit.store.ownership import (
-    make_folder,
-    open_new,
     open_to_append,
     what_others_own,
-    write_file,
 )
 from nbkit.store.paths import store_folder
 from nbkit.telemetry.sampler import _LineFile
@@ -50,23 +47,6 @@ def _others_own(*folders: Path) -> str | None:
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-@pytest.mark.parametrize(
-    ("mask", "folder", "file"),
-    [(0o000, 0o755, 0o644), (0o002, 0o755, 0o644), (0o027, 0o750, 0o640)],
-)
-def test_a_umask_takes_rights_away_and_gives_none(tmp_path, umask, mask, folder, file):
-    umask(mask)
-
-    make_folder(tmp_path / "a" / "b")
-    write_file(tmp_path / "a" / "b" / "c", b"1")
-    with open_new(tmp_path / "a" / "b" / "d"):
-        pass
-
-    made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
-    assert [_mode(path) for path in made if path.is_dir()] == [folder, folder]
-    assert [_mode(path) for path in made if path.is_file()] == [file, file]
 
 
 def test_nobody_else_can_write_what_a_launched_function_leaves(umask):

@@ -14,7 +14,6 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
-from nbkit.launch.code.entry import function_entry
 from nbkit.launch.supervision.journal import Journal
 from nbkit.reproduction.comparison import run_facts
 from nbkit.store.record import RunState
@@ -178,16 +177,6 @@ def test_what_a_function_was_given_and_returns_is_for_its_owner_alone(store):
     kept = {name for name, text in readable(store).items() if MARK in text}
     # Its own source is kept as it is, and so is that of this file.
     assert all("/code/source/" in name for name in kept)
-
-
-def test_arguments_of_a_function_are_in_no_file_that_others_read(store):
-    paths = create_run_folder(ExperimentConfig(task="function"))
-    function_entry(give, (MARK,), {}, {"MODE": MARK}).write(paths)
-
-    assert MARK not in paths.entry.read_text()
-    for path in (paths.private, paths.entry_pickle):
-        assert MARK.encode() in path.read_bytes()
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,6 @@ def test_a_number_of_400_digits_is_no_grace(server):
     assert "is not a number from 0 to 86400" in answer.body["message"]
 
 
-@pytest.mark.parametrize(
-    "path", [f"runs/{LONG}", f"runs/{LONG}/nodes", f"runs/{LONG}/stop"]
-)
-def test_an_id_that_no_folder_can_have_is_not_there(server, path):
-    body = {} if path.endswith("stop") else None
-
-    assert server.request(f"nbkit/api/{path}", body).status == 404
-
-
 def test_a_long_body_is_refused_before_it_is_read(server):
     answer = server.request(
         f"nbkit/api/runs/{GOOD}/stop", {"grace_seconds": "9" * (1 << 20)}

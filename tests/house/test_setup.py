@@ -90,25 +90,6 @@ def test_without_a_gpu_pip_is_asked_as_before(setup, tmp_path):
     assert setup().stdout.endswith("pip install -e .[train,dali] torch<2.11\n")
 
 
-def test_a_driver_that_has_become_too_old_is_told_where_a_choice_stays(setup, tmp_path):
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv/.builds").write_text("torch<2.11 dali\n")
-
-    done = setup("470.57.02")
-
-    told, stays, command = done.stdout.splitlines()
-    assert "driver 470.57.02" in told
-    assert "What was chosen before stays: torch<2.11 dali." in told
-    assert stays == "setup: as before: torch<2.11 dali"
-    assert command.endswith("pip install -e .[train,dali] torch<2.11")
-
-
-def test_another_torch_is_taken_from_its_variable(setup):
-    done = setup("535.183.01", "8.0", TORCH="torch==2.9.*")
-
-    assert done.stdout.endswith("pip install -e .[train,dali] torch==2.9.*\n")
-
-
 def test_a_lock_comes_first_by_its_hashes_then_torch_then_nbkit_alone(setup):
     hashed = "setup: pip install --require-hashes --no-deps --requirement"
     within = "setup: pip install --constraint .ci/constraints.txt"
@@ -165,12 +146,6 @@ def test_tests_with_other_versions_leave_the_usual_environment_alone(target):
     assert ".venv " not in told
     assert ".venv/" not in told
     assert told.rstrip().endswith("tests/store")
-
-
-def test_the_newest_is_asked_for_again_where_an_environment_is_ready(setup, tmp_path):
-    newest = "setup: pip install --upgrade --upgrade-strategy eager -e .[all]\n"
-
-    assert setup("", "", "--upgrade").stdout == newest
 
 
 def test_tests_are_run_with_the_bounds_of_the_project_on_its_oldest_python():

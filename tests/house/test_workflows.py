@@ -17,11 +17,6 @@ FLOWS: dict[str, dict[Any, Any]] = {
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
-def triggers(flow: str) -> dict[str, Any]:
-    """Return when a workflow runs; YAML takes ``on`` for a truth value."""
-    return FLOWS[flow][True]
-
-
 def steps(flow: str, job: str) -> list[dict[str, Any]]:
     return FLOWS[flow]["jobs"][job].get("steps", [])
 
@@ -50,27 +45,3 @@ def test_what_a_workflow_calls_is_here():
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
     for program in re.findall(r"\.ci/\w+", named):
         assert (ROOT / program).exists()
-
-
-def test_changes_are_tested_with_the_lock_and_the_newest_is_watched_every_day():
-    assert triggers("ci").keys() == {"push", "pull_request"}
-    assert all("PIP_CONSTRAINT" not in command for command in commands())
-    (daily,) = triggers("newest")["schedule"]
-    assert re.fullmatch(r"\d+ \d+ \* \* \*", daily["cron"])
-    assert triggers("newest").keys().isdisjoint({"push", "pull_request"})
-
-
-def test_a_release_needs_the_newest_to_pass_on_the_same_commit():
-    jobs = FLOWS["release"]["jobs"]
-
-    (watched,) = (
-        name
-        for name, job in jobs.items()
-        if job.get("uses") == "./.github/workflows/newest.yml"
-    )
-    assert jobs["release"]["needs"] == watched
-    assert "workflow_call" in triggers("newest")
-    # A called workflow has no more rights than the job that calls it.
-    assert (
-        jobs[watched]["permissions"] == FLOWS["newest"]["jobs"]["issue"]["permissions"]
-    )

@@ -37,22 +37,6 @@ def clock(monkeypatch):
     return clock
 
 
-def test_shown_ended_run(written, monkeypatch):
-    lines = []
-
-    def new_line():
-        lines.append(Line())
-        return lines[-1]
-
-    monkeypatch.setattr(run_progress, "line_in_place", new_line)
-    written.record("finished", ended="2020-01-01T00:00:01.000Z")
-
-    for _ in range(3):
-        written.run.wait()
-
-    assert lines == []
-
-
 class Terminal(io.StringIO):
     """Stands for the standard error of a process in a terminal."""
 

@@ -232,16 +232,6 @@ def test_sbatch_script_hostile_names(small, stub, tmp_path, name):
     assert {path.name for path in tmp_path.iterdir()} == {stub.name, script.name}
 
 
-def test_srun_argv_setup(small, stub, tmp_path):
-    lines = ("echo loaded cuda; export LOADED=yes", "cat # what else?")
-    config = small(slurm={"setup": lines})
-
-    ran = _run(_step(config, tmp_path, stub), tmp_path, "its input")
-
-    assert ran.stdout.split("\0")[6:] == ["its input", "yes", ""]
-    assert ran.stderr == "loaded cuda\n"
-
-
 @pytest.mark.parametrize(
     ("line", "status"),
     [
@@ -264,12 +254,6 @@ def test_srun_argv_failing_setup_line(small, stub, tmp_path, line, status):
         in ran.stderr
     )
     assert "too late" not in ran.stderr
-
-
-def test_srun_argv_nodes(small):
-    argv = srun_argv(small(), Path("/a b"), 0, python="/py", nnodes=3, port=1)
-
-    assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1"} < set(argv)
 
 
 @pytest.mark.parametrize("setup", [(), ("true",)])

@@ -20,7 +20,7 @@ from nbkit.launch.supervision import supervisor
 from nbkit.launch.supervision.journal import Journal
 from nbkit.store.liveness import is_stale
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState, read_json, write_json
+from nbkit.store.record import RunState, write_json
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from tests.slurm_programs import SlurmPrograms
 
@@ -208,26 +208,6 @@ def journal(run):
     journal.record["launch"]["job"] = {"timeouts": 1}
     yield journal
     journal.close()
-
-
-def test_waits_again_at_time_limit(run, journal, slurm):
-    counted = 'case "$*" in *RestartCnt*) echo 1; exit;; esac'
-    slurm.tell("squeue", "N/A", also=counted)
-
-    assert _waits_again(run, journal, JOB, 1, stopped("time limit"))
-    assert slurm.calls("scontrol") == ["requeue Incomplete 7"]
-    written = read_json(run.paths.record)
-    assert (written["state"], written["launch"]["job"]["timeouts"]) == ("queued", 2)
-    assert "starts from the beginning (1 more times)" in written["queue"]["reason"]
-
-
-def test_waits_again_when_preempted(run, journal, slurm):
-    slurm.tell("squeue", "1795371329")
-
-    assert _waits_again(run, journal, JOB, 3, stopped("time limit"))
-    written = read_json(run.paths.record)
-    assert written["queue"]["reason"].startswith("Slurm: preempted by another")
-    assert written["launch"]["job"]["timeouts"] == 1
 
 
 def test_waits_again_not_stopped(run, journal, slurm):

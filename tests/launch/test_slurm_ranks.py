@@ -11,7 +11,6 @@ import pytest
 
 from nbkit.errors import LaunchError
 from nbkit.launch.slurm.ranks import SlurmRanks
-from nbkit.store.heartbeat import Beat, Phase
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import read_json
 from nbkit.store.stored_runs import create_run_folder
@@ -106,34 +105,6 @@ def ends(ranks, count):
     ended = []
     wait_until(lambda: ended.extend(ranks.wait(0.05)) or len(ended) >= count, "an end")
     return ended
-
-
-def test_slurm_ranks_from_start_to_end(play):
-    moved = tell(1, beat=[5, int(Phase.COMPUTE), 12, 4])
-    ranks, _ = play(
-        ("say", "Loading cuda/12.4"),
-        *RANKS_RUN,
-        *(("hear", "terminate"), moved, ("hear", "stacks"), tell(0, obeyed=["stacks"])),
-        *(tell(1, obeyed=["stacks"], beat=[5, 2, 12, 4]), over(1, -9), over(0), KILLED),
-    )
-
-    ranks.start()
-    ranks.terminate()
-
-    def moved_on():
-        ranks.wait(0.05)
-        return ranks.beats()[1].step
-
-    wait_until(moved_on, "the move")
-    assert ranks.beats()[1] == Beat(5, Phase.COMPUTE, 12, 4)
-    ranks.print_stacks()
-    ended = ends(ranks, 2)
-
-    assert {rank.rank: rank.returncode for rank in ended} == {0: 0, 1: -9}
-    assert [rank.to_dict()["node"] for rank in ranks.ranks] == ["n1", "n2"]
-    assert [rank.to_dict()["pid"] for rank in ranks.ranks] == [100, 101]
-    assert ranks.ranks[1].to_dict()["signal"] == "SIGKILL"
-    assert (ranks.close(), ranks.lost) == ([], None)
 
 
 @pytest.mark.parametrize(

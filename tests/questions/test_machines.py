@@ -21,18 +21,6 @@ from nbkit.studies.notebooks import parameters_of
 from nbkit.studies.parameters import check_parameters
 
 TWO, ONE = map(str, example_bundles())
-GPU = {
-    "name": "NVIDIA A100-SXM4-80GB",
-    "virtualization": "passthrough",
-    "mig_enabled": False,
-    "power_limit_watts": 400.0,
-    "sm_clock_max_mhz": 1410,
-    "pcie_generation": 4,
-    "pcie_width": 16,
-    "nvlink_links": 12,
-    "nvlink_version": "3.0",
-    "nvlink_megabytes_per_second": 26_562,
-}
 
 
 def parameters(**values):
@@ -106,37 +94,6 @@ def test_what_is_not_alike_is_listed_with_both_values_and_not_compared(here):
         ("batch_size_per_gpu", "128", "64")
     ]
     assert "64" in result.not_alike.to_text()
-
-
-def test_gpus_their_links_and_how_they_come_into_the_machine_stand_side_by_side(here):
-    links = [["X", "NVLINK"], ["NVLINK", "X"]]
-    reads = [["X", "OK"], ["NS", "X"]]
-    for paths in here:
-        change(paths.record, "machine", "hypervisor", value="vmware")
-        change(paths.record, "system", "devices", value=[GPU, GPU])
-        change(paths.record, "system", "topology", value=links)
-        change(paths.record, "system", "p2p", value={"read": reads})
-        change(paths.record, "system", "driver_version", value="570.86.15")
-        change(paths.record, "environment", "packages", "torch", value="2.7.0")
-
-    result = compared(here)
-
-    assert len(result.matched) == 2  # listed, and not fatal
-    assert ("environment", "packages.torch") in {
-        row[:2] for row in map(tuple, result.differences.rows)
-    }
-    facts = {row[0]: row[2] for row in result.side_by_side.rows}
-    assert facts["virtualization"] == "vmware"
-    assert facts["GPUs"] == "2 x NVIDIA A100-SXM4-80GB"
-    assert facts["GPU virtualization"] == "2 x passthrough"
-    assert facts["MIG"] == "2 x off"
-    assert facts["PCIe"] == "2 x generation 4, 16 lanes"
-    assert facts["NVLinks of a GPU"].endswith(
-        "12 links, version 3.0, 26.6 GB/s each way"
-    )
-    assert facts["topology"] == "NVLINK"
-    assert facts["P2P read"] == "NS and OK"
-    assert facts["driver"] == "570.86.15"
 
 
 def test_runs_that_say_too_little_are_left_out_with_the_reason(here):

@@ -92,19 +92,6 @@ def test_the_configuration_has_the_values_of_the_table(name: str, run: str):
         assert actual == value or number(actual) == number(value), path
 
 
-def test_the_netapp_configuration_is_that_of_the_report():
-    config = netapp()
-
-    assert (config.model, config.precision) == ("resnet50", "fp16")
-    assert config.memory_format == "channels_last"
-    assert (config.gpus, config.batch_size_per_gpu) == (8, 408)
-    assert (config.optimizer, config.learning_rate) == ("lars", 10.5)
-    assert (config.epochs, config.steps) == (37, None)
-    assert (config.target_accuracy, config.data) == (0.759, "/data")
-    assert (config.loader, config.loader_config.num_workers) == ("dali", 6)
-    assert config.loader_config.dali.preallocate_height_hint == 6430
-
-
 def test_the_netapp_learning_rate_follows_the_original():
     config = netapp()
     per_epoch = 1_281_167 // (8 * 408)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from nbkit.review.causes import Cause, Diagnosis, Gain
 from nbkit.review.findings import codes
 from tests.review.written_run import diagnosed
@@ -58,23 +56,6 @@ def test_a_page_shows_text_as_text():
     assert "<b>long" not in page
     assert "&lt;b&gt;long&lt;/b&gt;" in page
     assert "&lt;i&gt;" in page
-
-
-def test_programs_get_everything_as_json():
-    found = Diagnosis("run a", [INPUT, OTHERS], ["the weather."])
-
-    values = json.loads(json.dumps(found.to_dict()))
-
-    first, second = values["causes"]
-    assert first["share"] == 0.6
-    assert first["predicted_gain"] == {
-        "low": None,
-        "high": 2.5,
-        "how": "no data wait",
-    }
-    assert second["share"] is second["predicted_gain"] is None
-    assert values["unknown"] == ["the weather."]
-    assert values["bottleneck"] == "input (60% of the time)"
 
 
 def test_what_another_layout_brings_to_a_compiled_model_is_not_known(diagnosed):

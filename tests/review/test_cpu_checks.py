@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nbkit.telemetry.sample import GpuProcess
 from tests.review.written_run import (
     BEGIN,
     diagnosed,
-    gpu,
     on_cpus,
     rank,
     samples,
-    steps,
 )
 
 __all__ = ["diagnosed"]
@@ -187,16 +184,6 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     assert "decode less" in advice(cpus=(), sampled=full)
 
 
-def test_of_a_short_run_the_ranks_know_that_the_cpus_were_full(diagnosed):
-    full = {"host_cpu_seconds": 64 * 30.0, "counted_seconds": 30.0}
-    ranks = [rank(n, data_wait=0.5, cpu=1.0, **full) for n in (0, 1)]
-
-    found = diagnosed(worker={"ranks": ranks}, sampled=[])
-
-    [advice] = [cause.change for cause in found if cause.code == "input"]
-    assert advice.startswith("decode less on CPUs")
-
-
 def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):
     ranks = [
         rank(0, communication_exposed=0.33, node="n1"),
@@ -258,14 +245,3 @@ def test_passes_of_an_inference_are_disturbed_too_and_nothing_else_is_asked(diag
     assert [cause.code for cause in unsampled.disturbances] == ["no-cpu"]
     assert [cause.code for cause in sampled] == ["other-processes"]
     assert not any("updating" in text for text in unsampled.unknown)
-
-
-def test_a_disturbed_run_does_not_tell_what_its_updates_take(diagnosed):
-    others = samples(gpu(0, processes=(GpuProcess(4_001), GpuProcess(77))), gpu(1))
-
-    alone = diagnosed(lines=steps(update=0.3))
-    disturbed = diagnosed(lines=steps(update=0.3), sampled=others)
-
-    assert [cause.code for cause in alone] == ["batch"]
-    assert [cause.code for cause in disturbed] == ["other-gpu-processes"]
-    assert disturbed.unknown[0].startswith("whether the batch is too small")

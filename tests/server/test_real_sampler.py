@@ -48,22 +48,6 @@ def test_a_trace_is_shown_as_one_and_fills_the_history(start):
     assert "nbkit_gpu_power_watts{" not in body
 
 
-def test_a_driver_that_hangs_is_said_and_holds_up_nobody(start):
-    server = start(
-        real_sampler=True, variables={"NBKIT_GPU_SOURCE": "replay:hung-call"}
-    )
-    with server.view() as view:
-        while (inventory := view.next("inventory"))["gpus_unavailable"] is None:
-            pass
-        sample = view.next("sample")
-        assert server.request("nbkit/api/status").status == 200
-
-    unavailable = inventory["gpus_unavailable"]
-    assert unavailable["reason"] == "driver not answering"
-    assert inventory["gpus"]
-    assert sample["host_values"]
-
-
 def test_what_a_run_has_sampled_is_in_the_history_of_the_first_viewer(
     start, store, plugins, small
 ):

@@ -170,16 +170,8 @@ class SlurmCluster:
     def _has_jobs(self) -> bool:
         return bool(self.command("squeue", "--noheader").strip())
 
-    def kill_node(self, node: str, *, noticed: bool = False) -> None:
-        """End everything on a node at once, as if it had lost its power.
-
-        Parameters
-        ----------
-        node
-            ``n1`` or ``n2``.
-        noticed
-            Tell Slurm, which else takes half a minute to find out.
-        """
+    def kill_node(self, node: str) -> None:
+        """End everything on a node at once, as if it had lost its power."""
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -188,9 +180,6 @@ class SlurmCluster:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         wait_until(lambda: not self.processes(node), f"nothing is left of {node}")
-        if noticed:
-            down = ("state=down", "reason=killed")
-            self.command("scontrol", "update", f"nodename={node}", *down)
 
     def restart_node(self, node: str) -> None:
         """Start the daemon of a killed node again; return when jobs can run there."""

@@ -93,18 +93,6 @@ def test_a_killed_rank_starts_over_then_a_stop_is_gone_on_from_bit_equal(
     assert len(run.record["attempts"]) == 3
 
 
-def test_ranks_that_ignore_sigterm_are_stopped_by_force(two_nodes: TwoNodes):
-    run = two_nodes.reach(two_nodes.launch(model="stubborn", steps=10_000))
-
-    run.stop(grace_seconds=1)
-
-    two_nodes.expect_nothing_left(run)
-    assert run.state is RunState.STOPPED
-    assert run.cause is not None
-    assert run.cause["forced"] is True
-    assert len(run.metrics()) >= 3
-
-
 def test_scancel_from_a_shell_stops_a_run_with_a_checkpoint(
     two_nodes: TwoNodes, slurm: SlurmCluster
 ):

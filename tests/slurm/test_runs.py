@@ -166,17 +166,3 @@ def test_a_function_finds_on_every_node_what_was_around_its_launch(
     said = run.paths.job_log(job_of(run)).read_text()
     assert "a module was loaded" in said
     assert "set up" in said
-
-
-def test_a_script_runs_on_both_nodes(two_nodes: TwoNodes, tmp_path: Path):
-    script = tmp_path / "train.py"
-    script.write_text("import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n")
-
-    run = nbkit.launch(
-        script, args=["--rate", 0.5], engine="slurm", device="cpu", nnodes=2
-    )
-    two_nodes.end(run)
-
-    assert run.state is RunState.FINISHED, run.cause
-    for rank in range(2):
-        assert run.logs(rank, "stdout") == f"{rank} ['--rate', '0.5']\n"

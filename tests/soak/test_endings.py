@@ -9,6 +9,7 @@ import pytest
 from tests.endings.outcomes import Outcome, under_nbkit, under_torchrun
 from tests.endings.test_endings import ENDINGS
 from tests.launch.conftest import store
+from tests.soak.rare_endings import RARE
 
 __all__ = ["store"]
 
@@ -20,7 +21,7 @@ TABLE = Path(__file__).parents[2] / "build" / "endings.md"
 def test_each_ending_is_that_of_torchrun(tmp_path, monkeypatch):
     rows = ["| ending | torchrun | nbkit | seconds | equal |", "|---|---|---|---|---|"]
     wrong = []
-    for case in ENDINGS:
+    for case in ENDINGS + RARE:
         for number in range(ROUNDS):
             found: list[Outcome] = []
             for name in ("torchrun", "nbkit"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import psutil
 
 from tests.server.conftest import start
-from tests.server.test_lifecycle import come_and_go
+from tests.server.jupyter import Jupyter
+from tests.waiting import wait_until
 
 __all__ = ["start"]
 
@@ -27,3 +28,20 @@ def test_a_thousand_viewers_leave_neither_file_nor_thread_nor_memory(start):
         # A viewer that stayed would be some 10 kB.
         assert process.memory_info().rss - memory < 3 * 2**20
         assert stays.next("sample")
+    sampler = server.sampler()
+    wait_until(lambda: not sampler or not sampler.is_running(), "no viewer left")
+
+
+def come_and_go(server: Jupyter, times: int) -> None:
+    """Let viewers come and go beside one that stays."""
+    for number in range(times):
+        with server.view() as view:
+            if number % 2:
+                view.next("history")
+    process = psutil.Process(server.process.pid)
+
+    def sockets() -> int:
+        tcp = process.net_connections("tcp")
+        return sum(one.status != psutil.CONN_LISTEN for one in tcp)
+
+    wait_until(lambda: sockets() == 1, "the end of all sockets but one")

@@ -4,7 +4,6 @@ import math
 import random
 import statistics
 
-import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -57,35 +56,6 @@ def test_without_groups_the_variance_is_delongs():
 
     assert area.variance == pytest.approx(expected, rel=1e-12)
     assert area.degrees_of_freedom == min(len(positive), len(negative)) - 1
-
-
-def resampled(columns, models, draws=400):
-    """Return the variance of what the models differ by, over draws of patients."""
-    first, second, labels, patients = map(np.array, columns)
-    members = [np.flatnonzero(patients == one) for one in np.unique(patients)]
-    generator = np.random.default_rng(0)
-    found = []
-    for _ in range(draws):
-        chosen = generator.integers(len(members), size=len(members))
-        rows = np.concatenate([members[one] for one in chosen])
-        areas = [
-            roc_auc_score(labels[rows], scores[rows]) for scores in (first, second)
-        ]
-        found.append(areas[0] - (areas[1] if models == 2 else 0))
-    return np.var(found, ddof=1)
-
-
-def test_the_variance_of_patients_is_that_of_drawing_patients_again():
-    columns = drawn(1, by_patient=True)
-    first, second, labels, patients = columns
-
-    one = area_under_roc(first, labels, patients)
-    both = one.minus(area_under_roc(second, labels, patients))
-
-    assert one.variance == pytest.approx(resampled(columns, 1), rel=0.25)
-    assert both.variance == pytest.approx(resampled(columns, 2), rel=0.25)
-    # Images of one patient are alike: who takes them for independent is too sure.
-    assert one.variance > 1.5 * area_under_roc(first, labels).variance
 
 
 def test_what_models_have_in_common_cancels():

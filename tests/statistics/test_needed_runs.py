@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
@@ -12,35 +11,6 @@ from nbkit.statistics import MINIMUM_RUNS, noise_floor, ratio, runs_needed
 
 def scattered(generator, centre, runs, spread):
     return [centre * math.exp(generator.gauss(0, spread)) for _ in range(runs)]
-
-
-@pytest.mark.parametrize(
-    ("effect", "spread", "first"),
-    [
-        (1.05, 0.02, 2),  # needs more than the minimum, and hardly knows the scatter
-        (1.05, 0.02, 3),
-        (1.00, 0.01, 3),  # no difference: the interval has to fit into the margin
-    ],
-)
-def test_as_many_studies_as_promised_are_settled_with_the_number(effect, spread, first):
-    generator = random.Random(f"{effect} {spread} {first}")
-    promised, settled, more_than_the_minimum = 0, 0, 0
-    for _ in range(60):
-        a = scattered(generator, 8_000 * effect, first, spread)
-        b = scattered(generator, 8_000, first, spread)
-        needed = runs_needed(a, b, largest=60)
-        if needed.runs is None:
-            continue
-        promised += 1
-        more_than_the_minimum += needed.runs > MINIMUM_RUNS
-        a += scattered(generator, 8_000 * effect, needed.runs - first, spread)
-        b += scattered(generator, 8_000, needed.runs - first, spread)
-        settled += ratio(a, b).is_settled
-
-    assert promised > 30
-    assert more_than_the_minimum > 10
-    # 80 % less two standard errors of the simulation (6 % each)
-    assert settled / promised > 0.68
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from nbkit.telemetry import gpm
 from nbkit.telemetry.nvml import open_nvml
 from nbkit.telemetry.sample import FIRST_READING, GpuSample, Xid
-from tests.telemetry.fake_nvml.fake_driver import FakeGpu, FakeMig
+from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
@@ -39,21 +39,6 @@ def test_activity_is_that_between_two_readings(drive, at_once, monkeypatch):
     assert second.sm_activity_percent == pytest.approx(71.2, abs=0.1)
     assert second.tensor_activity_percent == 33.0
     assert second.unavailable == {}
-
-
-def test_a_gpu_without_activity_says_so_and_is_asked_once(drive, at_once):
-    driver = drive(FakeGpu("GPU-a", gpm=False), FakeGpu("GPU-b"))
-
-    with open_nvml(detailed=True) as nvml:
-        old, new = [nvml.read() for _ in range(3)][-1]
-
-    assert old.unavailable == {
-        "sm_activity_percent": "not supported",
-        "tensor_activity_percent": "not supported",
-    }
-    assert old.power_watts == 412.345
-    assert new.unavailable == {}
-    assert driver.calls["nvmlGpmQueryDeviceSupport"] == 2
 
 
 def test_memory_errors_are_asked_for_now_and_then(drive):
@@ -112,32 +97,6 @@ def test_a_driver_without_the_wait_for_events_loses_no_other_field(drive, at_onc
         (sample,) = nvml.read()
 
     assert sample.unavailable == {"xid": "driver too old"}
-
-
-def test_details_are_read_under_mig_too(drive):
-    drive(FakeGpu("GPU-a", migs=(FakeMig("MIG-x"),), ecc_errors=1))
-
-    with open_nvml(detailed=True) as nvml:
-        (sample,) = nvml.read()
-
-    assert sample.ecc_uncorrected_count == 1
-    assert [instance.uuid for instance in sample.mig_instances] == ["MIG-x"]
-
-
-def test_details_that_mig_hid_are_read_after_it(drive, at_once):
-    silent = {"nvmlDeviceGetTotalEccErrors": pynvml.NVML_ERROR_NOT_SUPPORTED}
-    gpu = FakeGpu("GPU-a", migs=(FakeMig("MIG-x"),), gpm=False, errors=silent)
-    drive(gpu)
-
-    with open_nvml(detailed=True) as nvml:
-        (under_mig,) = nvml.read()
-        gpu.migs, gpu.gpm, gpu.errors = None, True, {}
-        nvml.read()
-        (sample,) = nvml.read()
-
-    assert "sm_activity_percent" in under_mig.unavailable
-    assert "ecc_uncorrected_count" in under_mig.unavailable
-    assert (sample.sm_activity_percent, sample.ecc_uncorrected_count) == (71.2, 0)
 
 
 def test_an_ordinary_reading_asks_for_no_details(drive):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 
-import pynvml
 import pytest
 
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
@@ -92,21 +89,6 @@ def test_feed_names_reported_kernels_and_runs(feed, drive_child):
     assert child.wait_for_next("sample")["holders"] == [[1024], [None]]
 
 
-def test_a_process_of_a_run_is_known_by_the_marker(feed, drive_child):
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"],
-        stdin=subprocess.PIPE,
-        env={**os.environ, "RUN_MARKER": "r7"},
-    ) as rank:
-        drive_child({"uuid": "GPU-a", "pids": [rank.pid]})
-        child = feed("--run-marker", "RUN_MARKER")
-        inventory = child.wait("inventory")
-        rank.communicate(b"\n")
-
-    (holder,) = inventory["gpus"][0]["holders"]
-    assert (holder["kind"], holder["run_id"]) == ("run", "r7")
-
-
 INVALID_COMMANDS = [
     "nonsense",
     "[1]",
@@ -181,34 +163,6 @@ def test_a_driver_that_hangs_is_named_and_the_host_goes_on(feed, drive_child, tm
     assert blind["holders"] == [[]]
     assert after
     assert _values(before, sample)["power_watts"] == 412.3
-
-
-def test_a_driver_that_lets_nobody_in_is_named_and_the_host_is_shown(feed, drive_child):
-    drive_child(init_error=pynvml.NVML_ERROR_NO_PERMISSION)
-    child = feed()
-
-    inventory = child.wait("inventory")
-    sample = child.wait("sample", lambda line: line["cores"])
-
-    assert inventory["gpus_unavailable"]["reason"] == "no permission"
-    assert "administrator" in inventory["gpus_unavailable"]["message"]
-    assert inventory["gpus_unavailable"]["since"] <= inventory["t"]
-    assert (sample["gpus"], sample["holders"]) == ([], [])
-
-
-def test_instances_have_memory_and_processes_of_their_own(feed, drive_child):
-    migs = [{"uuid": "MIG-x", "used_bytes": 2**30, "pids": [1]}, None]
-    drive_child({"uuid": "GPU-a", "migs": migs})
-    child = feed()
-
-    inventory, sample = child.wait("inventory"), child.wait("sample")
-
-    (gpu,) = inventory["gpus"]
-    assert gpu["mig_enabled"] is True
-    assert [one["uuid"] for one in gpu["mig_instances"]] == ["MIG-x"]
-    assert gpu["holders"][0]["mig_uuid"] == "MIG-x"
-    assert gpu["unavailable"]["utilization_percent"] == "not supported"
-    assert (sample["mig"], sample["holders"]) == ([[1024]], [[1024]])
 
 
 def test_a_replay_says_so_and_names_its_holders(feed, monkeypatch):

@@ -77,38 +77,6 @@ def test_it_ends_when_nobody_reads_any_more(drive_child):
         assert process.wait(60) == 0
 
 
-PARENT = """
-import os, subprocess, sys
-read_end, write_end = os.pipe()
-command = [sys.executable, "-P", "-m", "nbkit.telemetry.feed"]
-process = subprocess.Popen(
-    [*command, "--parent-fd", str(read_end)],
-    stdin=open(sys.argv[1], "rb"), stdout=subprocess.PIPE, pass_fds=[read_end],
-)
-process.stdout.readline()
-print(process.pid, flush=True)
-input()
-"""
-
-
-def test_it_ends_when_its_parent_is_killed(drive_child, tmp_path):
-    drive_child()
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    # Somebody else holds its input open, so that the pipe alone tells of the end.
-    held = os.open(fifo, os.O_RDWR)
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(fifo)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as parent:
-        child = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-
-    assert psutil.wait_procs([child], timeout=60)[1] == []
-    os.close(held)
-
-
 def test_a_reader_that_stops_reading_misses_samples_and_holds_up_nothing(drive_child):
     drive_child(*({"uuid": f"GPU-{n}"} for n in range(8)))
     command = [sys.executable, "-P", "-m", "nbkit.telemetry.feed", "--interval", "0.25"]

@@ -55,30 +55,6 @@ def test_only_the_named_gpus_are_asked(drive):
     assert driver.calls["nvmlDeviceGetPowerUsage"] == 1
 
 
-SINGLE_FIELDS = {
-    "nvmlDeviceGetUtilizationRates": "gpu_utilization_percent",
-    "nvmlDeviceGetPowerUsage": "power_watts",
-    "nvmlDeviceGetEnforcedPowerLimit": "power_limit_watts",
-    "nvmlDeviceGetTotalEnergyConsumption": "energy_joules",
-}
-
-
-@pytest.mark.parametrize(("function", "field"), SINGLE_FIELDS.items())
-def test_a_field_that_a_gpu_lacks_is_none_and_breaks_nothing_else(
-    drive, function, field
-):
-    lacking = FakeGpu("GPU-a", pids=(4321,), errors={function: NOT_SUPPORTED})
-    drive(lacking, FakeGpu("GPU-b"))
-
-    with open_nvml() as nvml:
-        first, second = nvml.read()
-
-    expected = {**FULL.to_dict(), field: None, "unavailable": {field: "not supported"}}
-    assert first == GpuSample.from_dict(expected)
-    assert second.unavailable == {}
-    assert getattr(second, field) == getattr(FULL, field)
-
-
 @pytest.mark.parametrize(
     "odd",
     [{"errors": {"nvmlDeviceGetMemoryInfo": NOT_SUPPORTED}}, {"memory_bytes": 0}],

@@ -243,21 +243,3 @@ def test_a_view_that_could_not_go_on_begins_anew_when_it_is_looked_at(
 
     follower.hear(page.question("here"))
     wait_until(lambda: page.steps == [1], "the display")
-
-
-def test_displays_of_an_ended_run_that_say_nothing_are_gone(tmp_path, monkeypatch):
-    written = WrittenRun(tmp_path)
-    written.record("finished")
-    told: list[dict] = []
-    follower = Follower(LiveRun(written.run), told.append, gone_after_seconds=1.0)
-    for name in ("a", "b"):
-        look(follower, {}, name)
-    wait_until(lambda: not thread_of(written), "the end of the thread")
-
-    def tell() -> bool:
-        follower.hear(Page("a").question("here"))
-        return list(follower._viewers) == ["a"]
-
-    wait_until(tell, "the end of b")
-    wait_until(lambda: not thread_of(written), "the end of the thread")
-    assert {one["to"] for one in told if one["kind"] == "all"} == {"a", "b"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -140,17 +139,6 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
     assert shown["partitions"] == []
     assert "sinfo is not installed on this machine. Enter one manually" in shown["text"]
     assert form.config.slurm.slurm_partition == "any"
-
-
-@pytest.mark.parametrize(
-    ("setup", "python"), [((), sys.executable), (("module load conda",), "python")]
-)
-def test_the_job_script_starts_the_python_that_setup_chooses(setup, python):
-    config = ExperimentConfig(engine="slurm", slurm={"setup": setup})
-
-    shown = FormCheck({}, config).commands([])[1]
-
-    assert f"exec {python} -P -m nbkit.launch.slurm.job" in shown["text"]
 
 
 def test_the_command_of_a_slurm_run_is_its_job_script():

@@ -12,10 +12,9 @@ from ipywidgets import VBox
 
 import nbkit
 from nbkit.launch.run import RunList
-from nbkit.live.rows import ended_rate, run_numbers
+from nbkit.live.rows import run_numbers
 from nbkit.live.run import LiveRun
 from nbkit.store.progress import progress
-from nbkit.store.record import RunState
 from nbkit.widgets import table as table_module
 from nbkit.widgets.picture import picture
 from nbkit.widgets.table import RunTable, show_table
@@ -208,20 +207,3 @@ def test_a_table_says_why_a_run_cannot_be_shown(written, asked):
 
     assert answer["kind"] == "refused"
     assert str(run.paths.config) in answer["why"]
-
-
-def test_a_long_run_that_has_ended_is_read_on_until_its_rate_is_known(written):
-    live_rate = progress(written.run.paths.metrics)["images_per_second"]
-    assert ended_rate(written.run, RunState.RUNNING, 0.0) == {}
-    written.append(*(step(n, step_time_seconds=2.0) for n in range(31, 60_031)))
-    written.record("finished")
-
-    looks = []
-    while not (found := ended_rate(written.run, RunState.FINISHED, 0.0)):
-        looks.append(found)
-
-    assert len(looks) > 1
-    assert found == {"images_per_second": written.run.summary.images_per_second}
-    assert found["images_per_second"] != live_rate
-    again = run_numbers(written.run, 0.0)
-    assert again["images_per_second"] == found["images_per_second"]

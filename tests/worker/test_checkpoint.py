@@ -136,25 +136,6 @@ def test_a_copy_by_another_name_is_neither_removed_nor_resumed_from(tmp_path, na
     assert (copy / "state.pt").is_file()
 
 
-@pytest.mark.parametrize("name", ["step_00000001.keep", "step_00000001-good"])
-def test_a_run_of_which_only_a_copy_is_left_has_no_checkpoint(tmp_path, name):
-    paths = RunPaths(tmp_path)
-    saved = save(paths.checkpoints, 1)
-    assert paths.has_checkpoint
-    saved.rename(paths.checkpoints / name)
-
-    assert not paths.has_checkpoint
-
-
-def test_saving_a_step_again_replaces_it(tmp_path):
-    save(tmp_path, 3, state={"value": 1})
-
-    path = save(tmp_path, 3, state={"value": 2, "more": "than before"})
-
-    assert checkpoint.latest(tmp_path) == path
-    assert checkpoint.load(path, 0)[0]["value"] == 2
-
-
 class Killed(BaseException):
     """Ends a save at a place of the test's choice, as SIGKILL would."""
 

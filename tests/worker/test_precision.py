@@ -144,17 +144,6 @@ def test_cudnn_without_the_older_switch_of_tf32_gets_the_newer(monkeypatch, allo
 
 
 @newer_switches
-def test_a_switch_of_tf32_that_only_remembers_what_is_written_is_noticed(monkeypatch):
-    precision._allow_tf32(False)
-    written = [False]
-    plain = property(lambda _: written[-1], lambda _, allowed: written.append(allowed))
-    monkeypatch.setattr(type(torch.backends.cudnn), "allow_tf32", plain)
-
-    with pytest.raises(ConfigError, match="does not switch TF32 on"):
-        precision._allow_tf32(True)
-
-
-@newer_switches
 def test_the_older_switch_is_written_after_the_newer_one_was():
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     with pytest.raises(RuntimeError, match="mix"):

@@ -1,4 +1,4 @@
-"""Take the pages' pictures: ``python -m tests.pictures`` (some minutes).
+"""Take the pages' pictures: ``python -m tests.soak.pictures`` (some minutes).
 
 A real JupyterLab in a real browser: the sidebar over a replayed trace of eight GPUs, a
 run on this machine's CPUs, followed by its live view, and the report of a study of the
@@ -29,7 +29,7 @@ from tests.browser.sidebar import EXPOSED, open_panel, until
 from tests.jupyter_process import environment_below
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / ".github/pictures"
 LABELS = "labels"
 """Field of a picture's file: the labels that it shows, a line each."""

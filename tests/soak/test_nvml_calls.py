@@ -8,7 +8,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.server.conftest import start
 from tests.waiting import wait_until
+
+__all__ = ["start"]
 
 FAKE = Path(__file__).parents[1] / "telemetry" / "fake_nvml"
 UTILIZATION = "nvmlDeviceGetUtilizationRates"

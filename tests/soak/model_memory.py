@@ -2,7 +2,7 @@
 
 Run by hand when models are added; it writes the table that comes with nbkit::
 
-    python -m tests.estimates.model_memory > nbkit/estimates/model_memory.csv
+    python -m tests.soak.model_memory > nbkit/estimates/model_memory.csv
 
 Nothing is computed and no GPU is needed: tensors that have a shape and a device but no
 content pass through the model as they would on a GPU, and torch says which of them it
