@@ -105,7 +105,7 @@ def _try(arguments: argparse.Namespace) -> int:
         "new": _git(change.top, "rev-parse", f"{change.new}^{{tree}}"),
         "script": str(change.script),
         "arguments": arguments.script_arguments,
-        "metric": arguments.metric,
+        "metric": [arguments.metric, arguments.better, arguments.margin],
         "gpus": arguments.gpus,
     }
     if measured["base"] == measured["new"]:

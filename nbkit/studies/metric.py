@@ -79,7 +79,8 @@ class Metric:
     @property
     def is_timed(self) -> bool:
         """Whether other load on the machine changes it, by its name."""
-        return bool(re.search(r"sec|_ms|time|latency|throughput|speed", self.name))
+        times = r"sec|_ms|time|latency|throughput|speed|mfu|flops"
+        return bool(re.search(times, self.name))
 
     def floors_worse(
         self, values: Sequence[float], base_values: Sequence[float]

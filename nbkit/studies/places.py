@@ -23,26 +23,27 @@ Place: TypeAlias = tuple[str, ...]
 
 
 def checked_parallel(
-    parallel: int | None, *, is_alone: str, concurrent: object
+    parallel: int | None, *, is_alone: bool, **others: object
 ) -> int | None:
     """Return how many starts may run side by side; None for as many as fit.
 
     Parameters
     ----------
     is_alone
-        Why they run one by one unless ``parallel`` is given; empty if nothing does.
-    concurrent
-        What starts together, which excludes it.
+        Whether they run one by one unless ``parallel`` is given.
+    others
+        Arguments that exclude it, by name.
     """
+    excluding = [name for name, value in others.items() if value]
     if parallel is None:
-        return 1 if is_alone or concurrent else None
+        return 1 if is_alone or excluding else None
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
         message = f"parallel={parallel!r} is not a number of starts. Use 1 or more."
         raise ConfigError(message)
-    if concurrent and parallel > 1:
+    if excluding and parallel > 1:
         message = (
-            f"parallel={parallel} and concurrent={concurrent!r}: a group is a start "
-            "that needs the machine for itself. Remove one of them."
+            f"parallel={parallel} and {excluding[0]}: that needs the machine for "
+            "itself. Remove one of them."
         )
         raise ConfigError(message)
     return parallel

@@ -48,6 +48,7 @@ from nbkit.studies.starts import (
     checked,
     end_all,
     grouped,
+    has_diverged,
     new_study_id,
     refuse_same,
     resume_hint,
@@ -178,10 +179,14 @@ class Study(StoredStudy):
         check_concurrent(concurrent, list(arms), control)
         programs = {n: arm for n, arm in arms.items() if isinstance(arm, Program)}
         refuse_same(programs)
-        is_alone = "" if len(programs) == len(arms) else "it trains images"
-        if unrepeated or compared_by is None or compared_by.is_timed:
-            is_alone = "other load would change it"
-        most = checked_parallel(parallel, is_alone=is_alone, concurrent=concurrent)
+        is_timed = compared_by is None or compared_by.is_timed
+        most = checked_parallel(
+            parallel,
+            # Other load would change a time, or the rate of a training on images.
+            is_alone=is_timed or len(programs) < len(arms),
+            concurrent=concurrent,
+            unrepeated=unrepeated,
+        )
         configs = {
             name: arm.config if isinstance(arm, Program) else arm
             for name, arm in arms.items()
@@ -407,9 +412,12 @@ class Study(StoredStudy):
 
         def check(slot: Slot, run: Run) -> None:
             try:
-                run.wait()
-                given_up.check(slot.arm, run)
+                run.wait(raise_on_failure=not has_diverged(run))
+                if self.metric is not None:
+                    given_up.check(slot.arm, run)
             except RunFailedError as error:
+                if self.metric is None:
+                    raise
                 given_up.add(slot.arm, error)
 
         places_of = {

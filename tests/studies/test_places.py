@@ -134,6 +134,27 @@ def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arm
     assert len(nbkit.runs()) == 2
 
 
+@pytest.mark.waiting
+def test_trainings_on_images_run_side_by_side_if_asked(small, eight_gpus, monkeypatch):
+    monkeypatch.setenv("BAD_RANK", "0")
+    fields = {"device": "replay", "oversubscribe": False, "steps": 3}
+    arms = {"a": small(**fields), "b": small(**fields, batch_size_per_gpu=2)}
+    study = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
+
+    study.run(progress=False)
+
+    by_arm = study.runs_by_arm().values()
+    used = [[str(devices(run)) for run in runs] for runs in by_arm]
+    assert used[0] == used[1]
+    assert len({*used[0]}) == 2
+    # Without a metric, a failure ends the study.
+    arms["b"] = small(**fields, model="raises")
+    failing = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
+    with pytest.raises(RunFailedError, match="the bad rank raises") as error:
+        failing.run(progress=False)
+    assert failing.study_id in error.value.__notes__[0]
+
+
 def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
     study = nbkit.Study.create(
         "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
@@ -167,7 +188,9 @@ def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
 
 def test_study_ends_with_a_metric_that_no_run_has(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("print('val_loss: 0.5, accuracy=0.9')")
+    script.write_text(
+        "print('val_loss: 0.5, accuracy=0.9', {'train_loss': '4e-1', 'loss_': 1})"
+    )
     arms = {
         name: nbkit.script(script, [name], device="cpu", gpus=1) for name in ("a", "b")
     }
@@ -177,8 +200,9 @@ def test_study_ends_with_a_metric_that_no_run_has(tmp_path):
         study.run(progress=False)
 
     assert "no metric 'loss'" in str(error.value)
-    assert "it logged nothing and printed accuracy, val_loss" in str(error.value)
-    assert sum(map(len, study.runs_by_arm().values())) == 1
+    assert "printed accuracy, loss_, train_loss, val_loss. Call" in str(error.value)
+    [run] = [run for runs in study.runs_by_arm().values() for run in runs]
+    assert Metric("train_loss", "lower", 0.0).value(run) == 0.4
 
 
 def test_places_have_room_for_every_arm(small, eight_gpus):
@@ -240,7 +264,10 @@ def test_measurements_of_time_are_alone_unless_asked(arms, fields, expected):
     ("fields", "words"),
     [
         ({"parallel": 0}, "parallel=0 is not a number of starts"),
-        ({"parallel": 2, "concurrent": [["base", "new"]]}, "Remove one of them"),
+        (
+            {"parallel": 2, "concurrent": [["base", "new"]]},
+            "parallel=2 and concurrent: that needs the machine for itself",
+        ),
         ({"minimum_runs": 1}, "minimum_runs=1 gives no interval"),
     ],
 )
