@@ -15,13 +15,7 @@ __all__ = ["environment_below", "opener_of", "wait_until_it_answers"]
 
 
 def opener_of(authority: Path | None = None) -> urllib.request.OpenerDirector:
-    """Return what asks a server of this machine, without a proxy.
-
-    Parameters
-    ----------
-    authority
-        Certificate of who signed the server's own; the system's where it is left out.
-    """
+    """Return what asks a server of this machine, without a proxy."""
     trust = ssl.create_default_context(cafile=authority)
     return urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)

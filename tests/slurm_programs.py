@@ -21,15 +21,7 @@ exit {status}
 
 
 class SlurmPrograms:
-    """A PATH on which there is a Slurm of the test's, or none.
-
-    Parameters
-    ----------
-    folder
-        Where the programs are written.
-    patch
-        Of the test, which begins without any answer of Slurm's.
-    """
+    """A PATH on which there is a Slurm of the test's, or none."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._folder = folder / "slurm"
@@ -47,17 +39,7 @@ class SlurmPrograms:
         status: int = 0,
         words: str = "",
     ) -> None:
-        """Let a program print lines from now on.
-
-        Parameters
-        ----------
-        also
-            A line of shell that it runs first.
-        status
-            Its exit status.
-        words
-            What it prints to standard error.
-        """
+        """Let a program print lines from now on."""
         answer = self._folder / f"{program}.answer"
         answer.write_text("".join(f"{line}\n" for line in lines))
         calls = self._folder / f"{program}.calls"

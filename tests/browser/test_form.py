@@ -76,17 +76,7 @@ class Notebook:
         return cell.locator(".jp-OutputArea-output")
 
     def ask(self, press: Callable[[], Any], answer: str, but: str = "") -> str:
-        """Press what asks the kernel, again where it was too slow; return what it says.
-
-        Parameters
-        ----------
-        press
-            Presses it.
-        answer
-            Part of what is said then.
-        but
-            What was said before.
-        """
+        """Press what asks the kernel, again if it was too slow; return its answer."""
         said = self.form.locator(".nbkf-said")
         press()
 

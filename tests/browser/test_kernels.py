@@ -20,17 +20,18 @@ def driver(*gpus):
     return {"PYTHONPATH": str(FAKE_NVML), "FAKE_NVML": json.dumps({"gpus": gpus})}
 
 
-def test_a_restarted_kernel_is_named_again_and_its_old_process_never_more(
-    lab, page, tmp_path
-):
+def test_kernels_and_instances_are_named_by_what_the_driver_tells(lab, page, tmp_path):
     pids = tmp_path / "pids"
     pids.write_text("")
-    server = lab(None, **driver({"uuid": "GPU-a", "pids_file": str(pids)}))
+    instances = [{"uuid": "MIG-a"}, {"uuid": "MIG-b", "pids": [os.getpid()]}]
+    divided = {"uuid": "GPU-b", "migs": instances}
+    server = lab(None, **driver({"uuid": "GPU-a", "pids_file": str(pids)}, divided))
     kernel = start_kernel(server, "train.ipynb")
     first = kernel_pid(server, kernel)
     pids.write_text(str(first))
     visitor = page(server.address())
-    holder = card(open_panel(visitor), 0).locator(".nbk-holder")
+    panel = open_panel(visitor)
+    holder = card(panel, 0).locator(".nbk-holder")
     expect(holder.get_by_role("button", name="train.ipynb", exact=True)).to_be_visible()
     expect(holder).to_contain_text(f"process {first} ")
 
@@ -45,14 +46,8 @@ def test_a_restarted_kernel_is_named_again_and_its_old_process_never_more(
     expect(holder.get_by_role("button", name="train.ipynb", exact=True)).to_be_visible()
     expect(holder).to_contain_text(f"process {second} ")
     expect(holder).to_have_count(1)
-    settle(visitor, server, 1)
-
-
-def test_mig_instances_of_one_profile_are_told_apart(lab, page):
-    instances = [{"uuid": "MIG-a"}, {"uuid": "MIG-b", "pids": [os.getpid()]}]
-    server = lab(None, **driver({"uuid": "GPU-a", "migs": instances}))
-    gpu = card(open_panel(page(server.address())), 0)
-
+    # Two instances of one profile are told apart.
+    gpu = card(panel, 1)
     for name in ("1g.10gb #1", "1g.10gb #2"):
         meter = gpu.get_by_role("meter", name=f"Memory of MIG instance {name}")
         expect(meter).to_contain_text("1.0 / 80.0 GiB")
@@ -62,3 +57,4 @@ def test_mig_instances_of_one_profile_are_told_apart(lab, page):
     expect(holder).to_contain_text("1g.10gb #2")
     expect(holder).to_contain_text("MIG-b")
     expect(holder).not_to_contain_text("#1")
+    settle(visitor, server, 1)

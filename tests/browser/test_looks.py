@@ -59,7 +59,6 @@ def look(visitor, scope=".nbk-panel, .nbk-status", themes=THEMES):
     ("trace", "sign"),
     [
         ("mig", "2g.20gb"),
-        ("throttling", "slowed: power cap"),
         ("no-gpu", "GPU driver not loaded"),
     ],
 )

@@ -54,8 +54,8 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     expect(first).to_contain_text("/ 2619 MHz")
 
 
-def test_a_reload_shows_the_past_before_the_first_sample_comes(lab, page):
-    visitor = page(lab("replay:one-gpu").address())
+def test_a_reload_shows_the_past_before_the_first_sample_comes(shared_lab, page):
+    visitor = page(shared_lab("replay:one-gpu").address())
     frames = Frames(visitor)
     visitor.reload()
     open_panel(visitor)

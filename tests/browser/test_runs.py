@@ -62,7 +62,7 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
 
 
 def test_curves_that_somebody_sees_stay_and_come_back_by_themselves(lab, page):
-    server = lab("replay:no-gpu", "--NbkitServer.tensorboard_idle_seconds=9")
+    server = lab("replay:no-gpu", "--NbkitServer.tensorboard_idle_seconds=6")
     store_curves(server)
     visitor = page(server.address())
     posted = []

@@ -63,7 +63,6 @@ def test_monitor_sampler_ended(age, said):
     ("trace", "said"),
     [
         ("no-gpu", "GPUs cannot be read (driver not loaded): "),
-        ("mig", "MIG 0: "),
         ("throttling", "! slowed: "),
         ("nosuchtrace", "NBKIT_GPU_SOURCE=replay:nosuchtrace cannot be used"),
     ],

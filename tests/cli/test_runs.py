@@ -28,10 +28,12 @@ def written(store):
     return WrittenRun(store, model="resnet18", precision="bf16")
 
 
-def test_runs_table(study, nbkit_command):
-    done = nbkit_command("runs", NBKIT_HOME=study.home)
+def test_runs_table(study, monkeypatch, capsys):
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
 
-    heading, *lines = done.stdout.splitlines()
+    assert main(["runs"]) == 0
+
+    heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split() == (
         ["Run", "Name", "State", "Model", "Ranks", "Images/s", "Duration", "Age"]
     )
@@ -39,43 +41,44 @@ def test_runs_table(study, nbkit_command):
     assert all(" finished  tiny " in line for line in lines)
 
 
-def test_runs_json(written, nbkit_command):
+def test_runs_json(written, capsys):
     written.record("finished")
     written.append(*(step(number) for number in (1, 2)))
 
-    [row] = json.loads(nbkit_command("runs", "--json").stdout)
-    none = json.loads(nbkit_command("runs", "--state", "failed", "--json").stdout)
+    def listed(*arguments):
+        assert main(["runs", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    [row] = listed()
+    none = listed("--state", "failed")
 
     assert row["run_id"] == written.run.run_id
     assert (row["model"], row["images_per_second"]) == ("resnet18", 100)
     assert none == []
-    refused = nbkit_command("runs", "--state", "broken")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(
-        "nbkit: state='broken' is not a run state. Use one of "
-    )
+    assert main(["runs", "--state", "broken"]) == 2
+    said = "nbkit: state='broken' is not a run state. Use one of "
+    assert capsys.readouterr().err.startswith(said)
 
 
-def test_runs_limit(study, nbkit_command):
-    done = nbkit_command("runs", "--limit", "1", NBKIT_HOME=study.home)
-    every = nbkit_command("runs", "--limit", "all", NBKIT_HOME=study.home)
+def test_runs_limit(study, monkeypatch, capsys):
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
+    for limit, lines in (("1", 2), ("all", 3)):
+        assert main(["runs", "--limit", limit]) == 0
+        said = capsys.readouterr()
+        assert len(said.out.splitlines()) == lines
+        assert ("1 more" in said.err) is (limit == "1")
 
-    assert len(done.stdout.splitlines()) == 2
-    assert "1 more" in done.stderr
-    assert len(every.stdout.splitlines()) == 3
 
-
-def test_show_failed_run(written, nbkit_command):
+def test_show_failed_run(written, capsys):
     written.append(*(step(number) for number in range(1, 4)))
     written.print("first\nsecond\nthird\n", rank=1)
     written.print("not this one\n", rank=0)
     cause = {"kind": "exception", "rank": 1, "message": "ValueError: no such image"}
     written.record("failed", cause={**cause, "traceback": None, "log": "stderr.log"})
 
-    done = nbkit_command("show", "aaaa", "--lines", "2")
+    assert main(["show", "aaaa", "--lines", "2"]) == 0
 
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"written ({written.run.run_id}): failed")
     assert "failed on rank 1: ValueError: no such image" in lines
     assert any("n=3" in line and "100" in line for line in lines)
@@ -144,7 +147,7 @@ def test_show_unreadable_data(written, capsys, data):
     assert ("Data:" in said) is bool(data)
 
 
-def test_show_traceback_once(written, nbkit_command):
+def test_show_traceback_once(written, capsys):
     traceback = "Traceback (most recent call last):\nValueError: no such image\n"
     written.print(traceback, rank=1)
     cause = {"kind": "exception", "rank": 1, "message": "ValueError: no such image"}
@@ -152,8 +155,10 @@ def test_show_traceback_once(written, nbkit_command):
         "failed", cause={**cause, "traceback": traceback, "log": "stderr.log"}
     )
 
-    once = nbkit_command("show", "aaaa").stdout
-    asked = nbkit_command("show", "aaaa", "--lines", "1").stdout
+    main(["show", "aaaa"])
+    once = capsys.readouterr().out
+    main(["show", "aaaa", "--lines", "1"])
+    asked = capsys.readouterr().out
 
     assert once.count("Traceback") == 1
     assert "Last lines" not in once
@@ -194,12 +199,13 @@ def test_show_refused_value(written, traceback, is_shown):
     assert lines[-1] == "log: a.log"
 
 
-def test_show_for_programs_is_the_record(study, nbkit_command):
+def test_show_for_programs_is_the_record(study, monkeypatch, capsys):
     run = study.runs[0]
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
 
-    done = nbkit_command("show", run.run_id, "--json", NBKIT_HOME=study.home)
+    assert main(["show", run.run_id, "--json"]) == 0
 
-    told = json.loads(done.stdout)
+    told = json.loads(capsys.readouterr().out)
     assert (told["run_id"], told["state"]) == (run.run_id, "finished")
     assert told["machine"] == run.record["machine"]
 
@@ -263,11 +269,10 @@ def test_stop_one_refused(written, store, nbkit_command):
     assert f"nbkit: {written.run.run_id} was not stopped: run " in done.stderr
 
 
-def test_stop_without_runs(nbkit_command):
-    for arguments in ([], ["--all", "k3f9"]):
-        done = nbkit_command("stop", *arguments)
-        assert done.returncode == 2
-        assert "needs either runs or --all" in done.stderr
+@pytest.mark.parametrize("arguments", [[], ["--all", "k3f9"]])
+def test_stop_without_runs(store, capsys, arguments):
+    assert main(["stop", *arguments]) == 2
+    assert "needs either runs or --all" in capsys.readouterr().err
 
 
 def test_sweep(written, nbkit_command):
@@ -296,14 +301,15 @@ def test_sweep(written, nbkit_command):
     )
 
 
-def test_two_runs_are_compared(study, nbkit_command):
+def test_two_runs_are_compared(study, monkeypatch, capsys):
     a, b = study.runs
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
 
-    done = nbkit_command("compare", a.run_id, b.run_id, NBKIT_HOME=study.home)
+    assert main(["compare", a.run_id, b.run_id]) == 0
 
-    assert done.returncode == 0
-    assert done.stdout == f"{nbkit.compare(a, b)}\n"
-    assert "batch_size_per_gpu" in done.stdout
+    said = capsys.readouterr().out
+    assert said == f"{nbkit.compare(a, b)}\n"
+    assert "batch_size_per_gpu" in said
 
 
 def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):
@@ -335,11 +341,12 @@ def test_a_study_is_reported(study, nbkit_command, tmp_path):
     assert (tmp_path / "here" / "report.html").is_file()
 
 
-def test_notebook(nbkit_command):
-    assert Path(nbkit_command("notebook", "scaling").stdout.strip()).is_file()
-    listed = nbkit_command("notebook").stdout
+def test_notebook(capsys):
+    assert main(["notebook", "scaling"]) == 0
+    assert Path(capsys.readouterr().out.strip()).is_file()
+    assert main(["notebook"]) == 0
+    listed = capsys.readouterr().out
     assert all(f"{one.name} " in listed for one in notebooks_of_questions())
     assert all(one.text in listed for one in notebooks_of_questions())
-    missed = nbkit_command("notebook", "scling")
-    assert missed.returncode == 2
-    assert "Did you mean 'scaling'?" in missed.stderr
+    assert main(["notebook", "scling"]) == 2
+    assert "Did you mean 'scaling'?" in capsys.readouterr().err

@@ -23,17 +23,7 @@ __all__ = ["imported", "store_at", "write_run"]
 def write_run(
     state: str = "stopped", *, entry: dict[str, Any] | None = None, **fields: Any
 ) -> Run:
-    """Write a run that has ended, with a checkpoint.
-
-    Parameters
-    ----------
-    state
-        How it ended.
-    entry
-        What ``entry.json`` and ``private.json`` say besides, of a function.
-    **fields
-        Of its configuration.
-    """
+    """Write a run that has ended, with a checkpoint."""
     fields = {"gpus": 1, "device": "cpu", **fields}
     config = ExperimentConfig.from_store(json.dumps(fields))
     paths = create_run_folder(config)

@@ -25,7 +25,6 @@ from tests.waiting import hang_limit, patient, wait_until
     [
         (faults.rank_raises, None, 2),
         (faults.rank_is_killed, "SIGKILL", 3),
-        (faults.rank_crashes, "SIGSEGV", 1),
     ],
 )
 def test_run_whose_rank_fails(fault, signal, steps, small):

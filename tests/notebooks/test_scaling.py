@@ -123,9 +123,8 @@ def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):
     assert "the bad rank raises" in done.text
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_papermill_that_is_ended_leaves_nothing_running(tmp_path, how):
-    outcome = papermill_is_ended(tmp_path, how)
+def test_a_papermill_that_is_ended_leaves_nothing_running(tmp_path):
+    outcome = papermill_is_ended(tmp_path, signal.SIGKILL)
 
     assert outcome.state is RunState.STOPPED
     assert outcome.cause["by"] == "owner exit"

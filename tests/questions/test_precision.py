@@ -82,15 +82,6 @@ def test_layout_of_loss_that_is_not_finite(trained, wrong):
     assert [one["precision"] for one in effects] == ([] if wrong == FP32 else ["fp32"])
 
 
-def test_batch_normalisation_by_other_kernels_has_a_footnote(trained):
-    result = trained("gpu", 7.0)
-
-    noted = replace(result, batch_norms={FP32: "cudnn", LAST: "native"})
-
-    assert "cuDNN in fp32, channels_last" in noted.table.to_text().replace("\n", " ")
-    assert "Batch-norm kernels" not in result.table.to_text()
-
-
 def test_losses_are_compared_over_the_steps_that_all_runs_have(golden):
     study = golden("precision/gpu")
     for run in chain(*study.runs_by_arm().values()):
@@ -110,16 +101,23 @@ def test_losses_are_compared_over_the_steps_that_all_runs_have(golden):
     assert result.answer_table.caption == "Loss parity after 30 steps"
 
 
-@pytest.mark.parametrize("searched", [False, True])
-def test_precision_without_convolution_search(trained, searched):
+def test_kernels_search_and_bounds_follow_the_recorded_conditions(trained):
     result = trained("gpu", 7.0)
-    conditions = {**result.evidence.conditions, "cudnn_benchmark": searched}
-    evidence = replace(result.evidence, conditions=conditions)
 
-    report = replace(result, evidence=evidence).report()
+    def under(**changed):
+        conditions = {**result.evidence.conditions, **changed}
+        evidence = replace(result.evidence, conditions=conditions)
+        return replace(result, evidence=evidence)
 
-    text = "from 5.6x to 5.2x"
-    assert any(text in line for line in report.method) is not searched
+    for searched in (False, True):
+        method = under(cudnn_benchmark=searched).report().method
+        assert any("from 5.6x to 5.2x" in line for line in method) is not searched
+    bounds = under(device_name="Imaginary 9000").bounds
+    assert isinstance(bounds, Note)
+    assert "peaks of Imaginary 9000 are not known" in bounds.sentences[0]
+    noted = replace(result, batch_norms={FP32: "cudnn", LAST: "native"})
+    assert "cuDNN in fp32, channels_last" in noted.table.to_text().replace("\n", " ")
+    assert "Batch-norm kernels" not in result.table.to_text()
 
 
 def test_how_close_to_the_bound_others_came_is_what_they_published(trained):
@@ -149,17 +147,6 @@ def test_published_of_several_gpus_or_another_size(trained, change):
 
     assert result.published
     assert replace(result, configs=configs).published == {}
-
-
-def test_bounds_of_unknown_gpu(trained):
-    result = trained("gpu", 7.0)
-    conditions = {**result.evidence.conditions, "device_name": "Imaginary 9000"}
-    evidence = replace(result.evidence, conditions=conditions)
-
-    bounds = replace(result, evidence=evidence).bounds
-
-    assert isinstance(bounds, Note)
-    assert "peaks of Imaginary 9000 are not known" in bounds.sentences[0]
 
 
 @pytest.mark.nonfinite

@@ -33,7 +33,6 @@ def test_first_screen_lines(question, store, tmp_path):
 def test_headline_table_lead_missing_arm(question, store, tmp_path):
     study = imported(f"{question}/gpu", tmp_path)
     module = importlib.import_module(f"nbkit.questions.{question}")
-    whole = module.result(study).table._repr_mimebundle_()
     last = [*study.arms][-1]
     for run in study.runs_by_arm()[last]:
         shutil.rmtree(run.paths.root)
@@ -44,4 +43,3 @@ def test_headline_table_lead_missing_arm(question, store, tmp_path):
     assert f"and none of {last}" in answer
     assert shown["text/plain"].startswith(f"{answer}\n\n")
     assert shown["text/html"].startswith("<p><strong>Inconclusive: ")
-    assert "Inconclusive" not in whole["text/plain"]

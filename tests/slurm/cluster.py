@@ -142,12 +142,7 @@ class SlurmCluster:
         return states == dict.fromkeys(NODES, "idle")
 
     def clear(self) -> list[str]:
-        """End every job and bring every node back: the next test finds it as new.
-
-        Returns
-        -------
-        What Slurm did not end with its job, and was ended here.
-        """
+        """End every job and bring every node back: the next test finds it as new."""
         for node in NODES:
             if node not in self._daemons:
                 self.restart_node(node)
@@ -217,13 +212,7 @@ class SlurmCluster:
         return names[0].partition(b"=")[2].decode() if names else None
 
     def stop(self, *, keep: bool = False) -> None:
-        """End everything, and check that nothing is left.
-
-        Parameters
-        ----------
-        keep
-            Leave the folder with the logs, and say where it is.
-        """
+        """End everything, and check that nothing is left."""
         left: list[str] = []
         try:
             left += self._end_jobs()

@@ -29,15 +29,7 @@ _ENDED = ("CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
 
 
 class TwoNodes:
-    """Launches runs of one rank on each node, and follows them.
-
-    Parameters
-    ----------
-    slurm
-        Where they run.
-    make
-        Makes small experiments.
-    """
+    """Launches runs of one rank on each node, and follows them."""
 
     def __init__(
         self, slurm: SlurmCluster, make: Callable[..., ExperimentConfig]

@@ -26,21 +26,7 @@ def write_runs(
     ended: Sequence[str] = (),
     lines: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Write a run for every start of a study's plan.
-
-    Parameters
-    ----------
-    study
-        Created, and not run.
-    rates
-        Images per second by arm.
-    lost
-        Where the second repeat of an arm, or its only one, stops being finite.
-    ended
-        Arms of these that ``stop_on_nonfinite`` ended there.
-    lines
-        Further lines of metrics of every run.
-    """
+    """Write a run for every start; the second of a lost arm stops being finite."""
     entries = []
     for slot in study.order:
         is_last = slot.repeat == min(1, study.repeats - 1)

@@ -12,19 +12,7 @@ def plant(
     gpus: Mapping[str, int] | None = None,
     empty_nodes: Sequence[int] = (),
 ) -> Path:
-    """Write a machine and return its root folder.
-
-    Parameters
-    ----------
-    root
-        An empty folder.
-    cores
-        CPUs, NUMA node and socket of each core.
-    gpus
-        NUMA node by PCI bus id, as sysfs writes it; -1 is unknown.
-    empty_nodes
-        NUMA nodes that have memory and no CPU.
-    """
+    """Write a machine of cores (CPUs, NUMA node, socket); return its root folder."""
     system = root / "sys/devices/system"
     of_node: dict[int, list[int]] = {node: [] for node in empty_nodes}
     for cpus, node, socket in cores:

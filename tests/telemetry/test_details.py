@@ -13,7 +13,6 @@ from nbkit.telemetry.sample import FIRST_READING, GpuSample, Xid
 from tests.telemetry.fake_nvml.fake_driver import FakeGpu
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
-NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 
 
 @pytest.fixture
