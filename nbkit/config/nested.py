@@ -73,7 +73,7 @@ class AllReduceConfig(Model):
     def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
         low = info.data.get("bytes_min")
         if low is not None and value < low:
-            message = f"{value} is below bytes_min={low}; use {low} or more"
+            message = f"{value} is below bytes_min={low}. Use {low} or more"
             raise ValueError(message)
         return value
 
@@ -103,9 +103,9 @@ class InferenceConfig(Model):
     @classmethod
     def _different_sizes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if not value:
-            message = "names no batch size; name one or more"
+            message = "is empty. List at least one batch size"
             raise ValueError(message)
         if len(set(value)) != len(value):
-            message = "names a batch size twice; name each once"
+            message = "lists a batch size twice. List each batch size once"
             raise ValueError(message)
         return value

@@ -50,20 +50,22 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is not a pipeline or a step; known: {names}.{near}"
+            message = (
+                f"{step!r} is neither a pipeline nor a step. Known: {names}.{near}"
+            )
             raise ValueError(message)
         if have not in takes:
             message = (
-                f"{step!r} takes {' or '.join(takes)}, but before it there are {have}; "
-                "put another step before it"
+                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Put "
+                "another step before it"
             )
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        message = f"ends with {have}, training takes batches; add 'map_and_batch'"
+        message = f"ends with {have}, but training takes batches. Add 'map_and_batch'"
         raise ValueError(message)
     if steps.count("shard") != 1:
-        message = f"has {steps.count('shard')} 'shard' steps; use exactly one"
+        message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"
         raise ValueError(message)
     return steps
 

@@ -193,8 +193,8 @@ def read_manifest(path: Path) -> Manifest:
             high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
-            f"{path} is not a manifest ({error or type(error).__name__}). Remove it, "
-            "and nbkit writes it again."
+            f"{path} is not a valid manifest ({error or type(error).__name__}). "
+            "Remove it; nbkit writes a new one."
         )
         raise StoreError(message) from error
     return Manifest(

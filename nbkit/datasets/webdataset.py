@@ -110,8 +110,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             raise _twice(path, member.name)
         else:
             message = (
-                f"{path} has two images of one stem, {parts.image.name!r} and "
-                f"{member.name!r}, but a stem has one label. Give them other names."
+                f"{path} has two images with the same stem, {parts.image.name!r} and "
+                f"{member.name!r}, but one label. Rename one image."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -120,8 +120,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
 
 def _twice(path: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{path} contains {name!r} twice, as after tar --append. Unpack it, which "
-        "keeps the last, and pack it again."
+        f"{path} contains {name!r} twice, as after tar --append. Unpack it (the last "
+        "copy is kept), and pack it again."
     )
 
 
@@ -151,7 +151,7 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} continues after the end of its archive, as two that were "
+                f"{path} continues after the end of its archive: two archives were "
                 "joined by cat. Unpack them with tar --ignore-zeros, and pack the "
                 "images again."
             )

@@ -65,7 +65,7 @@ def checks() -> Iterator[CheckResult]:
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
     detail = f"{usable:g} of {machine['num_cpus']} usable; {model}"
-    remedy = "the cgroup limit is below one CPU; request more"
+    remedy = "the cgroup limit is below one CPU; request more CPUs"
     yield check("CPUs", usable >= 1, detail, remedy)
     yield _binding(machine["num_numa_nodes"])
     detail = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
@@ -102,7 +102,7 @@ def _packages() -> Iterator[CheckResult]:
     if newer:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
         detail = f"newer than tested: {', '.join(names)}"
-        remedy = "if something fails, try the tested versions"
+        remedy = "in case of errors, install the tested versions"
         yield CheckResult("Packages", "info", detail, remedy)
 
 

@@ -96,7 +96,7 @@ def test_request_devices_broken_gpus(request_on):
         request_on(A, LOST_B, EMPTY_MIG, FakeGpu("GPU-e-x", migs=(None,)), gpus=2)
 
     message = str(error.value)
-    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in message
+    assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
     assert " and GPU 3 is in MIG mode and has no instance: create one" in message
     assert message.count("reset the GPU") == message.count("create one") == 1
 

@@ -236,7 +236,7 @@ def test_manual_engine_threads(told, fields, threads, by_hand, monkeypatch):
 
 @pytest.mark.parametrize("host", ["node-1:29400", "two hosts", "a;b", "$(id)"])
 def test_manual_rendezvous_host(by_hand, host):
-    with pytest.raises(ConfigError, match="its own field"):
+    with pytest.raises(ConfigError, match="rendezvous_port"):
         by_hand(manual={"rendezvous_host": host})
 
 

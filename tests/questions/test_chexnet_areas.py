@@ -99,7 +99,7 @@ def test_a_label_in_perfect_order_does_not_make_the_mean_look_sure():
     *_, perfect, mean = judge_labels(ScoredImages(labels, PATIENTS, networks, [], None))
 
     assert (perfect.single.value, perfect.single.low) == (1.0, None)
-    assert perfect.caveat == "its ranking is perfect, so its spread is unknown"
+    assert perfect.caveat == "the ranking is perfect, so its variance is unknown"
     assert mean.single == found()[MEAN].single
 
 
@@ -112,7 +112,7 @@ def test_a_label_that_the_training_never_shows_is_left_out_of_every_mean():
         ScoredImages(labels, PATIENTS, networks, [], base)
     )
 
-    assert seldom.caveat == "no training image has it, or all have it"
+    assert seldom.caveat == "all or none of the training images have the label"
     assert (seldom.baseline, seldom.above_baseline) == (None, "no baseline")
     assert mean.single == often.single
     assert mean.baseline == often.baseline

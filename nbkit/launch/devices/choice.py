@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
 
-_RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
+_RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
 _DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
@@ -321,7 +321,7 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
     if not usable.issuperset(cpus):
         message = (
             f"cpus={tuple(cpus)}: this process may only use CPUs "
-            f"{', '.join(map(str, sorted(usable)))}. Name some of these."
+            f"{', '.join(map(str, sorted(usable)))}. Choose some of these."
         )
         raise DeviceError(message)
 

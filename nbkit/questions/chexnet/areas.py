@@ -186,11 +186,11 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     models = [*images.single, *images.parallel]
     models += [] if images.baseline is None else [images.baseline]
     if any(scores.get(label) is None for scores in models):
-        return "no training image has it, or all have it"
+        return "all or none of the training images have the label"
     if areas is None:
         return "a network score is NaN"
     if areas.is_perfect:
-        return "its ranking is perfect, so its spread is unknown"
+        return "the ranking is perfect, so its variance is unknown"
     return None
 
 

@@ -32,8 +32,8 @@ def cpu_shares(
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if len(usable) < total:
         message = (
-            f"pinned=true needs a CPU for each of {total} devices, and {len(usable)} "
-            "are usable here; use pinned=false."
+            f"pinned=true needs {total} CPUs, one per device, but {len(usable)} are "
+            "usable here. Use pinned=false."
         )
         raise ConfigError(message)
     taken = gpus[:total]

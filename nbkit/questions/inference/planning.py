@@ -154,7 +154,7 @@ def _precisions(
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
-            "FP16 is skipped: few CPUs compute in it; -p precisions "
+            "FP16 is skipped: few CPUs support it; -p precisions "
             "fp32,fp16,bf16,int8 measures it anyway. "
             "TF32 needs a GPU."
         )

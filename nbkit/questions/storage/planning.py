@@ -164,14 +164,14 @@ def _check(p: Parameters) -> None:
     if p.engine != "local":
         lines.append(
             f"engine={p.engine!r} may start runs elsewhere, but reads, memory and page "
-            "cache are measured on this machine; use engine='local', in a job of the "
-            "cluster if the runs belong there (srun papermill ...)."
+            "cache are measured on this machine. Use engine='local', in a cluster job "
+            "if needed (srun papermill ...)."
         )
     places = Counter(
         name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
     )
     lines += [
-        f"{count} places are called {name!r}. Name them, as in "
+        f"{count} places have the name {name!r}. Use different names: "
         "nas=/mnt/nas,local=/scratch."
         for name, count in places.items()
         if count > 1

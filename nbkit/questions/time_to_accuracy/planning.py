@@ -131,7 +131,7 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
 
 def _check_numbers(p: Parameters) -> None:
     lines = [
-        f"{name}={p[name]} is below {least}; use {least} or more."
+        f"{name}={p[name]} is below {least}. Use {least} or more."
         for name, least in _LEAST.items()
         if p[name] is not None and p[name] < least
     ]
