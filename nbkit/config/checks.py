@@ -126,7 +126,7 @@ _RULES = (
     _Rule(
         "crop_area_max",
         lambda v, of: v < (of["crop_area_min"] or 0),
-        "below crop_area_min={crop_area_min}. Use {crop_area_min} to 1",
+        "is below crop_area_min={crop_area_min}. Use {crop_area_min} to 1",
     ),
     _Rule(
         "target_accuracy",
@@ -245,7 +245,7 @@ class ExperimentChecks(Model):
             shown = ", ".join(registered if len(registered) < 12 else registered[:10])
             if len(registered) >= 12:
                 shown += f" and {len(registered) - 10} others"
-            message = f"not registered; known: {shown}"
+            message = f"is not registered. Use {shown}"
             if near := suggest(value, registered):
                 message += f".{near}"
             raise ValueError(message)

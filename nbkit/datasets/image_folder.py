@@ -115,7 +115,7 @@ def _splits(root: Path) -> tuple[str, str]:
     if evaluation and (train or not _is_class(root, evaluation, siblings)):
         name = evaluation[0]
         missing = f"no folder is called {' or '.join(TRAINING)}"
-        missing = f"{train}/ has no folder of a class" if train else missing
+        missing = f"{train}/ has no class folder" if train else missing
         problem = f"{name}/ looks like a split, but {missing}"
         how = f"put images into train/<class>/, or rename {name}/ if it is a class"
         raise _unclear(root, problem, how)

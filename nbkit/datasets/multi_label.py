@@ -118,7 +118,7 @@ def check_rules(rules: Mapping[str, str]) -> None:
     """Refuse rules for labels, by field, that are none."""
     for field, rule in rules.items():
         if rule not in (known := ["refuse", *_READ_AS]):
-            message = f"{field}={rule!r} is not one of {', '.join(known)}."
+            message = f"{field}={rule!r} is unknown. Use one of {', '.join(known)}."
             raise ConfigError(message)
 
 

@@ -128,7 +128,7 @@ def _read(path: Path) -> Iterator[Packed]:
             (length,) = _LENGTH.unpack_from(head)
             (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
             if checksum != _masked_checksum(head[: _LENGTH.size]):
-                raise damaged(path, offset, "a length that its checksum denies")
+                raise damaged(path, offset, "a length that does not match its checksum")
             begin = offset + _BEFORE
             end = begin + length
             if end + _AFTER > size:

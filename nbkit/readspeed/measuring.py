@@ -304,7 +304,7 @@ def measure(
 
 def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> None:
     lines = [
-        f"{name}={value!r} is not one of {', '.join(choices)}."
+        f"{name}={value!r} is unknown. Use one of {', '.join(choices)}."
         for name, value, choices in (
             ("pattern", pattern, ("sequential", "random")),
             ("cache", cache, ("cold", "warm")),

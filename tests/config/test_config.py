@@ -127,7 +127,7 @@ def test_config_without_a_length_measures_for_a_time():
         ({"device": "cpu", "devices": (0,)}, r"Remove devices"),
         ({"loader": "tourch"}, r"Did you mean 'torch'"),
         ({"model": "resnet5"}, r"known: .*, \w+ and \d+ others\. Did you mean"),
-        ({"engine": "slrum"}, r"not registered; known: .*local"),
+        ({"engine": "slrum"}, r"is not registered. Use .*local"),
         (
             {"presicion": "fp16"},
             r"presicion='fp16' is not a field. Did you mean 'precision'",

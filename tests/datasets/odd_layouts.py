@@ -87,7 +87,7 @@ FOLDERS = {
     "val among classes": (two("", "val/"), "val/ looks like a split, but no folder is"),
     "flat splits": (
         ["train/1.jpg", "test/1.jpg"],
-        "test/ looks like a split, but train/ has no folder of a class",
+        "test/ looks like a split, but train/ has no class folder",
     ),
     "flat val": (
         [*two("train/"), "val/1.jpg"],

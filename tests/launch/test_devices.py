@@ -66,8 +66,12 @@ def test_request_devices(gpus, fields, names, request_on):
 @pytest.mark.parametrize(
     ("gpus", "fields", "words"),
     [
-        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs; use gpus=2"),
-        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
+        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs. Use gpus=2"),
+        (
+            (A, B),
+            {"gpus": 2, "devices": (0, 9)},
+            "9 is not a visible GPU. Use one of 0",
+        ),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),

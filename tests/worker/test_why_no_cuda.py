@@ -79,7 +79,7 @@ def refused(tmp_path, monkeypatch):
         (
             _COUNTED + "101: invalid device ordinal",
             "Error 101",
-            "a GPU of this number does not exist",
+            "no GPU has this number",
         ),
         (
             "CUDA driver initialization failed, you might not have a CUDA gpu.",

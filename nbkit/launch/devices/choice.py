@@ -268,13 +268,13 @@ def _choose(
         usable = [gpu for gpu in gpus if not gpu.is_instance]
     if len(usable) < config.gpus and not (config.oversubscribe and usable):
         visible = plural(len(usable), "GPU")
-        message = f"gpus={config.gpus} exceeds the visible {visible}; "
+        message = f"gpus={config.gpus} exceeds the visible {visible}"
         if len(usable) < len(gpus):
             message += (
-                f"{len(gpus) - len(usable)} MIG instances support only one rank; "
+                f"; {len(gpus) - len(usable)} MIG instances support only one rank"
             )
-        message += f"{broken}; " if broken else ""
-        message += f"use gpus={max(len(usable), 1)}"
+        message += f"; {broken}" if broken else ""
+        message += f". Use gpus={max(len(usable), 1)}"
         message += " or oversubscribe=True." if usable else "."
         raise DeviceError(message)
     return list(usable)
@@ -299,7 +299,7 @@ def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     labels = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU; visible: {labels}"
+    message = f"devices: {name!r} is not a visible GPU. Use one of {labels}"
     message += f"; {broken}." if broken else "."
     raise DeviceError(message)
 

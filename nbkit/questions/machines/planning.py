@@ -162,7 +162,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} names {plural(count, 'GPU')}. Name two."
+            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two."
         )
     return errors
 

@@ -154,7 +154,7 @@ def _check(p: Parameters) -> None:
     names = ("gpus", "epochs", "repeats", "replicate", "read_bytes", "read_repeats")
     lines = below_one(p, *names)
     lines += [
-        f"{name}={p[name]!r} is not one of {', '.join(known)}."
+        f"{name}={p[name]!r} is unknown. Use one of {', '.join(known)}."
         for name, known in (
             ("cache", get_args(CacheState)),
             ("read_engine", get_args(ReadEngine)),
@@ -182,7 +182,8 @@ def _check(p: Parameters) -> None:
 
 def _check_words(values: Mapping[str, Any]) -> None:
     lines = [
-        f"{name}={','.join(values[name])}: {word!r} is not one of {', '.join(known)}."
+        f"{name}={','.join(values[name])}: {word!r} is unknown. Use some of "
+        f"{', '.join(known)}."
         for name, known in (("forms", FORMS), ("stages", STAGES))
         for word in values[name]
         if word not in known
