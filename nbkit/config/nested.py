@@ -82,12 +82,12 @@ class InferenceConfig(Model):
     """What ``task="inference"`` times."""
 
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
-    """Images of one forward pass, one measurement each."""
+    """Images per forward pass; each batch size is one measurement."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Timed forward passes of each batch size. On a machine that is slower than 50 ms a
-    pass, time ends them earlier: after 50 ms for each of them, five seconds at least,
-    and three passes. On a GPU others follow in a row, as many and for six seconds at
-    least, which give rate and energy."""
+    """Timed forward passes of each batch size. If a pass takes more than 50 ms, a time
+    limit applies instead: 50 ms per requested pass, but at least five seconds and three
+    passes. On a GPU, as many back-to-back passes follow, for at least six seconds; they
+    give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Untimed warm-up passes of each batch size (allocation, autotuning,
     compilation)."""
