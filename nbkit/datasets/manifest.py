@@ -291,7 +291,7 @@ class _Reader:
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
                 f"decoded on this machine ({lacks}). "
-                "Fix that, or remove the image, and start again."
+                "Install what is missing, or remove the image, and start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

@@ -109,8 +109,8 @@ def pack(
         _sync(folder.parent)
     except OSError as error:
         message = (
-            f"{folder} cannot be written ({error.strerror or error}). Free some space, "
-            "or name a folder that you may write."
+            f"{folder} cannot be written ({error.strerror or error}). Free some "
+            "space, or use a folder that you may write."
         )
         raise StoreError(message) from error
     finally:
@@ -220,8 +220,8 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"{images.place(number)} cannot be read ({error.strerror}). Fix it or "
-            "remove it from the data."
+            f"{images.place(number)} cannot be read ({error.strerror}). Fix the file, "
+            "or remove it from the data."
         )
         raise ConfigError(message) from error
     if sample.size_bytes not in (None, len(data)):

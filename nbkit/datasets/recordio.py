@@ -143,8 +143,9 @@ def _names(path: Path) -> dict[int, str]:
             names[int(number)] = os.fsdecode(name)
         except ValueError as error:
             message = (
-                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line holds "
-                "a number, labels and a path between tabs. Remove the file; images "
+                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line "
+                "consists of a number, labels and a path, separated by tabs. Remove "
+                "the file; images "
                 "are then named by number."
             )
             raise ConfigError(message) from error

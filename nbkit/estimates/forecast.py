@@ -140,7 +140,7 @@ class WholeTraining:
         notes += [f"{single.where}: no CI from a single run." for single in alone]
         notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
         if self.functional:
-            notes.append("CPU smoke test: the projection says nothing about GPUs.")
+            notes.append("CPU smoke test: the projection does not apply to GPUs.")
         return notes
 
     def __repr__(self) -> str:

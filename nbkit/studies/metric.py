@@ -52,7 +52,8 @@ class Metric:
             if better is not None or margin or minimum_runs != MINIMUM_RUNS:
                 message = (
                     f"better={better!r}, margin={margin:g} and minimum_runs="
-                    f"{minimum_runs} belong to a metric. Name it: metric='val_loss'."
+                    f"{minimum_runs} belong to a metric. Set metric, such as "
+                    "metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None

@@ -243,7 +243,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--run-marker",
         metavar="NAME",
-        help="environment variable that holds a run's id in each of its processes",
+        help="environment variable with the run id in each process of a run",
     )
     return parser.parse_args(argv)
 

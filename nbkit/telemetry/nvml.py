@@ -125,7 +125,7 @@ def _has_nvidia_device() -> bool:
 
 def unavailable(reason: str) -> NvmlUnavailableError:
     """Return the error that tells why GPUs cannot be read, and what to do now."""
-    remedy = _REMEDIES.get(reason, "run nvidia-smi, which may say more")
+    remedy = _REMEDIES.get(reason, "run nvidia-smi for details")
     message = f"GPUs cannot be read ({reason}): {remedy}."
     return NvmlUnavailableError(message, reason=reason)
 

@@ -165,7 +165,7 @@ class NodeLogs(LogsSpecs):
             where = ", ".join(sorted(host["host"] for host in hosts))
             _refuse(
                 f"torchrun runs on {where} already, and nnodes={self._config.nnodes}. "
-                "Paste the line on as many hosts, once on each."
+                f"Paste the line once on each of {self._config.nnodes} hosts."
             )
 
     def _hint_at_loopback(self) -> None:

@@ -91,7 +91,7 @@ PACKS = {
     "more after the end": ({"train.tar": PAIR + b"something else" * 100}, AFTER_END),
     "gif with a label": (
         train_tar(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")),
-        r"'3' has a label, but no image \('3\.gif', '3\.cls'\)\. Give it an image",
+        r"'3' has a label, but no image \('3\.gif', '3\.cls'\)\. Add an image",
     ),
     "jp2 with labels": (
         train_tar(*ONE, ("3.jp2", b"jp2"), ("3.json", b"[1]")),

@@ -81,7 +81,7 @@ def test_recipes_of_different_things_are_not_compared():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"data": "synthetic"}, "nothing to learn"),
+        ({"data": "synthetic"}, "cannot be learned"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"price_per_hour": 0.0}, "price_per_hour=0.0 is not above 0"),
         ({"recipes": ["adamw"]}, "recipe='adamw' is not a training recipe"),

@@ -93,7 +93,7 @@ def refused(tmp_path, monkeypatch):
             "CUDA unknown error",
             "modprobe nvidia_uvm",
         ),
-        ("Something new", "Something new", "run nvidia-smi, which may say more"),
+        ("Something new", "Something new", "run nvidia-smi for details"),
     ],
     ids=["802", "too old", "803", "804", "none", "101", "driver", "unknown", "new"],
 )

@@ -131,7 +131,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
         _refuse_unknown((), setting, {})
         gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
-            message = f"device='auto': {reason} Fix that, or set device='cpu'."
+            message = f"device='auto': {reason} Fix the GPUs, or set device='cpu'."
             raise DeviceError(message) from error
     if not gpus and device == "cuda":
         message = f"device='cuda', but no usable GPU: {reason}"

@@ -58,8 +58,8 @@ class SlurmEngine:
         if own_environment and versions["torch"] is None:
             message = (
                 f"torch is not installed for {sys.executable}; "
-                f"{pip_install(*packages_of('train'))} adds it, or name the "
-                "environment by slurm.setup."
+                f"{pip_install(*packages_of('train'))} adds it, or activate an "
+                "environment in slurm.setup."
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())

@@ -306,7 +306,7 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
         return
     yield (
         f"CPU smoke test: {why_cpus(p.device, p.engine)}. AUROCs are valid; "
-        "throughput and speedup say nothing about GPUs."
+        "throughput and speedup do not apply to GPUs."
     )
 
 

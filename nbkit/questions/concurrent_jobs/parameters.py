@@ -1,8 +1,6 @@
 """Parameters that the cell of the concurrent jobs notebook leaves out."""
 
-copies: list[str] = (
-    None  # of separate storage: one folder for all copies, or per job
-)
+copies: list[str] = None  # of separate storage: one folder for all copies, or per job
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
 loader: str = "torch"  # image loader: torch, dali or naive
 warmup_steps: int = None  # leading steps not measured (None: 20, CPU 4)

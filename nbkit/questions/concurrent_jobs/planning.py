@@ -259,7 +259,7 @@ def _config(
 def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if devices.is_cpu:
         why = why_cpus(p.device, "local")
-        yield f"CPU smoke test: {why}. The numbers say nothing about jobs on GPUs."
+        yield f"CPU smoke test: {why}. The numbers do not apply to jobs on GPUs."
 
 
 def _what(

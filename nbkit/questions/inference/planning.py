@@ -229,8 +229,7 @@ def _where(p: Parameters, devices: Devices) -> list[str]:
         return []
     why = "device=cpu was requested" if p.device == "cpu" else "no GPU found"
     return [
-        f"On a CPU: {why}. The numbers are valid for this CPU and say nothing about "
-        "GPUs."
+        f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
     ]
 
 

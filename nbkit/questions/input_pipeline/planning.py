@@ -307,8 +307,8 @@ def _names(asked: Sequence[str] | None) -> list[str]:
     if unknown:
         near = suggest(unknown[0], known)
         message = (
-            f"arms={','.join(asked)}: {unknown[0]!r} is not one of {', '.join(known)} "
-            f"or all.{near}"
+            f"arms={','.join(asked)}: {unknown[0]!r} is unknown. Use "
+            f"{', '.join(known)} or all.{near}"
         )
         raise ConfigError(message)
     return known if "all" in asked else list(asked)
@@ -322,7 +322,7 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
         message = (
             f"engine={engine!r}: arms={','.join(asked)} need the number of cores, "
             "which is known only where the ranks run. Use -p arms naive, or "
-            "engine='local' in a job of the cluster (srun papermill ...)."
+            "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)
     return None
