@@ -61,7 +61,7 @@ def resolve(kind: Kind, name: str) -> Any:
     found = [entry for entry in _entries(kind) if entry.name == name]
     if not found:
         message = (
-            f"{kind[:-1]}={name!r} is not registered; known {kind}: "
+            f"{kind[:-1]}={name!r} is not registered. Known {kind}: "
             f"{', '.join(names(kind))}.{suggest(name, names(kind))}"
         )
         raise ConfigError(message)

@@ -79,13 +79,13 @@ def images_of_every_rank(
     if "read" in before or "interleave" in before:
         return images // ranks
     remedy = (
-        "pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
+        "Pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
         "'interleave' in loader_config.pipeline."
     )
     if len(images_in_files) < ranks:
         message = (
             f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
-            f"but {ranks} ranks split them by file; {remedy}"
+            f"but {ranks} ranks split them by file. {remedy}"
         )
         raise ConfigError(message)
     if "shuffle" in before:
@@ -99,7 +99,7 @@ def images_of_every_rank(
             f"data={data!r} has {images:,} training images in "
             f"{len(images_in_files)} files. Split by file, {ranks} ranks use "
             f"only {fewest:,} each, and {left_out:.0%} would be skipped (limit "
-            f"{MOST_LEFT_OUT:.0%}); {remedy}"
+            f"{MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

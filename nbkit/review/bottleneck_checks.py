@@ -158,7 +158,7 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     return (
         f": it computes longer{spent}",
         f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
-        "its work is larger.",
+        "it has more work.",
     )
 
 

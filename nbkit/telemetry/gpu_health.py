@@ -44,7 +44,7 @@ def checks() -> Iterator[CheckResult]:
             remedy = "check dmesg for an Xid message, then reset the GPU or reboot"
             yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.mig_enabled:
-            detail = "divided by MIG; an instance serves a run of one rank"
+            detail = "divided by MIG; an instance supports only one rank"
             yield CheckResult(f"GPU {gpu.index}", "info", detail)
     yield from _persistence(devices)
     yield from _conditions(conditions)

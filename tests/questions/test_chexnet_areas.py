@@ -48,8 +48,8 @@ def test_labels_that_cannot_be_judged_say_why_and_the_mean_goes_without_them():
     findings = found()
 
     never, lonely = findings["never"], findings["one patient"]
-    assert (never.single, never.caveat) == (None, "no evaluation image with it")
-    assert lonely.caveat == "1 patient with it (minimum 10)"
+    assert (never.single, never.caveat) == (None, "no evaluation image with the label")
+    assert lonely.caveat == "1 patient with the label (minimum 10)"
     assert (lonely.positives, lonely.patients) == (2, 1)
     assert lonely.single.low is None
     values = [findings[label].single.value for label in ("often", "seldom")]
@@ -86,7 +86,7 @@ def test_where_nobody_says_of_whom_they_are_images_stand_for_themselves():
     lonely = found(patients=None)["one patient"]
 
     assert (lonely.positives, lonely.patients) == (2, None)
-    assert lonely.caveat == "2 images with it (minimum 10)"
+    assert lonely.caveat == "2 images with the label (minimum 10)"
     assert lonely.single.low is not None
 
 
@@ -158,7 +158,7 @@ def test_published_areas_are_of_all_fourteen_labels_and_of_no_other_set():
 
 
 @pytest.mark.parametrize(
-    ("patients", "caveat"), [(9, "9 patients with it (minimum 10)"), (10, None)]
+    ("patients", "caveat"), [(9, "9 patients with the label (minimum 10)"), (10, None)]
 )
 def test_judge_labels_fewest_patients(patients, caveat):
     given = {"few": [int(number < 2 * patients) for number in range(300)]}

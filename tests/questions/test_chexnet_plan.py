@@ -71,7 +71,8 @@ def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
     assert made.labels.notes == [
         "odd: no evaluation image has this label, so its AUROC is undefined.",
         "one: no training image has this label, so it cannot be learned.",
-        "one: 1 evaluation patient with it; the mean excludes labels of fewer than 10.",
+        "one: 1 evaluation patient with this label; the mean excludes labels with "
+        "fewer than 10.",
     ]
 
 

@@ -175,9 +175,11 @@ def _caveat(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     for wanted, which in ((1, "with"), (0, "without")):
         count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
         if not count:
-            return f"no evaluation image {which} it"
+            return f"no evaluation image {which} the label"
         if count < FEWEST_PATIENTS:
-            return f"{plural(count, what)} {which} it (minimum {FEWEST_PATIENTS})"
+            return (
+                f"{plural(count, what)} {which} the label (minimum {FEWEST_PATIENTS})"
+            )
     return None
 
 

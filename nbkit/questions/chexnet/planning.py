@@ -83,7 +83,7 @@ class ChexnetPlan(Plan):
         return Table(
             f"Labels: {len(listing.train):,} images for training, "
             f"{len(listing.evaluation):,} for evaluation",
-            ["label", "training images with it", "evaluation images with it"],
+            ["label", "positive training images", "positive evaluation images"],
             [
                 [label, f"{train[label]:,}", f"{evaluation[label]:,}"]
                 for label in listing.classes
@@ -280,8 +280,8 @@ def _lacking(
             )
         elif patients and patients[label] < FEWEST_PATIENTS:
             yield (
-                f"{label}: {plural(patients[label], 'evaluation patient')} with it; "
-                f"the mean excludes labels of fewer than {FEWEST_PATIENTS}."
+                f"{label}: {plural(patients[label], 'evaluation patient')} with this "
+                f"label; the mean excludes labels with fewer than {FEWEST_PATIENTS}."
             )
 
 
