@@ -21,8 +21,7 @@ from nbkit.config.determinism import DETERMINISTIC_VARIABLES, variables_against
         (
             {"NCCL_NVLS_ENABLE": "2", "NCCL_COLLNET_ENABLE": "1"},
             "NCCL_NVLS_ENABLE=2 and NCCL_COLLNET_ENABLE=1 in the environment: "
-            "NVLink switches sum gradients in a varying order; "
-            "unset them",
+            "NVLink switches sum gradients in a varying order. Unset them",
         ),
     ],
 )

@@ -11,11 +11,11 @@ from nbkit.errors import ConfigError
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("array", "does not submit a single job; remove it"),
-        ("test_only", "does not submit a single job; remove it"),
-        ("wait", "does not submit a single job; remove it"),
-        ("partition", "follows from slurm_partition; set that"),
-        ("mem", "follows from mem_gb; set that"),
+        ("array", "is not supported for the job of a run. Remove it"),
+        ("test_only", "is not supported for the job of a run. Remove it"),
+        ("wait", "is not supported for the job of a run. Remove it"),
+        ("partition", "is set by slurm_partition. Use that"),
+        ("mem", "is set by mem_gb. Use that"),
         ("export-file", "follows from the environment of the launch"),
     ],
 )

@@ -221,7 +221,7 @@ def test_launch_script(script, whole_torch):
     [
         ("train.ipynb", "{}", r"is a notebook. Run it with `papermill /\S+ out.ipynb`"),
         ("a b.IPYNB", "{}", "Run it with `papermill '/.*/a b.IPYNB' out.ipynb`"),
-        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script. Pass the Python"),
+        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script. Pass a Python"),
         ("conf.json", '{"a": [1, -2.5]}', "is not a Python script"),
         ("train.sh", "python train.py --lr 0.1\n", "is not a Python script"),
         ("bad.py", "def train(:\n", "is not valid Python"),

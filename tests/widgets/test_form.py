@@ -117,7 +117,7 @@ def test_all_that_is_wrong_is_said_at_once_and_what_was_typed_stays(form):
 
     assert set(form.panel.checked["errors"]) == set(wrong)
     said = form.panel.checked["errors"]["loader_config.dali.hw_decoder_load"]
-    assert said == "7: is above 1.0; use 1.0 or less."
+    assert said == "7: is above 1.0. Use 1.0 or less."
     assert form.panel.checked["commands"] == []
     assert wrong.items() <= form.panel.entered.items()
     with pytest.raises(ConfigError) as raised:
