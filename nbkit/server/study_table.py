@@ -8,11 +8,9 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.store.paths import RunPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
@@ -59,8 +57,8 @@ class StudyTable:
         return [dict(row) for _, row in self._seen.values()]
 
     def _row(self, folder: Path) -> Row:
-        report = folder / "report.html"
-        is_reported = report.is_file()
+        page = folder / "report.html"
+        is_reported = page.is_file()
         row: Row = {
             "study_id": folder.name,
             "name": None,
@@ -71,21 +69,20 @@ class StudyTable:
             "expected_end": None,
             "changed": None,
             "answer": None,
-            "report": self._relative(report) if is_reported else None,
-            "report_path": str(report.absolute()) if is_reported else None,
+            "report": self._relative(page) if is_reported else None,
+            "report_path": str(page.absolute()) if is_reported else None,
             "folder": self._relative(folder),
             "folder_path": str(folder.absolute()),
             "newest_run": None,
         }
         try:
             row.update(_progress(folder))
-        except Exception as error:  # noqa: BLE001 - one study must not hide the others
-            row["damage"] = visible(f"{type(error).__name__}: {error}")
-        with suppress(StoreError, OSError):
             if row["state"] != "running" and is_reported:
                 result = folder / "result.json"
-                answer = parse_json(read_file(result, _REPORT_BYTES), result)["answer"]
-                row["answer"] = _shown(answer)
+                report = parse_json(read_file(result, _REPORT_BYTES), result)
+                row["answer"] = _shown(report["answer"])
+        except Exception as error:  # noqa: BLE001 - one study must not hide the others
+            row["damage"] = visible(f"{type(error).__name__}: {error}")
         return row
 
 
@@ -114,7 +111,7 @@ def _progress(folder: Path) -> Row:
         "expected_end": end,
         "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
         "answer": _shown(content.get("answer")),
-        "newest_run": runs[-1]["run_id"] if runs else None,
+        "newest_run": str(runs[-1]["run_id"]) if runs else None,
     }
 
 
