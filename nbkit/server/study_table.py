@@ -8,11 +8,9 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.store.paths import RunPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
@@ -75,13 +73,12 @@ class StudyTable:
         }
         try:
             row.update(_progress(folder))
-        except Exception as error:  # noqa: BLE001 - one study must not hide the others
-            row["damage"] = visible(f"{type(error).__name__}: {error}")
-        with suppress(StoreError, OSError):
             result = folder / "result.json"
             if row["state"] != "running" and result.is_file():
-                answer = parse_json(read_file(result, _REPORT_BYTES), result)["answer"]
-                row["answer"] = _shown(answer)
+                report = parse_json(read_file(result, _REPORT_BYTES), result)
+                row["answer"] = _shown(report["answer"])
+        except Exception as error:  # noqa: BLE001 - one study must not hide the others
+            row["damage"] = visible(f"{type(error).__name__}: {error}")
         return row
 
 
@@ -111,7 +108,7 @@ def _progress(folder: Path) -> Row:
         "expected_end": end,
         "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
         "answer": _shown(progress.get("answer")),
-        "newest_run": runs[-1]["run_id"] if runs else None,
+        "newest_run": str(runs[-1]["run_id"]) if runs else None,
     }
 
 
