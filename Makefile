@@ -79,9 +79,11 @@ golden: setup
 	NUMBERS=$(NUMBERS) $(BIN)/python -m tests.golden.accept $(CASES)
 
 # make lab ARGS="--no-browser --port 8889"; JupyterLab refuses root unless told.
+# It opens an empty folder, for copies of the notebooks by the launcher's tiles.
 lab: setup
+	mkdir -p build/notebooks
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
-	  --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	  --LabApp.default_url=/lab/tree/build/notebooks $(ARGS)
 
 # While one works: what starts no process.
 quick: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, ClassVar
 
 from jupyter_core.utils import ensure_async
@@ -183,30 +184,41 @@ class NotebookHandler(ApiHandler):
         except ConfigError as error:
             self.refuse(404, str(error))
             return
-        manager: Any = self.contents_manager
         folder = folder.strip("/")
-        try:
-            if not await ensure_async(manager.dir_exists(folder)):
-                message = f"folder={folder[:80]!r} does not exist. Create it first."
-                self.refuse(404, message)
-                return
-            found = await ensure_async(manager.get(folder, content=False))
-            if not found.get("writable", True):
-                self.refuse(403, _not_writable(folder))
-                return
-            async with self._naming:
-                copy = await copy_notebook(manager, path, folder)
-        except web.HTTPError as error:
-            if isinstance(error.__cause__, OSError):
-                # Jupyter's words have its errno and the path on the machine.
-                self.refuse(403, _not_writable(folder, error.__cause__.strerror))
-                return
-            why = error.log_message or error.reason or "refused"
-            self.refuse(error.status_code, f"folder={folder[:80]!r}: {why[:200]}")
-        except (OSError, ValueError) as error:
-            self.refuse(400, f"folder={folder[:80]!r} cannot be written: {error}")
-        else:
-            self.reply({"path": copy}, 201)
+        refusal = 403, _not_writable(folder)
+        # Where it cannot be, as beside the original, it is at the top.
+        for place in dict.fromkeys((folder, "")):
+            try:
+                copy = await self._copy(path, place)
+            except web.HTTPError as error:
+                why = error.log_message or error.reason or "refused"
+                refusal = error.status_code, f"folder={place[:80]!r}: {why[:200]}"
+                if isinstance(error.__cause__, OSError):
+                    # Jupyter's words have its errno and the path on the machine.
+                    refusal = 403, _not_writable(folder, error.__cause__.strerror)
+                elif error.status_code != 403:
+                    break
+            except (OSError, ValueError) as error:
+                refusal = 400, f"folder={place[:80]!r} cannot be written: {error}"
+                break
+            else:
+                if copy is not None:
+                    self.reply({"path": copy}, 201)
+                    return
+        self.refuse(*refusal)
+
+    async def _copy(self, path: Path, folder: str) -> str | None:
+        """Return where a copy is; None if it cannot be in this folder."""
+        manager: Any = self.contents_manager
+        if not await ensure_async(manager.dir_exists(folder)):
+            raise web.HTTPError(404, "it does not exist. Create it first.")
+        found = await ensure_async(manager.get(folder, content=False))
+        root = getattr(manager, "root_dir", None)
+        is_original = bool(root) and (Path(root) / folder).resolve() == path.parent
+        if is_original or not found.get("writable", True):
+            return None
+        async with self._naming:
+            return await copy_notebook(manager, path, folder)
 
 
 def _not_writable(folder: str, why: str | None = None) -> str:

@@ -21,7 +21,10 @@ Entered: TypeAlias = "dict[str, str | bool]"
 
 ControlKind = Literal["switch", "choice", "number", "list", "text", "lines", "pairs"]
 
-_AT_HAND = {"model", "precision", "batch_size_per_gpu", "steps", "image_size"}
+_AT_HAND = (
+    *("name", "model", "data", "loader"),
+    *("gpus", "batch_size_per_gpu", "precision", "steps", "epochs"),
+)
 """The most common fields: in sight without unfolding anything."""
 _NOT_SET = "not set"
 _WORDS = {True: "true", False: "false", None: ""}
@@ -96,18 +99,25 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """Return the controls of every field of `ExperimentConfig`, under its headings."""
-    found: dict[str, list[Control]] = {}
-    for field in described_fields():
-        found.setdefault(field.group, []).append(_control(field))
+    """Return the controls of every field: the common ones, then others by heading."""
+    described = described_fields()
+    fields = {field.path: field for field in described}
+    common = tuple(_control(fields[path]) for path in _AT_HAND)
+    others: dict[str, list[Control]] = {}
+    for field in described:
+        if field.path not in _AT_HAND:
+            others.setdefault(field.group, []).append(_control(field))
     # Controls with their own heading come last below a heading.
     return [
-        Section(
-            title,
-            tuple(sorted(controls, key=lambda it: it.path.count("."))),
-            is_open=any(it.path in _AT_HAND for it in controls),
-        )
-        for title, controls in found.items()
+        Section("Experiment", common, is_open=True),
+        *(
+            Section(
+                title,
+                tuple(sorted(controls, key=lambda it: it.path.count("."))),
+                is_open=False,
+            )
+            for title, controls in others.items()
+        ),
     ]
 
 

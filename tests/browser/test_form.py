@@ -216,9 +216,20 @@ def opened(lab, page, tmp_path):
 def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened, page):
     server, notebook = opened
     form, controls = notebook.form, CONTROLS
-    for path in ("model", "precision", "steps", "data", "image_size"):
-        expect(notebook.field(path)).to_be_visible()
-    expect(notebook.field("loader_config.num_workers")).to_be_hidden()
+    seen = form.locator("[data-path]").filter(visible=True)
+    common = ["name", "model", "data", "loader", "gpus", "batch_size_per_gpu"]
+    assert seen.evaluate_all("all => all.map(it => it.dataset.path)") == [
+        *common,
+        *("precision", "steps", "epochs"),
+    ]
+    assert form.bounding_box()["height"] <= 600
+    # Launch stays in sight, however long the form is.
+    form.get_by_text("Slurm", exact=True).click()
+    notebook.page.set_viewport_size({"width": 1300, "height": 700})
+    assert form.bounding_box()["y"] + form.bounding_box()["height"] > 700
+    expect(form.get_by_role("button", name="Launch")).to_be_in_viewport(ratio=1)
+    expect(form.locator(".nbkf-bar")).to_contain_text("of 8 GPUs free")
+    notebook.page.set_viewport_size({"width": 1300, "height": 1600})
     for group in form.locator("details").all():
         group.evaluate("group => group.open = true")
     expect(form.locator("[data-path]")).to_have_count(len(controls))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.test_live_view import EXPOSED, open_notebook, run_all, write
+from tests.browser.test_live_view import EXPOSED, command, open_notebook, write
 
 SHOWS = """
 import ipywidgets
@@ -21,10 +21,11 @@ for shown in (lost, picture, ipywidgets.Label("alive"), picture, lost, HTML("oth
 
 def test_a_lost_widget_says_nothing_above_its_picture_and_others_stay(lab, page):
     server = lab("replay:no-gpu", EXPOSED)
-    write(server, "a.ipynb", SHOWS)
+    write(server, "a.ipynb", SHOWS, "import time\ntime.sleep(1e6)")
     visitor = page(server.address("lab/tree/a.ipynb"))
     open_notebook(visitor, "a.ipynb")
-    run_all(visitor)
+    run_and_select_next = "notebook:run-cell-and-select-next"
+    command(visitor, run_and_select_next)
 
     outputs = visitor.locator(".jp-Notebook:visible .jp-OutputArea-child")
     error = "Error displaying widget: model not found"
@@ -32,3 +33,13 @@ def test_a_lost_widget_says_nothing_above_its_picture_and_others_stay(lab, page)
     expect(outputs).to_contain_text(shown)
     seen = [output.is_visible() for output in outputs.all()]
     assert seen == [False, True, True, True, True, True]
+
+    # While a cell works, a page that is loaded again cannot ask for the widgets.
+    command(visitor, run_and_select_next)
+    expect(visitor.locator(".jp-InputPrompt", has_text="[*]")).to_have_count(1)
+    visitor.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    visitor.reload()
+    waiting = visitor.get_by_text("Loading widget")
+    expect(waiting).to_have_count(3)
+    assert [it.is_visible() for it in waiting.all()] == [False, False, True]
+    expect(visitor.locator(".nbkit-picture").filter(visible=True)).to_have_count(2)

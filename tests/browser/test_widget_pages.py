@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import pytest
+from playwright.sync_api import expect
 
 import nbkit
 from nbkit.live.run import LiveRun
@@ -85,6 +87,52 @@ def tell_rows(visitor, at: float) -> None:
     rows = [{**row, "started_at": None}]
     told = {"kind": "rows", "at": at, "rows": rows, "numbers": {}}
     visitor.evaluate("message => tell(message)", told)
+
+
+def test_table_follows_runs_under_way_by_the_server(page):
+    visitor = page("about:blank")
+    visitor.clock.install(time=_NOW)
+    config = {"baseUrl": "/hub/", "token": "secret"}
+    asked = []
+
+    def answer(route):
+        asked.append(route.request)
+        if route.request.url.endswith("/hub/nbkit/api/runs"):
+            run = {"run_id": "a", "state": states[0], "images_per_second": 12.0}
+            route.fulfill(json={"runs": [{**run, "loss": 0.5, "nonfinite": None}]})
+        else:
+            text = f'<script id="jupyter-config-data">{json.dumps(config)}</script>'
+            route.fulfill(body=f"<!doctype html>{text}", content_type="text/html")
+
+    states = ["running"]
+    visitor.route("**/*", answer)
+    visitor.goto("http://lab.test/")
+    visitor.evaluate(_OPEN, RunTable._esm)
+    tell_rows(visitor, 1.0)
+    row = visitor.locator("tbody tr")
+    numbers = {"at": 1.0, "state": "starting", "duration_seconds": 7}
+    told = {"kind": "numbers", "numbers": {"a": numbers}}
+    visitor.evaluate("message => tell(message)", told)
+    visitor.evaluate("sent.length = 0")
+
+    visitor.clock.run_for(5_000)
+    expect(row).to_contain_text("running")
+    expect(row).to_contain_text("12")
+    assert asked[-1].headers["authorization"] == "token secret"
+    # Of a new state, the kernel has the numbers; of one that lasts, it is not asked.
+    assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers"]
+    numbers = {"at": 2.0, "state": "running", "duration_seconds": 8}
+    told = {"kind": "numbers", "numbers": {"a": numbers}}
+    visitor.evaluate("message => tell(message)", told)
+    visitor.clock.run_for(15_000)
+    expect(row).to_contain_text("23 s")
+    states[0] = "finished"
+    visitor.clock.run_for(5_000)
+    expect(row).to_contain_text("finished")
+    assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers", "numbers"]
+    before = len(asked)
+    visitor.clock.run_for(20_000)
+    assert len(asked) == before
 
 
 def test_numbers_that_come_too_late_are_asked_for_again(show):

@@ -263,16 +263,37 @@ def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
     assert [cell.source for cell in copy.cells] == [c.source for c in original.cells]
 
 
-def test_a_folder_that_takes_no_copy_is_named_with_what_to_do(watched: Jupyter):
+def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
+    server = start()
     # It is there, and takes no file from anybody.
-    (watched.root / "kernel's").symlink_to("/proc")
+    (server.root / "kernel's").symlink_to("/proc")
+    (server.root / "scaling.ipynb").touch()
 
-    answer = watched.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
-    (watched.root / "kernel's").unlink()
+    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
+
+    # The copy is at the top, and never over another.
+    assert (answer.status, answer.body["path"]) == (201, "scaling-1.ipynb")
+
+
+def test_copy_is_not_beside_the_original(start):
+    server = start()
+    (server.root / "originals").symlink_to(nbkit.notebook("scaling").parent)
+
+    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "originals"})
+
+    assert (answer.status, answer.body["path"]) == (201, "scaling.ipynb")
+
+
+def test_copy_without_a_folder_to_write_to_names_what_to_do(start):
+    server = start()
+    server.root.rmdir()
+    server.root.symlink_to("/proc")
+
+    answer = server.request("nbkit/api/notebooks/scaling", {"folder": ""})
 
     assert answer.status == 403
     message = answer.body["message"]
-    assert message.startswith("The folder /kernel's cannot be written")
+    assert message.startswith("The folder / cannot be written")
     assert message.endswith("choose the tile again.")
     assert "Errno" not in message
 

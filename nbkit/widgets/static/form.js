@@ -40,6 +40,7 @@ class Form {
     this._gpus = new Gpus(this, this._said.get('refresh'));
     this._partitions = new Partitions(this, this._said.get('partitions'));
     this._meaning = new Meaning();
+    this._free = make('span', { class: 'nbkf-quiet' });
     this.node = make('div', {
       class: 'nbkf',
       role: 'form',
@@ -50,18 +51,31 @@ class Form {
     for (const use of USES) {
       this.node.addEventListener(use, () => (this._isUsed = true));
     }
-    this.node.append(this._head(), this._said.get('preset'), this._trouble);
+    const [first, ...others] = this._sections.map(it => it.node);
+    this.node.append(this._head(), this._said.get('preset'), first);
     this.node.append(this._gpus.node, this._partitions.node);
-    this.node.append(...this._sections.map(it => it.node), this._meaning.node);
     this.node.append(
-      make('div', { class: 'nbkf-line' }, this._launch, this._said.get('launch'))
+      make('div', { class: 'nbkf-others' }, ...others, this._meaning.node),
+      make(
+        'div',
+        { class: 'nbkf-bar' },
+        make(
+          'div',
+          { class: 'nbkf-line' },
+          this._launch,
+          this._meaning.memory,
+          this._free,
+          this._said.get('launch')
+        ),
+        this._trouble
+      )
     );
     root.append(this.node);
     this._listen();
     this._showEntered();
     this._showChecked();
     this._showPresets();
-    this._gpus.show(model.get('gpus'));
+    this._showGpus();
     this._partitions.show(model.get('partitions'));
     this._showSaid();
     this._lookAgain();
@@ -158,7 +172,7 @@ class Form {
       ['change:entered', () => this._showEntered()],
       ['change:checked', () => this._showChecked()],
       ['change:presets', () => this._showPresets()],
-      ['change:gpus', () => this._gpus.show(this._model.get('gpus'))],
+      ['change:gpus', () => this._showGpus()],
       ['change:partitions', () => this._partitions.show(this._model.get('partitions'))],
       ['change:said', () => this._showSaid()],
       // What only the kernel sends shows that there is one: of a saved form there is none.
@@ -196,6 +210,7 @@ class Form {
     // A cluster's nodes have other GPUs than this machine.
     const isSlurm = entered.engine.trim() === 'slurm';
     this._gpus.node.hidden = isSlurm;
+    this._free.classList.toggle('nbkf-mod-away', isSlurm);
     this._partitions.node.hidden = !isSlurm;
     this._gpus.showPicked();
     this._partitions.showPicked();
@@ -209,6 +224,14 @@ class Form {
     const toFix = bad.length ? [`Fix: ${bad.join(', ')}.`] : [];
     write(this._trouble, [...checked.general, ...toFix].join('\n'));
     this._meaning.show(checked);
+  }
+
+  _showGpus() {
+    const found = this._model.get('gpus');
+    const free = found.gpus.filter(gpu => gpu.is_free).length;
+    const total = found.gpus.length;
+    this._gpus.show(found);
+    write(this._free, total ? `${free} of ${total} GPUs free` : '');
   }
 
   _showPresets() {

@@ -1,5 +1,8 @@
 // The fields of the form, under their headings.
 
+/** Either of them ends a run: they share the room of one field. */
+const PAIR = new Set(['steps', 'epochs']);
+
 let count = 0;
 
 /** Set a text, unless it is there: a screen reader would say it again. */
@@ -169,9 +172,12 @@ class Folder {
     this._counts = make('span', { class: 'nbkf-counts' });
     const summary = make('summary', {}, title, this._counts);
     const grid = make('div', { class: 'nbkf-grid' });
+    const pair = make('div', { class: 'nbkf-pair' });
     for (const field of fields) {
-      grid.append(field.node, ...(field.list ? [field.list] : []));
+      const isOfPair = PAIR.has(field.control.path);
+      (isOfPair ? pair : grid).append(field.node, ...(field.list ? [field.list] : []));
     }
+    grid.append(...(pair.children.length ? [pair] : []));
     this.node = make('details', {}, summary, grid);
     this.node.append(...inner.map(group => group.node));
   }

@@ -144,12 +144,12 @@ class Partitions extends Offers {
 class Meaning {
   constructor() {
     this._total = make('b');
-    this._why = make('span', { class: 'nbkf-quiet' });
-    const memory = make('p', { class: 'nbkf-memory' });
-    memory.append('Memory per GPU (estimate): ', this._total, ' ', this._why);
-    this._commands = make('div');
+    this.memory = make('span', { class: 'nbkf-memory' });
+    this.memory.append('Memory per GPU (estimate): ', this._total);
+    this._why = make('p', { class: 'nbkf-quiet' });
+    this._memory = make('details', { class: 'nbkf-command' });
+    this._memory.append(make('summary', {}, 'Memory estimate'), this._why);
     this.node = make('section', { 'aria-label': 'Memory and commands' });
-    this.node.append(memory, this._commands);
   }
 
   show({ memory, commands }) {
@@ -161,14 +161,13 @@ class Meaning {
     this._shown = shown;
     this._total.textContent = memory?.total ?? '–';
     this._why.textContent = memory?.why ?? 'Fix the errors first.';
+    this.memory.title = this._why.textContent;
     const open = new Set(
-      [...this._commands.querySelectorAll('details[open]')].map(it => it.dataset.title)
+      [...this.node.querySelectorAll('details[open]')].map(it => it.dataset.title)
     );
-    const first = !this._commands.children.length;
-    this._commands.replaceChildren(
-      ...commands.map((it, place) =>
-        this._command(it, open.has(it.title) || (first && place === 0))
-      )
+    this.node.replaceChildren(
+      this._memory,
+      ...commands.map(it => this._command(it, open.has(it.title)))
     );
   }
 

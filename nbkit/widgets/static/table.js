@@ -7,6 +7,8 @@ const NUMBERS_AGAIN_MILLISECONDS = 30_000;
 // The first question may be put before Lab has a way around a busy kernel.
 const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 const UNANSWERED_MILLISECONDS = 6_000;
+const FOLLOW_MILLISECONDS = 5_000;
+const FINAL = new Set(['finished', 'failed', 'stopped', 'lost', 'removed']);
 
 /** Of each column: key, name, text, and what it means. */
 const COLUMNS = [
@@ -54,6 +56,22 @@ function moment(seconds) {
       });
 }
 
+/** Ask nbkit's part of the Jupyter server for its runs; null where there is none. */
+async function serverRuns() {
+  const config = document.getElementById('jupyter-config-data')?.textContent;
+  if (!config) {
+    return null;
+  }
+  const { baseUrl, token } = JSON.parse(config);
+  const headers = token ? { Authorization: `token ${token}` } : {};
+  try {
+    const answer = await fetch(`${baseUrl}nbkit/api/runs`, { headers });
+    return answer.ok ? (await answer.json()).runs : null;
+  } catch {
+    return null; // the next time, maybe
+  }
+}
+
 class Table {
   constructor(model) {
     this._model = model;
@@ -70,11 +88,13 @@ class Table {
       ...OPEN_AGAIN_MILLISECONDS.map(time => setTimeout(open, time)),
       setTimeout(() => this._sayUnanswered(), UNANSWERED_MILLISECONDS)
     ];
+    this._following = setInterval(() => this._follow(), FOLLOW_MILLISECONDS);
     open();
   }
 
   dispose() {
     this._timers.forEach(clearTimeout);
+    clearInterval(this._following);
     clearTimeout(this._unanswered);
     clearTimeout(this._waiting);
     this._model.off('msg:custom', this._onMessage);
@@ -190,6 +210,38 @@ class Table {
     this._show();
   }
 
+  /**
+   * Take what the server knows of runs under way, while they are in sight.
+   *
+   * A message to the kernel would keep it from being idle, and a busy one has to wait.
+   */
+  async _follow() {
+    const { top, bottom, height } = this.node.getBoundingClientRect();
+    const isInSight = height > 0 && bottom > 0 && top < window.innerHeight;
+    const going = (this._rows ?? []).filter(row => !FINAL.has(row.state));
+    if (!isInSight || document.hidden || !going.length) {
+      return;
+    }
+    const runs = new Map((await serverRuns())?.map(run => [run.run_id, run]));
+    const now = Date.now() / 1000;
+    for (const row of going) {
+      const run = runs.get(row.run_id);
+      if (!run) {
+        continue;
+      }
+      if (run.state !== row.state) {
+        this._asked.delete(row.run_id); // the kernel has the numbers of its new state
+      } else if (run.state === 'running' && row.duration_seconds !== null) {
+        row.duration_seconds += now - (row.seen ?? now);
+      }
+      const { state, images_per_second, loss, nonfinite } = run;
+      Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
+    }
+    if (going.some(row => row.seen === now)) {
+      this._show();
+    }
+  }
+
   /** Ask for the runs of now, and for the numbers of those in sight. */
   _askAgain() {
     clearTimeout(this._waiting);
@@ -239,14 +291,18 @@ class Table {
       ? `${first + 1} to ${first + shown.length} of ${figures(rows.length)}`
       : 'none';
     const reading = left ? ` · reading ${figures(left)}…` : '';
-    const at = new Date(1000 * Math.min(...shown.map(row => row.at)));
+    const times = shown.map(row => (FINAL.has(row.state) ? 0 : (row.seen ?? row.at)));
+    const at = new Date(1000 * (Math.max(...times) || Math.min(...shown.map(it => it.at))));
     const of = shown.length ? ` · as of ${at.toLocaleTimeString()}` : '';
     this._status.textContent = `${range}${of}${reading}`;
     for (const [key, head] of this._heads) {
       const way = this._descending ? 'descending' : 'ascending';
       head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');
     }
+    const focused = this._body.querySelector(':focus')?.closest('tr').dataset.run;
     this._body.replaceChildren(...shown.map(row => this._line(row)));
+    const lines = [...this._body.children];
+    lines.find(line => line.dataset.run === focused)?.querySelector('button').focus();
   }
 
   /** Ask for numbers that are not known yet, some at a time; return how many. */
