@@ -37,15 +37,6 @@ export const tensorBoardIcon = new LabIcon({
 </svg>`
 });
 
-/** A page with text and bars. */
-export const reportIcon = new LabIcon({
-  name: 'nbkit:report',
-  svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
-  <path class="jp-icon3" fill="none" stroke="#616161" stroke-width="2"
-    d="M5 3h14v18H5zM8 7h8M9 17v-3m3 3v-6m3 6v-4"/>
-</svg>`
-});
-
 /** The question of each canonical notebook as a drawing of lines, 24 units wide. */
 const QUESTIONS: Readonly<Record<string, string>> = {
   // A slider with two knobs.

@@ -51,7 +51,7 @@ def test_a_long_body_is_refused_before_it_is_read(server):
     )
 
     assert answer.status == 400
-    assert "(limit 65,536)" in answer.body["message"]
+    assert "at most 65,536 bytes" in answer.body["message"]
 
 
 @pytest.mark.parametrize(
