@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.pictures import LABELS, PICTURES
+from tests.soak.pictures import LABELS, PICTURES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("nbkit/**/*.py", "nbkit/widgets/static/*.js", "labextension/src/**/*.ts*")

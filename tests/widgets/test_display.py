@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 
+from nbkit.live.browser_part import static_text
 from nbkit.widgets.picture import _TITLES
-from nbkit.widgets.view import static_text
 
 # A kernel's shell, without a kernel's process.
 SHELL = """
