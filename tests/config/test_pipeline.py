@@ -32,7 +32,7 @@ def test_pipelines_old_and_new():
         ("shard,list,read,map,batch", "'shard' takes files or records or images"),
         ("list,shard,read,batch", "'batch' takes images, but its input is .* records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' takes records"),
-        ("list,shard,read,map", "ends with images, training takes batches"),
+        ("list,shard,read,map", "ends with images, but training takes batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
         ("list,shard,read,shard,map_and_batch", "2 'shard' steps"),
         ("", "is neither a pipeline"),
