@@ -30,7 +30,7 @@ def test_pipelines_old_and_new():
             "'read'",
         ),
         ("shard,list,read,map,batch", "'shard' takes files or records or images"),
-        ("list,shard,read,batch", "'batch' takes images, but its input is .* records"),
+        ("list,shard,read,batch", "'batch' takes images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' takes records"),
         ("list,shard,read,map", "ends with images, but training takes batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
