@@ -148,7 +148,7 @@ class SlurmConfig(Model):
                 )
                 raise ValueError(message)
             if option in _OWN_OPTIONS and not reads_store.get():
-                message = f"{name!r} is set by {_OWN_OPTIONS[option]}. Use that field"
+                message = f"{name!r} is set by {_OWN_OPTIONS[option]}. Remove it"
                 raise ValueError(message)
             if option in _NO_SUBMISSION and not reads_store.get():
                 message = f"{name!r} is not supported for the job of a run. Remove it"

@@ -358,7 +358,7 @@ def steps():
         (boom, {"env": {"A": "x"}}, "is not a field. Did you mean 'environment'"),
         (boom, {"task": "train"}, "conflicts with a function. Remove task"),
         (None, {"args": (1,)}, "need a function or a script"),
-        (None, {"task": "function"}, "pass the function itself"),
+        (None, {"task": "function"}, "pass the function as first"),
         (boom, {"environment": {"A": 1}}, "is not a string"),
         (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),

@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):
     ):
         plan(parameters(emulated_gpu="K80"))
     folder = write_classes(tmp_path / "folder")
-    with pytest.raises(ConfigError, match=r"is of kind image folder.*pack it"):
+    with pytest.raises(ConfigError, match=r"is of kind image folder.*Pack it"):
         plan(parameters(data=str(folder)))
 
 

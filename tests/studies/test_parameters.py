@@ -217,8 +217,8 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
         ("seed = 0", "seed = 0 (line 3) has no type. Write seed: int = 0."),
         ("rates = [1, 0.5]", "has no type. Write rates: list[float] = [1, 0.5]."),
         ("amp = True  # fast", "amp = True (line 3) has no type. Write amp: bool ="),
-        ("names = []", "write names: list[str] = []."),
-        ("slurm = {'a': 1}", "write slurm: dict = {'a': 1}."),
+        ("names = []", "Write names: list[str] = []."),
+        ("slurm = {'a': 1}", "Write slurm: dict = {'a': 1}."),
         (
             "seed: np.int64 = 0",
             "has the unsupported type np.int64. Write seed: int = 0.",
