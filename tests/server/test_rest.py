@@ -263,12 +263,12 @@ def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
     assert [cell.source for cell in copy.cells] == [c.source for c in original.cells]
 
 
-def test_a_folder_that_takes_no_copy_is_named_with_what_to_do(watched: Jupyter):
+def test_a_folder_that_takes_no_copy_is_named_with_what_to_do(start):
+    server = start()
     # It is there, and takes no file from anybody.
-    (watched.root / "kernel's").symlink_to("/proc")
+    (server.root / "kernel's").symlink_to("/proc")
 
-    answer = watched.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
-    (watched.root / "kernel's").unlink()
+    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
 
     assert answer.status == 403
     message = answer.body["message"]
