@@ -201,7 +201,7 @@ def test_a_viewer_that_does_not_read_skips_samples_and_delays_nobody(start):
         slow.next("status")
         quick.next("sample")
         before = psutil.Process(server.process.pid).memory_info().rss
-        seen = [quick.next("sample") for _ in range(15)]
+        seen = [quick.next("sample") for _ in range(30)]
         grown = psutil.Process(server.process.pid).memory_info().rss - before
         late = [slow.next("sample")["seq"]]
         while late[-1] < seen[-1]["seq"]:
