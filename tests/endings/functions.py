@@ -26,12 +26,6 @@ FUNCTIONS = [
     ),
     Case("a function: sys.exit(3)", "def train(): import sys; sys.exit(3)", (3,)),
     Case(
-        "a function: KeyboardInterrupt",
-        "def train(): raise KeyboardInterrupt",
-        ("SIGINT",),
-        prints="KeyboardInterrupt",
-    ),
-    Case(
         "a function: a thread works on",
         "import threading, time\n"
         f"def work(): time.sleep(0.5); {_X}\n"

@@ -107,24 +107,6 @@ def test_scancel_from_a_shell_stops_a_run_with_a_checkpoint(
     assert any(run.paths.checkpoints.glob("*/complete.json"))
 
 
-def test_scancel_of_a_run_whose_ranks_are_not_ready_stops_it(
-    two_nodes: TwoNodes, slurm: SlurmCluster
-):
-    run = two_nodes.launch(model="dawdles")
-    ranks = run.config.gpus * run.config.nnodes
-    there = run.paths.root.glob
-    wait_until(lambda: len(list(there("dawdles_*"))) == ranks, "all ranks", 120)
-
-    slurm.command("scancel", job_of(run))
-
-    two_nodes.end(run)
-    assert run.state is RunState.STOPPED
-    assert run.record["state"] == "stopped"  # the supervisor's own last word
-    assert run.record["cause"]["by"] == "slurm"
-    assert "before its ranks were ready" in run.record["cause"]["message"]
-    assert run.metrics() == []
-
-
 def test_a_killed_supervisor_takes_both_nodes_along_and_the_run_is_lost(
     two_nodes: TwoNodes,
 ):

@@ -187,4 +187,55 @@ RARE = [
         _GROUP + "if rank == 0: sys.exit(0)\ndist.all_reduce(torch.ones(1))",
         (0, 1),
     ),
+    Case("sys.exit(text)", "import sys; sys.exit('why')", (1,), prints="why"),
+    Case("SIGTERM", "import os; os.kill(os.getpid(), 15)", ("SIGTERM",)),
+    Case("SIGSEGV", "import ctypes; ctypes.string_at(0)", ("SIGSEGV",)),
+    Case(
+        "an open file beside a function, and an exception",
+        "log = open('a', 'w'); log.write('x')\ndef unused(): pass\nraise KeyError",
+        (1,),
+        _X,
+    ),
+    Case(
+        "an object that writes as it goes",
+        "import os\n"
+        "class Writer:\n"
+        "    def __del__(self):\n"
+        "        os.write(os.open('a', os.O_CREAT | os.O_WRONLY), b'gone')\n"
+        "writer = Writer()",
+        files={"a": "gone"},
+    ),
+    Case(
+        "a buffering log handler",
+        "import logging, logging.handlers\n"
+        "file = logging.FileHandler('log')\n"
+        "logging.getLogger().addHandler(logging.handlers.MemoryHandler(9, 99, file))\n"
+        "logging.warning('x')",
+        files={"log": "x\n"},
+    ),
+    Case("no standard output", "import sys; sys.stdout = None"),
+    Case(
+        "a function: KeyboardInterrupt",
+        "def train(): raise KeyboardInterrupt",
+        ("SIGINT",),
+        prints="KeyboardInterrupt",
+    ),
+    Case(
+        "rank 1 works on after rank 0",
+        _GROUP + "if rank == 1: time.sleep(3)\nnote('through')",
+        (0, 0),
+        _THROUGH,
+    ),
+    Case(
+        "rank 0 leaves by os._exit, and rank 1 works on",
+        _GROUP + "if rank == 0: os._exit(0)\ntime.sleep(2); note('through')",
+        (0, 0),
+        {"rank1": "through"},
+    ),
+    Case(
+        "rank 1 is killed, and rank 0 waits for it",
+        _GROUP + "if rank == 1: os.kill(os.getpid(), 9)\n"
+        "dist.all_reduce(torch.ones(1))",
+        (None, "SIGKILL"),
+    ),
 ]

@@ -9,7 +9,10 @@ import nbkit
 from nbkit.reports.renderer import REPORT_MIME
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
+from tests.launch.conftest import plugins, store
 from tests.notebooks.executing import QUICK, assert_answer, execute
+
+__all__ = ["plugins", "store"]
 
 
 def test_a_report_over_two_nodes_names_them_and_projects_nothing(
