@@ -29,7 +29,7 @@ import {
 } from './units';
 import { translated } from './words';
 
-/** So many cards are expanded where nobody has chosen. */
+/** So many cards are expanded where the user has not chosen. */
 export const FEW_GPUS = 2;
 
 interface ICardProps {

@@ -281,7 +281,7 @@ function Gpus({ inventory }: { inventory: IInventory }): JSX.Element {
   );
 }
 
-/** GPUs that nobody uses, in one line; it unfolds to their cards. */
+/** Idle GPUs in one line, which unfolds to their cards. */
 function IdleGpus(props: {
   gpus: readonly IGpu[];
   children: React.ReactNode;
@@ -318,7 +318,7 @@ function IdleGpus(props: {
 /** A GPU whose holders are hidden may still hold memory. */
 const IDLE_MIB = 1024;
 
-/** Places of the GPUs that nobody uses and of which there is nothing to say. */
+/** Places of idle GPUs without a warning. */
 function idlePlaces(
   inventory: IInventory,
   model: MonitorModel,

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import read_file
-from nbkit.store.paths import RunPaths, is_id, runs_folder, studies_folder
+from nbkit.store.paths import (
+    RunPaths,
+    StudyPaths,
+    is_id,
+    runs_folder,
+    studies_folder,
+)
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import parse_json, read_json
-from nbkit.studies.stored_study import StoredStudy
+from nbkit.store.record import RunState, parse_json, read_json
+from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 NEWEST_STUDIES = 10
@@ -83,9 +89,15 @@ class StudyTable:
 
 
 def _progress(folder: Path) -> Row:
-    study = StoredStudy(folder)
-    content = parse_json(read_file(study.paths.study), study.paths.study)
-    missing = len(study.missing)
+    # Not by StoredStudy: it imports what checks configurations.
+    paths = StudyPaths(folder)
+    content = parse_json(read_file(paths.study), paths.study)
+    starts = {tuple(start) for start in content["order"]}
+    finished = {
+        (entry["arm"], entry["repeat"])
+        for entry in content["runs"]
+        if StoredRun(runs_folder() / entry["run_id"]).state is RunState.FINISHED
+    }
     executor = content.get("executor")
     is_executed = bool(executor and ProcessIdentity.from_dict(executor).is_alive())
     runs = content["runs"]
@@ -94,17 +106,17 @@ def _progress(folder: Path) -> Row:
     elif not runs:
         state = "planned"
     else:
-        state = "incomplete" if missing else "finished"
-    progress = read_json(study.paths.progress) or {}
+        state = "finished" if starts <= finished else "incomplete"
+    progress = read_json(paths.progress) or {}
     end = progress.get("expected_end") if is_executed else None
     if end is not None:
         datetime.datetime.fromisoformat(end)  # a damaged time raises here
-    changed = study.paths.study.stat().st_mtime
+    changed = paths.study.stat().st_mtime
     return {
-        "name": visible(study.name),
+        "name": visible(content["name"]),
         "state": state,
-        "num_finished": len(study.order) - missing,
-        "num_starts": len(study.order),
+        "num_finished": len(starts & finished),
+        "num_starts": len(starts),
         "expected_end": end,
         "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
         "answer": _shown(progress.get("answer")),

@@ -281,7 +281,8 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
     assert "being executed by " in said[1]
     assert study.missing == []
     assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
-    assert [path.name for path in study.paths.root.iterdir()] == ["study.json"]
+    files = {path.name for path in study.paths.root.iterdir()}
+    assert files == {"study.json", "progress.json"}
 
 
 def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
