@@ -32,8 +32,8 @@ export const tensorBoardIcon = new LabIcon({
 export const reportIcon = new LabIcon({
   name: 'nbkit:report',
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
-  <path class="jp-icon3" fill="none" stroke="#616161" stroke-width="2"
-    d="M5 3h14v18H5zM8 7h8M9 17v-3m3 3v-6m3 6v-4"/>
+  <path class="jp-icon3" fill="#616161" fill-rule="evenodd"
+    d="M4 2h16v20H4zm2 2v16h12V4zM8 6h8v2H8zM8 14h2v4H8zM11 10h2v8h-2zM14 12h2v6h-2z"/>
 </svg>`
 });
 
