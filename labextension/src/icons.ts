@@ -25,7 +25,7 @@ export const reportIcon = new LabIcon({
   name: 'nbkit:report',
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
   <path class="jp-icon3" fill="#616161" fill-rule="evenodd"
-    d="M5 2h14v20H5zm2 2v16h10V4zM9 6h6v2H9zm0 4h6v2H9zm0 4h2v4H9zm4 2h2v2h-2z"/>
+    d="M4 2h16v20H4zm2 2v16h12V4zM8 6h8v2H8zM8 14h2v4H8zM11 10h2v8h-2zM14 12h2v6h-2z"/>
 </svg>`
 });
 
