@@ -150,7 +150,7 @@ export class RunPage extends Widget {
         );
         break;
       case 'missing':
-        this._say(trans.__("nbkit is not enabled on the Jupyter server."));
+        this._say(trans.__('nbkit is not enabled on the Jupyter server.'));
         break;
       case 'forbidden':
         this._say(trans.__('The server refuses access. Log in again.'));
