@@ -139,8 +139,7 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then, the job is not supervised. Call stop() on the "
-                    "run."
+                    f"{why} Until then it is not supervised: stop() the run."
                 )
         raise
 
@@ -151,7 +150,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"The end of this process cannot be watched ({error}). Try again."
+        message = f"This process cannot be watched for its end ({error}). Try again."
         raise LaunchError(message) from error
 
 
@@ -159,7 +158,7 @@ def refuse_without_entry(config: ExperimentConfig) -> None:
     """Raise if a configuration needs a function or script, which it cannot hold."""
     if config.has_entry:
         message = (
-            f"task={config.task!r}: pass the {config.task} as first argument, such as "
+            f"task={config.task!r}: pass the {config.task} itself, as in "
             "nbkit.launch(train, gpus=2)."
         )
         raise ConfigError(message)

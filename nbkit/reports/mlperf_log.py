@@ -116,14 +116,14 @@ def mllog(
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:
         message = (
-            f"Run {run.run_id} does not meet division='closed': "
-            f"{'; '.join(obstacles)}. Use division='open'."
+            f"division='closed' is not true of run {run.run_id}: "
+            f"{'; '.join(obstacles)}; use division='open'."
         )
         raise ConfigError(message)
     if not run.state.is_final:
         message = (
-            f"Run {run.run_id} is {run.state}, but an MLPerf log needs a run that has "
-            "ended. Call wait()."
+            f"run {run.run_id} is {run.state}, and an MLPerf log needs a run that has "
+            "ended; wait() for it."
         )
         raise NotEnoughDataError(message)
     machine = run.record.get("machine") or {}
@@ -211,8 +211,9 @@ def _startup(run: StoredRun) -> float:
     seconds = startup_seconds(run)
     if seconds is None:
         message = (
-            f"Run {run.run_id} has no start time (time.started=None), but an MLPerf "
-            "log needs one. Use a run that nbkit launched."
+            f"the record of run {run.run_id} has time.started=None for the attempt of "
+            "its first step, where an MLPerf log begins; use a run that nbkit has "
+            "launched."
         )
         raise NotEnoughDataError(message)
     return seconds

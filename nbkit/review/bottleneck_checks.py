@@ -68,7 +68,7 @@ def _input_fix(facts: Facts) -> str:
     if config.get("data", "synthetic") == "synthetic":
         return "check for other load on this host; synthetic images need no loading."
     if config.get("loader") == "naive":
-        return "use loader='torch', which decodes ahead in separate processes."
+        return "loader='torch', which decodes ahead in separate processes."
     filled = filled_share(facts)
     if filled is not None and filled >= SATURATED:
         return (
@@ -77,7 +77,7 @@ def _input_fix(facts: Facts) -> str:
         )
     if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
-        return f"use loader_config={{'num_workers': {more}}} instead of {workers}."
+        return f"loader_config={{'num_workers': {more}}} instead of {workers}."
     if filled is None:
         return "measure storage throughput; CPU utilization is not known."
     if filled < _FREE:
@@ -108,7 +108,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
         f"of the other {len(facts.ranks) - 1}{reason}.",
         change,
-        at_most(excess, "if that rank becomes as fast as the others"),
+        at_most(excess, "if it is as fast as the others"),
     )
 
 
@@ -158,7 +158,7 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     return (
         f": it computes longer{spent}",
         f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
-        "it has more work.",
+        "its work is larger.",
     )
 
 
@@ -189,8 +189,7 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
-        "slow rank."
+        else " Until the run ends, rank 0 cannot distinguish that from a slower rank."
     )
     yield Cause(
         "communication",

@@ -157,7 +157,7 @@ def test_another_label_changes_the_fingerprint(table):
     [
         (["1.png,1"], "path,sick", "has no column 'file', only path, sick"),
         (["1.png,1"], "file,file", "several columns 'file'"),
-        (["1.png,2"], "file,sick", "no label column"),
+        (["1.png,2"], "file,sick", "no column of labels"),
         (["1.png,exam,1"], "file,split,a", "split='exam' in line 2"),
         (["1.png,val,1"], "file,split,a", "no image for training"),
         (["1.png,1", "1.png,0"], "file,sick", "'1.png' more than once"),
@@ -167,7 +167,7 @@ def test_another_label_changes_the_fingerprint(table):
 def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
     table = write_table(tmp_path, rows, columns)
 
-    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*\. Pass a CSV file"):
+    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*\. Give a CSV file"):
         list_multi_label(table)
 
 

@@ -138,7 +138,7 @@ def test_other_folders_of_images_are_not_looked_at(nih):
 def test_one_list_alone_says_nothing(nih):
     (nih / "test_list.txt").write_text("00000001_000.png")
 
-    with pytest.raises(ConfigError, match=r"is beside test_list.txt only, but train"):
+    with pytest.raises(ConfigError, match=r"is beside test_list.txt, but only train"):
         find(str(nih))
 
 
@@ -151,7 +151,7 @@ def test_a_list_that_is_no_text_is_refused(nih):
 
 
 def test_it_is_said_what_made_the_split(nih):
-    assert find(str(nih)).split_by.startswith("20% of the patients")
+    assert find(str(nih)).split_by.startswith("a fifth of the patients")
     lists(nih, [*ROWS][:2], [*ROWS][2:])
     expected = "NIH's lists train_val_list.txt and test_list.txt"
     assert find(str(nih)).split_by == expected

@@ -248,7 +248,7 @@ def test_classes_that_look_alike_are_named(tmp_path, new_run, capsys, others):
     for number, name in enumerate((*others, "dog")):
         fill(tmp_path, f"data/{name}/1.jpg", data=jpeg(number))
     config = config_of(pack(tmp_path / "data", tmp_path / "packed", "tfrecord"))
-    assert "class names differ only in case" in capsys.readouterr().out
+    assert "classes differ in case" in capsys.readouterr().out
 
     manifest = source.prepare(config, new_run())
 
@@ -302,6 +302,5 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
         f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, or "
-        "set "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix them, or set "
     ) in str(raised.value)

@@ -175,11 +175,9 @@ def _caveat(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     for wanted, which in ((1, "with"), (0, "without")):
         count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
         if not count:
-            return f"no evaluation image {which} the label"
+            return f"no evaluation image {which} it"
         if count < FEWEST_PATIENTS:
-            return (
-                f"{plural(count, what)} {which} the label (minimum {FEWEST_PATIENTS})"
-            )
+            return f"{plural(count, what)} {which} it (minimum {FEWEST_PATIENTS})"
     return None
 
 
@@ -188,11 +186,11 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     models = [*images.single, *images.parallel]
     models += [] if images.baseline is None else [images.baseline]
     if any(scores.get(label) is None for scores in models):
-        return "all or none of the training images have the label"
+        return "no training image has it, or all have it"
     if areas is None:
         return "a network score is NaN"
     if areas.is_perfect:
-        return "the ranking is perfect, so its variance is unknown"
+        return "its ranking is perfect, so its spread is unknown"
     return None
 
 

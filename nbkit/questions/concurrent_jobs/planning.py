@@ -156,17 +156,17 @@ def _check_values(p: Parameters) -> None:
     lines = []
     if p.layout is not None and (not p.layout or min(p.layout) < 1):
         lines.append(
-            f"layout={_listed(p.layout)} has a job without a device. Use 1 or more for "
+            f"layout={_listed(p.layout)} has a job without a device; use 1 or more for "
             "each job, such as 1,1."
         )
     if p.layout == [1]:
         lines.append(
-            "layout=1 is one job on one device, with nothing to compare. Use 1,1."
+            "layout=1 is one job on one device, with nothing to compare; use 1,1."
         )
     if p.repeats is not None and p.repeats < 1:
-        lines.append(f"repeats={p.repeats} is below 1. Use 1 or more.")
+        lines.append(f"repeats={p.repeats} is below 1; use 1 or more.")
     lines += [
-        f"storage={name!r} is not one of {' and '.join(_STORAGE)}. Use one or both."
+        f"storage={name!r} is not one of {' and '.join(_STORAGE)}; use one or both."
         for name in p.storage
         if name not in _STORAGE
     ]
@@ -259,7 +259,7 @@ def _config(
 def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
     if devices.is_cpu:
         why = why_cpus(p.device, "local")
-        yield f"CPU smoke test: {why}. The numbers do not apply to jobs on GPUs."
+        yield f"CPU smoke test: {why}. The numbers say nothing about jobs on GPUs."
 
 
 def _what(

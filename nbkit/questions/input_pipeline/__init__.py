@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Input pipeline",
-    text="throughput and data wait of input pipelines, and loader tuning",
+    text="is training input-bound, and what fixes it?",
     modules={
         "PipelinePlan": ".planning",
         "PipelineResult": ".page",

@@ -31,7 +31,7 @@ def loader_faults(loaders: Sequence[str]) -> Iterator[str]:
     for loader in loaders:
         if loader in _WITHOUT_WORKERS:
             yield (
-                f"loaders={','.join(loaders)}: {loader!r} has no workers to tune. Use "
+                f"loaders={','.join(loaders)}: {loader!r} has no workers to tune; use "
                 "torch, tfrecord or dali."
             )
 

@@ -284,14 +284,13 @@ _CONFIG_FIELDS = (
 
 def _check_numbers(p: Parameters) -> None:
     lines = [
-        f"{name}={p[name]} is below 1. Use 1 or more."
+        f"{name}={p[name]} is below 1; use 1 or more."
         for name in ("gpus", "repeats", "trials", "batch_size_per_gpu", "steps")
         if p[name] is not None and p[name] < 1
     ]
     if p.workers is not None and not 0 <= p.workers <= MOST_WORKERS:
         lines.append(
-            f"workers={p.workers} is not between 0 and {MOST_WORKERS}. Use a number "
-            "in this range."
+            f"workers={p.workers} is not 0 to {MOST_WORKERS}; use one of these."
         )
     lines += loader_faults(p.loaders or [])
     if lines:
@@ -307,8 +306,8 @@ def _names(asked: Sequence[str] | None) -> list[str]:
     if unknown:
         near = suggest(unknown[0], known)
         message = (
-            f"arms={','.join(asked)}: {unknown[0]!r} is unknown. Use "
-            f"{', '.join(known)} or all.{near}"
+            f"arms={','.join(asked)}: {unknown[0]!r} is not one of {', '.join(known)} "
+            f"or all.{near}"
         )
         raise ConfigError(message)
     return known if "all" in asked else list(asked)
@@ -321,8 +320,8 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
     if asked := [name for name in ("tuned", "rule") if name in names]:
         message = (
             f"engine={engine!r}: arms={','.join(asked)} need the number of cores, "
-            "which is known only where the ranks run. Use -p arms naive, or "
-            "engine='local' in a cluster job (srun papermill ...)."
+            "which is known only where the ranks run; use -p arms naive, or "
+            "engine='local' in a job of the cluster (srun papermill ...)."
         )
         raise ConfigError(message)
     return None

@@ -154,10 +154,7 @@ def tune(
 ) -> Tuning:
     """Find a setting whose rate is near the best of the grid, in few trials."""
     if start not in grid.settings:
-        message = (
-            f"start={start} is not one of the {len(grid)} settings of the grid. "
-            "Use one of them."
-        )
+        message = f"start={start} is not one of the {len(grid)} settings; use one."
         raise ConfigError(message)
     search = _Search(grid, measure, most_trials or grid.most_trials)
     try:

@@ -5,7 +5,10 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Machines",
-    text="training throughput of two machines under equal conditions",
+    text=(
+        "V100 or A100, PCIe or SXM, virtual or bare metal: which trains "
+        "faster, like for like?"
+    ),
     modules={
         "MachinesResult": ".page",
         "measure": ".planning",
@@ -18,8 +21,8 @@ QUESTION = Question(
     parameters={"published": ["A100-PCIe", "V100"]},
     gpus=1,
     needs=(
-        "bundles of two machines, such as V100 and A100, or bare metal and virtual "
-        "machine"
+        "bundles of two machines, such as a V100 and an A100, or one bare and one "
+        "virtual"
     ),
     rank=3,
 )

@@ -145,12 +145,12 @@ def _check_counts(p: Parameters) -> None:
     """Raise unless there is at least one of everything that is counted."""
     counts = {name: p[name] for name in ("gpus", "nnodes", "repeats")}
     lines = [
-        f"{name}={value} is below 1. Use 1 or more."
+        f"{name}={value} is below 1; use 1 or more."
         for name, value in counts.items()
         if value < 1
     ]
     if p.data == "":
-        lines.append("data='' is empty. Use a folder of images, or 'synthetic'.")
+        lines.append("data='' names nothing; use a folder of images, or 'synthetic'.")
     if lines:
         raise ConfigError("\n".join(lines))
 

@@ -176,7 +176,7 @@ def _check(points: Sequence[ProjectedPoint]) -> None:
     if len({point.world_size for point in points}) < len(points):
         message = (
             f"{len(points)} points for {len({p.world_size for p in points})} world "
-            "sizes. Pass one point per world size: the median of its runs."
+            "sizes. Give one point per world size: the median of its runs."
         )
         raise NotEnoughDataError(message)
 

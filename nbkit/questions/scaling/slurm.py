@@ -26,7 +26,7 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
     fields: dict[str, Any] = parameters["slurm"] or {}
     lines = [
-        f"{name}={named[name]!r}, but slurm has {fields[name]!r}. Set it in one place."
+        f"{name}={named[name]!r}, but slurm says {fields[name]!r}; set it once."
         for name in named
         if name in fields
     ]
@@ -34,8 +34,8 @@ def slurm_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if engine != "slurm":
         given = {**named, **({"slurm": fields} if fields else {})}
         lines += [
-            f"{name}={value!r} is for engine='slurm', but this is engine={engine!r}. "
-            "Add -p engine slurm, or omit it."
+            f"{name}={value!r} is for engine='slurm', but this is engine={engine!r}; "
+            "add -p engine slurm, or omit it."
             for name, value in given.items()
         ]
     if lines:

@@ -131,22 +131,23 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
 
 def _check_numbers(p: Parameters) -> None:
     lines = [
-        f"{name}={p[name]} is below {least}. Use {least} or more."
+        f"{name}={p[name]} is below {least}; use {least} or more."
         for name, least in _LEAST.items()
         if p[name] is not None and p[name] < least
     ]
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes is empty. Use a training recipe, or omit recipes for sgd and lars."
+            "recipes is empty. Name a training recipe, or leave it out for sgd and "
+            "lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(
             f"price_per_hour={p.price_per_hour} is not above 0. Use the price of the "
-            "machine, or omit price_per_hour."
+            "machine, or leave it out."
         )
     if p.data == "synthetic":
         lines.append(
-            "data='synthetic' cannot be learned, so no target can be reached. Use "
+            "data='synthetic' has nothing to learn, so no target can be reached. Use "
             "photos, cifar10, imagenette or a folder of images."
         )
     if lines:
@@ -240,7 +241,7 @@ def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
         return
     yield (
         f"CPU smoke test: {why_cpus(p.device, p.engine)}. Accuracies and epochs are "
-        "valid; times, energy and cost do not apply to GPUs."
+        "valid; times, energy and cost say nothing about GPUs."
     )
 
 
