@@ -199,7 +199,7 @@ def _run(page: Page, command: str) -> None:
 
 def _labels(part: Locator) -> list[str]:
     """Return the texts of buttons and headings without numbers, which are data."""
-    shown = part.locator("button:visible, h1, h2, h3, th:visible, summary:visible")
+    shown = part.locator("button:visible, h1, h3, th:visible, summary:visible")
     texts = {" ".join(text.split()) for text in shown.all_inner_texts()}
     return sorted(text for text in texts if re.fullmatch(r"[A-Za-z][A-Za-z /-]+", text))
 

@@ -23,4 +23,4 @@ def test_picture_has_alt_texts_in_exported_html(tmp_path):
         exporter = HTMLExporter(template_name=template, embed_images=True)
         page, _ = exporter.from_notebook_node(notebook)
         assert 'alt="Loss: 0.25 to 1"' in page
-        assert page.count("<img alt=") == page.count("data:image/svg+xml") > 1
+        assert page.count('<img alt="') == page.count("<img ") > 1
