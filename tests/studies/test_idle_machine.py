@@ -129,7 +129,11 @@ def test_nothing_is_measured_before_the_machine_is_quiet(monkeypatch, module):
     found = importlib.import_module(f"nbkit.questions.{module}")
     config = ExperimentConfig(device="cpu")
     plan = SimpleNamespace(
-        arms={"a": config}, tuned=config, training=config, wait_for_idle=600.0
+        arms={"a": config},
+        tuned=config,
+        training=config,
+        prepared={},
+        wait_for_idle=600.0,
     )
 
     def wait(configs, patience_seconds):
