@@ -6,6 +6,7 @@ import json
 import lzma
 from dataclasses import asdict, replace
 from types import SimpleNamespace
+from typing import Any
 
 from nbkit.questions.scaling import page
 from nbkit.questions.scaling.nodes import node_times
@@ -39,8 +40,9 @@ def measured(sizes, *, devices=A100, chosen=None, asked=8, times=(), **facts):
         "gpus_per_node": 8,
         "chosen": chosen or {},
     }
+    study: Any = SimpleNamespace(kind="scaling")
     evidence = Evidence(
-        study=SimpleNamespace(kind="scaling"),
+        study=study,
         runs={},
         lost={},
         conditions={"model": "resnet50", **facts},
