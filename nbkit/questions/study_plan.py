@@ -9,6 +9,7 @@ from typing import Any
 from nbkit.config import ExperimentConfig
 from nbkit.reports.parts import Note
 from nbkit.studies.budget import checked_minutes, default_minutes, limit_note
+from nbkit.studies.devices import Devices, why_cpus
 from nbkit.studies.parameters import Parameters
 
 
@@ -65,7 +66,13 @@ class Plan:
         return {"text/html": note.to_html(), "text/plain": note.to_text()}
 
 
-def below_one(parameters: Parameters, *names: str) -> list[str]:
+def smoke_test(parameters: Parameters, devices: Devices, text: str) -> list[str]:
+    """Return why CPUs are used, and what that means; nothing on GPUs."""
+    why = why_cpus(parameters.device, parameters.get("engine", "local"))
+    return [f"CPU smoke test: {why}. {text}"] if devices.is_cpu else []
+
+
+def below_one(parameters: Mapping[str, Any], *names: str) -> list[str]:
     """Return what is wrong with counts that are below 1."""
     return [
         f"{name}={value} is below 1; use 1 or more."

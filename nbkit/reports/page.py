@@ -58,19 +58,21 @@ def page(
     method: Sequence[str],
     sources: Iterable[Source],
     numbers: Mapping[str, Any],
-    controls: Sequence[NoiseFloor],
+    controls: Sequence[NoiseFloor] = (),
     quantity: str = "images_per_second",
     answered_causes: Collection[str] = (),
     untimed: str = "",
     on_cpu: str = "CPU smoke test",
     trains: bool = True,
+    next_step: str = "",
 ) -> Report:
     """Return the report of a question: its first table leads, its first figure, too."""
     parts = list(parts)
     notes = [part.sentences for part in parts if isinstance(part, Note)]
+    prefix = f"{on_cpu}: " if evidence.is_cpu and on_cpu and answer else ""
     return Report(
         title=question,
-        answer=f"{on_cpu}: {answer}" if evidence.is_cpu else answer,
+        answer=f"{prefix}{answer}",
         untimed=untimed,
         notes=[*chain(*notes)],
         answered_causes=answered_causes,
@@ -90,13 +92,14 @@ def page(
             "conditions": dict(evidence.conditions),
             **numbers,
         },
-        next_step=_next_step(evidence),
+        next_step=next_step or next_run(evidence),
         controls=controls,
     )
 
 
-def _next_step(evidence: Evidence) -> str:
-    chosen = dict(evidence.plan.get("chosen", {}))
+def next_run(evidence: Evidence, **changes: Any) -> str:
+    """Return the command that measures it with enough repeats, on GPUs."""
+    chosen = {**evidence.plan.get("chosen", {}), **changes}
     if evidence.repeats < MINIMUM_RUNS:
         chosen["repeats"] = MINIMUM_RUNS
     kind = evidence.study.kind or ""

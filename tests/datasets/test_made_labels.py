@@ -8,7 +8,7 @@ from PIL import Image, ImageStat
 
 from nbkit.datasets.find import find
 from nbkit.datasets.image_statistics import STATISTICS, image_statistics
-from nbkit.questions.chexnet.regression import statistics_baseline
+from nbkit.questions.chexnet.baseline import statistics_baseline
 from nbkit.statistics.auroc import area_under_roc
 
 

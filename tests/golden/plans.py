@@ -13,15 +13,8 @@ from tests.golden.planted import Planted
 __all__ = ["plan_of"]
 
 _ONE = ("tuned", "training")
-_COUNTS = (
-    "repeats",
-    "control",
-    "concurrent",
-    "environment",
-    "asked",
-    "measured",
-    "gpus",
-)
+_COUNTS = ("repeats", "control", "concurrent", "environment", "gpus")
+_FACTS = ("asked", "measured")
 
 
 def plan_of(
@@ -31,6 +24,7 @@ def plan_of(
     parameters = here.parameters(question, chosen)
     plan: Any = registry.resolve("questions", question).plan(parameters)
     planned: dict[str, Any] = {name: getattr(plan, name, None) for name in _COUNTS}
+    planned |= {name: plan.facts.get(name) for name in _FACTS}
     for name in ("arms", "unrepeated"):
         every: Mapping[str, ExperimentConfig] = getattr(plan, name, None) or {}
         planned[name] = {arm: _fields(config) for arm, config in every.items()}

@@ -10,14 +10,11 @@ import pytest
 from PIL import Image
 
 import nbkit
-from nbkit.errors import DeviceError
-from nbkit.questions.scaling.planning import plan
 from nbkit.reports.headline import headline
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
 from tests.notebooks.executing import (
     QUICK,
-    as_papermill_gives_them,
     assert_answer,
     execute,
 )
@@ -97,14 +94,6 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
     assert "Did you mean 'gpus'?" in done.text
     assert "gpus='lots' is not a whole number" in done.text
     assert not studies_folder().exists()
-
-
-def test_strict_gpus_as_papermill_writes_it_is_a_clear_error():
-    given = as_papermill_gives_them("scaling", device="cpu", strict_gpus="true")
-
-    said = "gpus=8 with strict_gpus=True exceeds the available 0 GPUs"
-    with pytest.raises(DeviceError, match=said):
-        plan(given)
 
 
 def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):

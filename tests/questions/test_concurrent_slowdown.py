@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import pytest
 
-from nbkit.questions.concurrent_jobs.literature import (
-    claims_of_jobs,
-    published_rounds,
-    recomputed_means,
-)
+from nbkit.questions.concurrent_jobs.literature import published_rounds
 from nbkit.questions.concurrent_jobs.slowdown import (
     ConcurrentJob,
     ConcurrentJobs,
@@ -92,20 +86,6 @@ def test_jobs_that_were_never_measured_at_once_have_no_rate(second):
     assert not found.is_enough
 
 
-def test_the_rate_of_a_job_is_images_over_the_time_of_its_steps():
-    bursts = [0.1, 0.1, 0.1, 2.7] * 3
-    ends = list(accumulate(bursts))
-    job = [
-        {"t": end, "step_time_seconds": seconds, "images": 10}
-        for end, seconds in zip(ends, bursts, strict=True)
-    ]
-    stalled = [{**one, "images": 30} for one in job]
-
-    rates = overlap([job, stalled]).images_per_second
-
-    assert rates == pytest.approx((120 / 9, 360 / 9))
-
-
 def test_jains_index_is_one_for_equals_and_a_share_for_who_takes_all():
     assert fairness([3.0, 3.0, 3.0]) == 1.0
     assert fairness([1.0, 0.0, 0.0, 0.0]) == 0.25
@@ -154,16 +134,6 @@ def test_fairness_is_of_the_part_that_each_job_keeps():
     assert found.fairness.median == pytest.approx(1.0)
 
 
-def test_a_round_that_does_not_count_is_in_no_total():
-    short = Round(1, ("a", "b"), overlap([steps(0.0, 1.0, 10), steps(9.0, 1.0, 10)]))
-
-    found = concurrent([ran(0, 90, 90)], alone(100), alone(100))
-    found = ConcurrentJobs("1,1", "not pinned", found.jobs, (*found.rounds, short))
-
-    assert len(found.rounds) == 2
-    assert found.totals == [pytest.approx(180.0)]
-
-
 def test_what_netapp_printed_is_recomputed_from_its_rows():
     five = published_rounds()[0]
 
@@ -180,16 +150,3 @@ def test_what_netapp_printed_is_recomputed_from_its_rows():
     assert max(five.slowdowns_by_time) == pytest.approx(2181 / 2094)
     assert five.fairness == pytest.approx(0.99945, abs=1e-5)
     assert five.fastest_over_slowest == pytest.approx(23438 / 21764)
-    means = " ".join(recomputed_means())
-    assert "printed as 35:09.0; the 5 printed values have a mean of 35:05.2" in means
-    assert "22,573.0 images/s; the 5 printed values have a mean of 22,573.8" in means
-    assert any("39.9 epochs of 37" in sentence for sentence in claims_of_jobs())
-
-
-def test_virtual_machines_that_are_printed_as_about_have_no_fairness():
-    ones, twos = published_rounds()[1:]
-
-    assert (ones.total, ones.sum_alone) == (5400, pytest.approx(2 * 2757.21))
-    assert ones.against_one_job == pytest.approx(5400 / 5500)
-    assert (ones.fairness, ones.fastest_over_slowest) == (None, None)
-    assert (twos.aggregate_efficiency, twos.slowdowns) == (1.0, None)

@@ -2,83 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 import nbkit
 from nbkit.cli.main import main
-from nbkit.questions import precision, time_to_accuracy
-from nbkit.questions.precision import planning as precision_plan
 from nbkit.questions.study_report import make
-from nbkit.questions.time_to_accuracy import planning as time_to_accuracy_plan
 from nbkit.server.run_table import StoredRunTable
-from nbkit.store.nonfinite import NonFinite
 from nbkit.studies.study import Study
-from tests.questions import (
-    test_precision_plan,
-    test_time_to_accuracy_plan,
+from tests.questions.conftest import LOST
+
+BASE = "fp32, channels_last"
+ANSWERS = ("table", "answer_table", "layout", "published_layouts", "bounds")
+
+
+@pytest.mark.parametrize(
+    ("question", "lost", "names"),
+    [
+        (
+            "time_to_accuracy",
+            ["sgd"],
+            ("table", "seeds", "settings", "projected", "published"),
+        ),
+        ("precision", [BASE, f"{BASE} again"], ANSWERS),
+    ],
 )
-from tests.studies.written_study import write_runs
+def test_report_baseline_that_is_not_finite(golden, lose, question, lost, names):
+    study = golden(f"{question}/gpu")
+    for arm in lost:
+        lose(study.runs_by_arm()[arm])
+    module = importlib.import_module(f"nbkit.questions.{question}")
 
-LOST = NonFinite("loss", 3)
-FORMATS = ("fp32, channels_last", "bf16, channels_last", "bf16, channels_first")
-
-
-def evaluated(rate):
-    """Return the line of an evaluation that has reached every target."""
-    counts = {"images": 10, "duration_seconds": 1.0, "t": 1_577_837_000.0}
-    line = {"kind": "evaluation", "attempt": 0, "step": 20, "epoch": 1, "loss": 1.0}
-    return {**line, **counts, "top1_accuracy": rate}
-
-
-def written(kind, planned, rates, lost, ended, **more):
-    control = getattr(planned, "control", None)
-    fields = {"unrepeated": getattr(planned, "unrepeated", None), "control": control}
-    study = Study.create(kind, planned.arms, kind=kind, plan=planned.facts, **fields)
-    write_runs(study, rates, lost, ended, **more)
-    return study
-
-
-def cells_of(module, study, names):
-    """Return what the cells of a notebook show after its runs."""
     found = module.result(study)
-    return [getattr(found, name) for name in names]
 
-
-@pytest.mark.parametrize("arms", [["sgd"], ["sgd", "lars"]])
-def test_time_to_accuracy_arrives_at_its_report_without_a_finite_baseline(store, arms):
-    planned = time_to_accuracy_plan.plan(
-        test_time_to_accuracy_plan.parameters(estimate_steps=0, repeats=1)
-    )
-    study = written(
-        "time_to_accuracy",
-        planned,
-        {"sgd": 100.0, "lars": 200.0},
-        dict.fromkeys(arms, LOST),
-        arms,
-        lines=[evaluated(0.999)],
-    )
-    names = ("table", "seeds", "settings", "projected", "published")
-
-    for one in cells_of(time_to_accuracy, study, names):
-        assert f"every run of sgd diverged ({LOST})" in one.to_text()
-    assert len(time_to_accuracy.logs(study).to_text().splitlines()) >= 1
-    assert nbkit.report(study).report.answer.startswith("Diverged: sgd")
-
-
-@pytest.mark.parametrize("arms", [FORMATS[:1], FORMATS])
-def test_precision_arrives_at_its_report_without_a_finite_baseline(store, arms):
-    planned = precision_plan.plan(test_precision_plan.parameters(repeats=1))
-    rates = dict(zip(FORMATS, (100.0, 200.0, 150.0), strict=True))
-    again = "fp32, channels_last again"
-    rates[again] = 100.0
-    lost = [*arms, again]
-    rates |= dict.fromkeys(planned.unrepeated, 100.0)
-    study = written("precision", planned, rates, dict.fromkeys(lost, LOST), lost)
-    names = ("table", "answer_table", "layout", "published_layouts", "bounds")
-
-    for one in cells_of(precision, study, names):
-        assert f"every run of fp32, channels_last diverged ({LOST})" in one.to_text()
-    assert nbkit.report(study).report.answer.startswith("Diverged: fp32")
+    for name in names:
+        said = getattr(found, name).to_text()
+        assert f"every run of {lost[0]} diverged ({LOST})" in said
+    assert nbkit.report(study).report.answer.startswith(f"Diverged: {lost[0]}")
 
 
 @pytest.mark.nonfinite

@@ -45,26 +45,19 @@ def test_the_share_is_over_all_gpus_in_the_measured_steps(written, utilization, 
 @pytest.mark.parametrize(
     "record", [{"system": {"other_gpu_processes": 1}}, {"launch": {"replayed": True}}]
 )
-def test_gpus_of_others_and_replayed_ones_say_nothing(written, record):
-    write_samples(written, 0)
-    assert idle_sample_share(written.run)
+def test_idle_sample_share_unknown(written, record):
+    assert idle_sample_share(written.run) is None
+    write_samples(written, None)
+    assert idle_sample_share(written.run) == 0.0  # the other GPU tells
 
     written.record("finished", **record)
 
     assert idle_sample_share(written.run) is None
 
 
-def test_a_gpu_that_is_only_stood_in_for_is_not_idle_but_unknown(store):
+def test_idle_sample_share_emulated_gpu(store):
     written = WrittenRun(store, task="load")
     written.append(*(step(n, t=100.0 + n, warmup=n <= 4) for n in range(1, 21)))
     write_samples(written, 0)
 
     assert idle_sample_share(written.run) is None
-
-
-def test_what_the_driver_does_not_tell_is_unknown(written):
-    assert idle_sample_share(written.run) is None
-
-    write_samples(written, None)
-
-    assert idle_sample_share(written.run) == 0.0  # the other GPU tells

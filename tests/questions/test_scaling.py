@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
 
 from nbkit.questions.scaling import page
 from nbkit.questions.scaling.nodes import node_times
 from nbkit.questions.scaling.page import ScalingResult
-from nbkit.questions.scaling.planning import ScalingPlan
 from nbkit.questions.scaling.throughput import MeasuredRun
 from nbkit.reports.bandwidth import Bandwidth
 from nbkit.reports.charts import PUBLISHED_COLOURS
+from nbkit.reports.page import Evidence
 from nbkit.reports.renderer import Note, Table
 from nbkit.statistics import quantities as wording
 from nbkit.store.bundle_import import import_bundle
 from nbkit.studies.devices import Devices
-from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 from tests.golden.cases_speed import SPEED
 from tests.golden.hosts import H100_NODE
@@ -27,29 +28,27 @@ A100 = Devices("cuda", 4, "NVIDIA A100-SXM4-80GB")
 NO_EXCHANGE = Bandwidth([], 1, "cuda")
 
 
-def measured(
-    sizes,
-    *,
-    devices=A100,
-    chosen=None,
-    asked=8,
-    times=(),
-    **facts,
-):
+def measured(sizes, *, devices=A100, chosen=None, asked=8, times=(), **facts):
     """Return the result of a study with three runs of every size.
 
     8 GPUs a node are asked for.
     """
-    plan = ScalingPlan(
-        arms={},
-        devices=devices,
-        asked=asked,
-        measured=max(sizes),
-        gpus_per_node=8,
+    plan = {
+        "devices": asdict(devices),
+        "asked": asked,
+        "measured": max(sizes),
+        "gpus_per_node": 8,
+        "chosen": chosen or {},
+    }
+    study: Any = SimpleNamespace(kind="scaling")
+    evidence = Evidence(
+        study=study,
+        runs={},
+        lost={},
+        conditions={"model": "resnet50", **facts},
+        plan=plan,
         repeats=3,
-        environment={},
-        notes=("said first",),
-        parameters=Parameters(chosen or {}, dict.fromkeys(chosen or (), "papermill")),
+        is_cpu=devices.is_cpu,
     )
     runs = [
         MeasuredRun(
@@ -66,7 +65,7 @@ def measured(
         for size in sizes
         for repeat in range(3)
     ]
-    return ScalingResult(plan, runs, {"model": "resnet50", **facts}, times)
+    return ScalingResult(evidence, runs, NO_EXCHANGE, times)
 
 
 def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
@@ -85,7 +84,7 @@ def test_a_gpu_nobody_has_published_is_said_to_have_no_context():
 def test_the_next_step_asks_for_gpus_of_one_node():
     chosen = {"gpus": 8, "nnodes": 2}
 
-    step = measured([1, 8], chosen=chosen, asked=16).report(NO_EXCHANGE).next_step
+    step = measured([1, 8], chosen=chosen, asked=16).report().next_step
 
     assert step.startswith("on 16 GPUs: ")
     assert step.endswith("out.ipynb -p nnodes 2 -p gpus 8")
@@ -94,7 +93,7 @@ def test_the_next_step_asks_for_gpus_of_one_node():
 def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
     result = measured([1, 2, 4, 8, 16], asked=16, chosen={"nnodes": 2})
 
-    report = result.report(NO_EXCHANGE)
+    report = result.report()
 
     assert isinstance(result.projection, Note)
     assert any("No projection to 32 GPUs" in note for note in report.notes)
@@ -141,7 +140,7 @@ def test_nodes_have_a_table_and_who_holds_them_up_is_said():
     run = node_times("fp16", 2, ranks, ("n1", "n2"))
 
     result = measured([8, 16], asked=16, times=[run])
-    report = result.report(NO_EXCHANGE)
+    report = result.report()
 
     table = result.ranks
     assert isinstance(table, Table)

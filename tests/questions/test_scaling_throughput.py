@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from nbkit.errors import NotEnoughDataError
 from nbkit.questions.scaling.throughput import (
     MeasuredRun,
     computed_sentence,
@@ -66,39 +65,6 @@ def test_without_one_gpu_the_smallest_size_is_the_base():
     assert rows[1].efficiency_low is None  # one run has no interval
 
 
-def test_other_quantities_are_medians_of_what_is_known():
-    rows = scaling_table(
-        [
-            *runs("fp16", 1, [1_000.0], data_wait_share=0.1, cpu_ms_per_image=None),
-            *runs("fp16", 1, [1_010.0], data_wait_share=None, cpu_ms_per_image=None),
-            *runs("fp16", 1, [1_020.0], data_wait_share=0.3, cpu_ms_per_image=None),
-        ]
-    )
-
-    assert rows[0].data_wait_share == pytest.approx(0.2)
-    assert rows[0].cpu_ms_per_image is None
-    assert rows[0].peak_memory_bytes == 20e9
-
-
-def test_no_runs_is_an_error():
-    with pytest.raises(NotEnoughDataError, match="0 runs"):
-        scaling_table([])
-
-
-def test_one_curve_is_of_one_device_type():
-    mixed = [*FP16, *runs("fp16", 2, [60.0], device_type="cpu")]
-
-    with pytest.raises(NotEnoughDataError, match="cpu and cuda"):
-        scaling_table(mixed)
-
-
-def test_one_point_is_of_one_number_of_nodes():
-    mixed = [*FP16, *runs("fp16", 4, [3_000.0], nnodes=2)]
-
-    with pytest.raises(NotEnoughDataError, match=r"4 devices on \[1, 2\] nodes"):
-        scaling_table(mixed)
-
-
 def test_whole_nodes_are_held_against_one_device_and_against_one_node():
     across = runs("fp16", 8, [6_800.0, 6_840.0], nnodes=2)
 
@@ -129,8 +95,3 @@ def test_a_smallest_size_over_two_nodes_is_named_with_them():
     *_, last = scaling_table([*two, *runs("fp16", 4, [3_400.0], nnodes=2)])
 
     assert "x 2 x 1 GPU, efficiency" in computed_sentence([last])
-
-
-def test_sentence_of_nothing_is_an_error():
-    with pytest.raises(NotEnoughDataError, match="0 rows"):
-        computed_sentence([])

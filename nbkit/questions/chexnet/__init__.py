@@ -7,13 +7,10 @@ QUESTION = Question(
     label="CheXNet",
     text="chest X-ray AUROC vs. a shortcut baseline, on 1 and several GPUs",
     modules={
-        "ChexnetBaseline": ".baseline",
         "ChexnetPlan": ".planning",
         "ChexnetResult": ".page",
-        "baseline": ".baseline",
         "plan": ".planning",
         "prepare": ".baseline",
-        "report": ".page",
         "result": ".page",
     },
     reports=("CheXNet",),

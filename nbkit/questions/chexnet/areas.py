@@ -64,11 +64,6 @@ class AreaEstimate:
     trainings: int
     """It is the mean of so many; 0 of a baseline, which has no chance in it."""
 
-    @property
-    def is_above_zero(self) -> bool:
-        """Whether the whole interval is above zero, over `MINIMUM_RUNS` trainings."""
-        return self.low is not None and self.low > 0 and self.trainings >= MINIMUM_RUNS
-
 
 @dataclass(frozen=True)
 class LabelFinding:
@@ -101,7 +96,7 @@ class LabelFinding:
             return "no interval"
         if gain.trainings < MINIMUM_RUNS:
             return "not enough runs"
-        if gain.is_above_zero:
+        if gain.low > 0:
             return "above the statistics"
         return "below the statistics" if gain.high < 0 else "not resolved"
 

@@ -1,70 +1,51 @@
-"""The baseline of global statistics, fitted before anything is trained."""
+"""The honest baseline of a multi-label set: what global statistics alone can tell.
+
+A logistic regression for each label, on twelve statistics of the whole image (how
+bright, how contrasty, how sharp; of places in it the border alone). It is fitted to the
+training images and asked about those for evaluation. Where a network does no better,
+its AUROC is not evidence that it recognises anything in the images.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from nbkit.datasets.listing import Listing
+from nbkit.datasets.samples import Samples
 from nbkit.errors import ConfigError
-from nbkit.questions.chexnet import sentences as words
-from nbkit.questions.chexnet.areas import LabelFinding, ScoredImages, judge_labels
+from nbkit.packages import pip_install
 from nbkit.questions.chexnet.planning import ChexnetPlan
-from nbkit.questions.chexnet.regression import Baseline, statistics_baseline
-from nbkit.questions.chexnet.tables import area_column, interval_text
-from nbkit.reports.columns import Column, table
 from nbkit.studies.idle_machine import wait_before
 
+_MOST_ITERATIONS = 1_000
+
 _MIN_IMAGES_FOR_PROGRESS = 5_000
+"""Fewer take no noticeable time."""
 
 
 @dataclass(frozen=True)
-class ChexnetBaseline:
-    """The baseline of global statistics, fitted before anything is trained."""
+class Baseline:
+    """What the baseline says of every evaluation image."""
 
-    fitted: Baseline
-    findings: Sequence[LabelFinding]
-    """Of the baseline alone, in the place of a network."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know of it, as JSON values."""
-        fitted = self.fitted
-        return {
-            "baseline": {
-                "files": list(fitted.files),
-                "scores": {
-                    label: None if scores is None else [*map(_rounded, scores)]
-                    for label, scores in fitted.scores.items()
-                },
-                "train_images": fitted.train_images,
-                "unreadable": len(fitted.unreadable),
-            }
-        }
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        areas = table(
-            f"AUROC of 12 global statistics fitted to {self.fitted.train_images:,} "
-            "training images",
-            (
-                Column("label", "label"),
-                area_column("AUROC", "single"),
-                Column("95% CI", "single", interval_text),
-            ),
-            self.findings,
-            [*words.unreadable(self.facts), *words.left_out(self.findings)],
-        )
-        return {"text/html": areas.to_html(), "text/plain": areas.to_text()}
+    files: Sequence[str]
+    """Names of the images, those that can be read."""
+    scores: Mapping[str, Sequence[float] | None]
+    """Log-odds by label; None where all training images have it, or none."""
+    train_images: int
+    """That it was fitted to."""
+    unreadable: Sequence[str]
+    """Images that were left out, of both splits."""
 
 
 def prepare(plan: ChexnetPlan) -> ChexnetPlan:
-    """Fit the baseline, and return the plan with its scores."""
-    return replace(plan, prepared=baseline(plan).facts)
-
-
-def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
-    """Fit the baseline of global statistics to the training images of a plan.
+    """Fit the baseline to a plan's training images; return the plan with its scores.
 
     Raises
     ------
@@ -72,10 +53,9 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
         If scikit-learn is not installed, no training image can be read, or one cannot
         and runs are to stop then.
     """
-    wait_before(planned.arms.values(), planned.wait_for_idle)
-    listing = planned.listing
-    fitted = statistics_baseline(listing, on_progress=_Progress())
-    config = next(iter(planned.arms.values()))
+    wait_before(plan.arms.values(), plan.wait_for_idle)
+    fitted = statistics_baseline(plan.listing)
+    config = next(iter(plan.arms.values()))
     if fitted.unreadable and config.unreadable_images == "stop":
         message = (
             f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
@@ -83,40 +63,115 @@ def baseline(planned: ChexnetPlan) -> ChexnetBaseline:
             "Fix or remove them, or use unreadable_images='skip'."
         )
         raise ConfigError(message)
-    by_name = {sample.name: sample.label for sample in listing.evaluation}
-    given = [by_name[name] for name in fitted.files]
-    images = ScoredImages(
-        {
-            label: [
-                of_image[place] for of_image in given if isinstance(of_image, tuple)
-            ]
-            for place, label in enumerate(listing.classes)
+    baseline = {
+        "files": list(fitted.files),
+        "scores": {
+            # As many digits as a run's predictions have.
+            label: scores and [float(f"{score:.9g}") for score in scores]
+            for label, scores in fitted.scores.items()
         },
-        [listing.patients[name] for name in fitted.files] if listing.patients else None,
-        [fitted.scores],
-        [],
-        None,
+        "train_images": fitted.train_images,
+        "unreadable": len(fitted.unreadable),
+    }
+    return replace(plan, prepared={"baseline": baseline})
+
+
+def statistics_baseline(listing: Listing) -> Baseline:
+    """Fit the baseline to a set's training images; score those for evaluation."""
+    variables = {*os.environ}
+    try:
+        # A reader of reports needs neither of them.
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError as error:
+        message = (
+            f"The shortcut baseline needs scikit-learn ({error}). Run "
+            f"{pip_install('scikit-learn')}."
+        )
+        raise ConfigError(message) from error
+    # Its import sets variables of OpenMP, which runs that start later would inherit.
+    for name in {*os.environ} - variables:
+        del os.environ[name]
+    statistics = _all_statistics(listing)
+    first = len(listing.train)
+    train = [
+        (values, sample.label)
+        for values, sample in zip(statistics[:first], listing.train, strict=True)
+        if values is not None
+    ]
+    evaluation = [
+        (values, sample.name)
+        for values, sample in zip(statistics[first:], listing.evaluation, strict=True)
+        if values is not None
+    ]
+    if not train:
+        message = (
+            f"data={str(listing.root)!r} has no readable training image, which the "
+            "baseline needs. Fix the files."
+        )
+        raise ConfigError(message)
+    inputs = [values for values, _ in train]
+    train_labels = [label for _, label in train if not isinstance(label, int)]
+    scores: dict[str, list[float] | None] = {}
+    for number, label in enumerate(listing.classes):
+        given = [labels[number] for labels in train_labels]
+        if len({*given}) < 2 or not evaluation:
+            scores[label] = None
+            continue
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(max_iter=_MOST_ITERATIONS)
+        )
+        model.fit(inputs, given)
+        logits = model.decision_function([values for values, _ in evaluation])
+        scores[label] = [float(logit) for logit in logits]
+    return Baseline(
+        [name for _, name in evaluation],
+        scores,
+        len(train),
+        [
+            sample.name
+            for values, sample in zip(
+                statistics, (*listing.train, *listing.evaluation), strict=True
+            )
+            if values is None
+        ],
     )
-    return ChexnetBaseline(fitted, judge_labels(images))
 
 
-def _rounded(score: float) -> float:
-    """Return it with as many digits as a run's predictions have."""
-    return float(f"{score:.9g}")
+def _all_statistics(listing: Listing) -> list[list[float] | None]:
+    """Return the statistics of every image, training first; None of unreadable ones."""
+    samples = listing.open()
+    total = len(samples)
+    tenth = max(1, total // 10)
+    rows: list[list[float] | None] = []
+    with (
+        # Pillow warns of what it can do without.
+        warnings.catch_warnings(action="ignore"),
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+    ):
+        try:
+            for start in range(0, total, tenth):
+                part = range(start, min(start + tenth, total))
+                rows += pool.map(partial(_of_image, samples), part)
+                if total > _MIN_IMAGES_FOR_PROGRESS:
+                    done = f"statistics of {part.stop:,} of {total:,} images"
+                    sys.stdout.write(f"{done}\n")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            samples.close()
+    return rows
 
 
-class _Progress:
-    """Prints progress at every tenth of the images."""
+def _of_image(samples: Samples, index: int) -> list[float] | None:
+    from nbkit.datasets.image_statistics import image_statistics
 
-    def __init__(self) -> None:
-        self._last_tenth = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        tenth = 10 * done // total
-        # A small set takes no noticeable time.
-        if tenth > self._last_tenth and total > _MIN_IMAGES_FOR_PROGRESS:
-            sys.stdout.write(f"statistics of {done:,} of {total:,} images\n")
-        self._last_tenth = tenth
+    try:
+        return image_statistics(samples.read(index))
+    except Exception:  # noqa: BLE001 - disks and decoders raise many kinds
+        return None
 
 
 def aligned(

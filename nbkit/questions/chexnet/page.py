@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics as python_statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,48 +26,45 @@ from nbkit.questions.chexnet.tables import (
 )
 from nbkit.questions.chexnet.trainings import (
     Training,
-    by_seed,
     check_planned_images,
     check_same_images,
+    training,
 )
-from nbkit.reports.caveats import caveat_text, untimed_caveat_text
-from nbkit.reports.conditions import WELCH, conditions, where_and_when
+from nbkit.reports.caveats import untimed_caveat_text
+from nbkit.reports.conditions import WELCH, conditions
 from nbkit.reports.finite_arms import BaselineLost, not_finite
-from nbkit.reports.parts import Lead
+from nbkit.reports.page import Evidence, lead, next_run, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
-from nbkit.statistics import MINIMUM_RUNS, Ratio
+from nbkit.statistics import Ratio
 from nbkit.statistics.auroc import area_under_roc
-from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
 _QUESTION = "Chest X-ray AUROC vs. a shortcut baseline"
 _CONDITIONS = ("epochs", "learning_rate", "label_weighting", "weights", "precision")
-_SIZES = (*SIZES_OF_A_CPU, "model", "global_batch_size", "epochs", "repeats")
+_OF_NIH = "/path/to/Data_Entry_2017.csv"
 
 
 @dataclass(frozen=True)
 class ChexnetResult:
     """What a study says of every label."""
 
-    plan: Mapping[str, Any]
-    """`ChexnetPlan.facts` and `ChexnetBaseline.facts`."""
+    evidence: Evidence
     single: Sequence[Training]
     """On one device; those with a partner first."""
     parallel: Sequence[Training]
     """On several devices, in the order of their partners."""
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
     lost: Sequence[Training] = ()
     """Trainings that were not finite: no AUROC is of them."""
     is_judged: bool = True
     """Whether there may be a verdict: every training was finite."""
     is_single_finite: bool = True
     """Whether every training on one device was."""
-    lead: Lead | None = None
-    """What takes the AUROCs back, above the headline."""
-    lead_of_rates: Lead | None = None
-    """What takes the rates back, above their table."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """`ChexnetPlan.facts`, the baseline among them."""
+        return self.evidence.plan
 
     @property
     def gpus(self) -> int:
@@ -75,14 +72,9 @@ class ChexnetResult:
         return self.plan["gpus"]
 
     @property
-    def is_cpu(self) -> bool:
-        """Whether CPU processes were used instead of GPUs."""
-        return {training.run.device_type for training in self.single} == {"cpu"}
-
-    @property
     def is_made(self) -> bool:
         """Whether the images were drawn by a program."""
-        return self.conditions.get("data") == MADE
+        return self.evidence.conditions.get("data") == MADE
 
     @cached_property
     def images(self) -> ScoredImages:
@@ -112,7 +104,8 @@ class ChexnetResult:
     @property
     def table(self) -> Table:
         """The headline: every label's AUROC beside that of global statistics."""
-        return areas_table(self.findings, len(self.single), self.lead)
+        takes_back = partial(untimed_caveat_text, self.evidence.study)
+        return areas_table(self.findings, len(self.single), takes_back)
 
     @property
     def same(self) -> Table | Note:
@@ -138,7 +131,8 @@ class ChexnetResult:
     @property
     def speed(self) -> Table:
         """The side note: rates and speed-up."""
-        return rates_table(self.rates, self.speed_up, self.is_cpu, self.lead_of_rates)
+        takes_back, is_cpu = lead(self.evidence, ()), self.evidence.is_cpu
+        return rates_table(self.rates, self.speed_up, is_cpu, takes_back)
 
     @cached_property
     def trainings(self) -> Table:
@@ -219,42 +213,39 @@ class ChexnetResult:
     def report(self) -> Report:
         """Return everything in one report."""
         labels = [*self.images.labels]
-        parts = [self.table, self.same, self.trainings, self.speed]
-        parts += [self.published_table] if self.published else []
-        notes = [s for part in parts if isinstance(part, Note) for s in part.sentences]
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
-            untimed=self.answer,
-            notes=[
-                words.no_claim(is_made=self.is_made),
-                *words.unreadable(self.plan),
-                *notes,
+        margin = self.plan["margin"]
+        data = str(self.evidence.conditions.get("data"))
+        return page(
+            _QUESTION,
+            self.evidence,
+            self.answer,
+            [
+                Note([words.no_claim(is_made=self.is_made)]),
+                Note(words.unreadable(self.plan)),
+                *(self.table, self.same, self.trainings, self.speed),
+                *([self.published_table] if self.published else []),
+                *(self.figure, self.curves),
             ],
-            tables=[part for part in parts if isinstance(part, Table)],
-            figures=[self.figure, self.curves],
+            untimed=self.answer,
+            on_cpu="",
+            trains=False,
             method=[
                 *words.method(
                     patients=self.images.patients is not None,
                     trainings=len(self.single),
                 ),
-                words.data_source(self.plan, str(self.conditions.get("data")), labels),
-                where_and_when(self.conditions),
+                words.data_source(self.plan, data, labels),
             ],
             sources=[
                 *words.sources(self.plan, labels),
                 WELCH,
                 *(Source(one.source, one.url) for one in self.published),
             ],
-            result={
-                "schema": 1,
-                "quantity": "auroc",
-                "origin": "measured",
-                "functional_only": self.is_cpu,
-                "conditions": dict(self.conditions),
-                "margin": self.plan["margin"],
+            quantity="auroc",
+            numbers={
+                "margin": margin,
                 "labels": [asdict(finding) for finding in self.findings],
-                "verdict": self.findings[-1].same_within(self.plan["margin"])
+                "verdict": self.findings[-1].same_within(margin)
                 if self.is_judged
                 else None,
                 "trainings": [
@@ -264,21 +255,8 @@ class ChexnetResult:
                 "speed_up": self.speed_up and asdict(self.speed_up),
                 "published": [asdict(one) for one in self.published],
             },
-            next_step=self._next_step,
+            next_step=next_run(self.evidence, data=_OF_NIH) if self.is_made else "",
         )
-
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.plan.get("chosen", {}))
-        if self.is_made:
-            chosen["data"] = "/path/to/Data_Entry_2017.csv"
-        if self.is_cpu:
-            # A short training on a CPU is not worth a verdict.
-            chosen = {n: v for n, v in chosen.items() if n not in _SIZES}
-        elif len(self.single) < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        command = papermill_command("chexnet", chosen)
-        return f"on a machine with GPUs: {command}" if self.is_cpu else command
 
     def _mean_area(self, training: Training) -> float | None:
         predictions = training.predictions
@@ -303,7 +281,10 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
     facts, finished = study.plan, study.runs_by_arm()
     single_arm, *several = facts["arms"]
     arms = [single_arm, *several[:1]]
-    trained = {arm: by_seed(arm, finished) for arm in arms}
+    trained = {
+        arm: {run.config.seed: training(arm, run) for run in finished.get(arm, [])}
+        for arm in arms
+    }
     lost = [
         trained[arm].pop(run.config.seed)
         for arm in arms
@@ -326,34 +307,19 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         raise NotEnoughDataError(message)
     paired = [seed for seed in single if seed in parallel]
     order = [*paired, *(seed for seed in single if seed not in parallel)]
+    evidence = Evidence.of(study)
+    shared = _conditions([run for runs in finished.values() for run in runs])
     measured = ChexnetResult(
-        facts,
+        replace(evidence, conditions={**shared, "study_id": study.study_id}),
         [single[seed] for seed in order],
         [parallel[seed] for seed in paired],
-        {
-            **_conditions([run for runs in finished.values() for run in runs]),
-            "study_id": study.study_id,
-        },
         lost,
         usable_arms(arms, lost_arms) == arms,
         single_arm not in lost_arms,
-        partial(untimed_caveat_text, study),
-        partial(caveat_text, study, ()),
     )
     check_same_images([*measured.single, *measured.parallel])
     check_planned_images(facts, measured.single[0])
     return measured
-
-
-def report(study: Study) -> Report:
-    """Return the report of a chexnet study; `nbkit.report` calls and saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no training on one device has finished, or one kept no predictions.
-    """
-    return result(study).report()
 
 
 def _conditions(runs: Sequence[Run]) -> dict[str, Any]:

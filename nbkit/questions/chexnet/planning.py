@@ -16,9 +16,9 @@ from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one, smoke_test
 from nbkit.reports.parts import Note, Table
-from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 
 MADE = "made-labels"
@@ -118,10 +118,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     p = parameters
     devices = find_devices(p.device, p.engine, p.gpus or _GPUS)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
+    values = p.filled(defaults)
     if p.gpus is None:
         values["gpus"] = 1 if not devices.is_cpu and devices.count == 1 else _GPUS
     _check_numbers(values)
@@ -151,7 +148,11 @@ def plan(parameters: Parameters) -> ChexnetPlan:
         margin=p.auroc_margin,
         listing=listing,
         notes=(
-            *_stand_in(p, devices),
+            *smoke_test(
+                p,
+                devices,
+                "AUROCs are valid; throughput and speedup say nothing about GPUs.",
+            ),
             *_images(values, listing),
             _what(values),
             _conditions(values, largest),
@@ -161,11 +162,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
-    lines = [
-        f"{name}={values[name]} is below 1. Use 1 or more."
-        for name in ("gpus", "repeats", "epochs", "global_batch_size")
-        if values[name] < 1
-    ]
+    lines = below_one(values, "gpus", "repeats", "epochs", "global_batch_size")
     if not 0 < values["auroc_margin"] < 0.5:
         lines.append(
             f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5. Use the "
@@ -296,15 +293,6 @@ def _patients_with(listing: Listing) -> dict[str, int]:
         )
         for number, label in enumerate(listing.classes)
     }
-
-
-def _stand_in(p: Parameters, devices: Devices) -> Iterable[str]:
-    if not devices.is_cpu:
-        return
-    yield (
-        f"CPU smoke test: {why_cpus(p.device, p.engine)}. AUROCs are valid; "
-        "throughput and speedup say nothing about GPUs."
-    )
 
 
 def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:

@@ -114,15 +114,6 @@ def same_clause(finding: LabelFinding, gpus: int, margin: float) -> str:
     return f"{start} not resolved{why}"
 
 
-def left_out(findings: Sequence[LabelFinding]) -> list[str]:
-    """Return which labels the mean excludes, and why."""
-    return [
-        f"{finding.label} is excluded from the mean: {finding.caveat}."
-        for finding in findings
-        if finding.caveat and finding.label != MEAN
-    ]
-
-
 def unreadable(plan: Mapping[str, Any]) -> list[str]:
     """Return how many images the baseline excludes."""
     count = (plan.get("baseline") or {}).get("unreadable")

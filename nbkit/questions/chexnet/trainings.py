@@ -47,11 +47,6 @@ def training(arm: str, run: Run) -> Training:
     )
 
 
-def by_seed(arm: str, finished: Mapping[str, Sequence[Run]]) -> dict[int, Training]:
-    """Return an arm's finished trainings by their seeds, as `training`."""
-    return {run.config.seed: training(arm, run) for run in finished.get(arm, [])}
-
-
 def check_same_images(trainings: Sequence[Training]) -> None:
     """Refuse trainings that were not evaluated with the same images."""
     first = trainings[0].predictions

@@ -11,7 +11,6 @@ QUESTION = Question(
         "ConcurrentResult": ".page",
         "plan": ".planning",
         "prepare": ".planning",
-        "report": ".page",
         "result": ".page",
     },
     reports=("NetApp", "vSphere"),

@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbkit.errors import ConfigError, StoreError
+from nbkit.errors import ConfigError
 from nbkit.reading import expanded
 from nbkit.store.metrics import store_error
-from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import read_json, write_json
-
-_PROCESS, _DATA = "process.json", "data"
-"""In the folder of a copy under way: who makes it, and what is there of it."""
-_UNTOLD_SECONDS = 24 * 3600.0
-"""Older half copies that name no process are removed: the process has ended."""
 
 
 def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
@@ -76,11 +68,9 @@ def _copy(data: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be making the same copy: each writes a separate folder.
     prefix = f"{copy.name}.unfinished-"
-    _remove_abandoned(copy.parent, prefix)
     unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=copy.parent))
     try:
-        write_json(unfinished / _PROCESS, ProcessIdentity.of().to_dict())
-        half = unfinished / _DATA
+        half = unfinished / "data"
         shutil.copytree(data, half)
         try:
             half.rename(copy)
@@ -91,30 +81,6 @@ def _copy(data: str, copy: Path) -> None:
     finally:
         # Also when it is interrupted: half a copy only fills the disk.
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _remove_abandoned(folder: Path, prefix: str) -> None:
-    """Remove the half copies of processes of this host that have ended."""
-    try:
-        abandoned = [path for path in folder.iterdir() if path.name.startswith(prefix)]
-    except OSError:
-        return  # others may write here, but not list what there is
-    for unfinished in abandoned:
-        if _is_abandoned(unfinished):
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _is_abandoned(unfinished: Path) -> bool:
-    try:
-        maker = read_json(unfinished / _PROCESS)
-        if not maker:  # killed before it could say so, or of an earlier version
-            status = unfinished.stat()
-            is_own = status.st_uid == os.getuid()
-            return is_own and time.time() - status.st_mtime > _UNTOLD_SECONDS
-        # It is unknown of the processes of other hosts.
-        return ProcessIdentity.from_dict(maker).is_alive() is False
-    except (OSError, StoreError, KeyError, TypeError, ValueError):
-        return False  # another user's, or no half copy
 
 
 def _refuse_other_data(data: str, copy: Path) -> None:

@@ -7,15 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def present_name(arm: str) -> str:
-    """Return an arm's name as it is written now.
-
-    Studies that were made before have ``1 alone, pinned`` for ``1 alone (pinned)``.
-    """
-    base, comma, special = arm.partition(", ")
-    return f"{base} ({special})" if comma and "(" not in base else arm
-
-
 @dataclass(frozen=True)
 class JobSetting:
     """Under which conditions the jobs of a layout run."""

@@ -8,13 +8,10 @@ definitions as for what is measured. One number each: there is no interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from nbkit.questions.concurrent_jobs.slowdown import fairness, fastest_over_slowest
 from nbkit.references.rows import PublishedRow, printed_seconds, published
-from nbkit.review.claim_checks import PublishedClaim, claim_findings, claims
 
 
 @dataclass(frozen=True)
@@ -132,44 +129,6 @@ def published_rounds() -> list[PublishedRound]:
             rows=(pairs, one_job),
         ),
     ]
-
-
-def recomputed_means() -> list[str]:
-    """Return the printed means of concurrent jobs and those of the printed values."""
-    return [
-        f"{claim.source}: {claim.name} printed as "
-        f"{_quantity(claim.values['value'], claim.values['unit'])}; the "
-        f"{len(claim.values['of'])} printed values have a mean of "
-        f"{_quantity(fmean(claim.values['of']), claim.values['unit'])}."
-        for claim in claims()
-        if claim.check == "mean" and _is_of_jobs(claim)
-    ]
-
-
-def _quantity(value: float, unit: str) -> str:
-    if unit == "s":
-        return f"{int(value // 60)}:{value % 60:04.1f}"
-    return f"{value:,.1f} {unit}"
-
-
-def claims_of_jobs() -> list[str]:
-    """Return what the printed rates and run times of concurrent jobs contradict."""
-    return [
-        f"{finding.subject}: {finding.claim}; {finding.evidence}."
-        for claim in claims()
-        if claim.check != "mean" and _is_of_jobs(claim)
-        for finding in claim_findings(claim)
-    ]
-
-
-def _is_of_jobs(claim: PublishedClaim) -> bool:
-    """Return whether a claim rests on the rates or the run times of the five jobs."""
-    jobs = _rows("NetApp", "of 5 concurrent single-node jobs")
-    points: Sequence[dict[str, float]] = claim.values.get("points", [])
-    values = claim.values.get("of") or [
-        point.get("images_per_second") for point in points
-    ]
-    return set(values) in ({*map(_rate, jobs)}, {*map(printed_seconds, jobs)})
 
 
 def _rows(

@@ -181,17 +181,6 @@ def result(study: Study) -> ConcurrentResult:
     return ConcurrentResult(Evidence.of(study), measured(study))
 
 
-def report(study: Study) -> Report:
-    """Return the report of a study of concurrent jobs; `nbkit.report` saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If the study has no finished run.
-    """
-    return result(study).report()
-
-
 def _layout_sentence(jobs: ConcurrentJobs) -> str:
     """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in jobs.jobs):

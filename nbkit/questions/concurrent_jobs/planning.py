@@ -19,8 +19,8 @@ from nbkit.plural import plural
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
-from nbkit.questions.study_plan import Plan
-from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.questions.study_plan import Plan, below_one, smoke_test
+from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
 from nbkit.telemetry.topology import Cpu, read_cpus
@@ -57,25 +57,19 @@ _CONFIG_FIELDS = (
     *DATA_FAULT_FIELDS,
 )
 _STORAGE = ("shared", "separate")
+_SPLIT = (
+    ", or split the GPU into MIG instances where it has them (sudo nvidia-smi -mig 1; "
+    "sudo nvidia-smi mig -cgi 9,9 -C)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrentPlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+    """What will be measured, and what its jobs read."""
 
-    planned: tuple[Planned, ...]
-    devices: Devices
     data: str
     copies: tuple[Path, ...]
     """Of the data, one a job; empty where storage is shared."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
-        return {
-            "planned": [asdict(layout) for layout in self.planned],
-            **super().facts,
-        }
 
 
 def plan(parameters: Parameters) -> ConcurrentPlan:
@@ -93,7 +87,8 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     devices = _devices(p)
     layouts = _layouts(p, devices)
     jobs = layouts[0]
-    values = _with_defaults(p, devices)
+    values = p.filled(_CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS)
+    values["data"] = existing_data(values["data"])
     cpus = read_cpus()
     shares: list[CpuShare] = []
     if True in values["pinned"]:
@@ -122,16 +117,15 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
     check_enough_images(arm.replace(data=values["data"]) for arm in arms.values())
     return ConcurrentPlan(
         arms=arms,
-        planned=planned,
+        prepared={"planned": [asdict(layout) for layout in planned]},
         concurrent=[layout.jobs for layout in planned if len(layout.sizes) > 1],
         control=planned[0].alone[0] if p.control else None,
-        devices=devices,
         repeats=values["repeats"],
         environment={"OMP_NUM_THREADS": str(threads)},
         data=values["data"],
         copies=copies,
         notes=(
-            *_stand_in(p, devices),
+            *smoke_test(p, devices, "The numbers say nothing about jobs on GPUs."),
             _what(planned, devices, values["repeats"], control=p.control),
             *_pinning(shares, cpus),
             *_storage(p.storage, copies),
@@ -163,8 +157,7 @@ def _check_values(p: Parameters) -> None:
         lines.append(
             "layout=1 is one job on one device, with nothing to compare; use 1,1."
         )
-    if p.repeats is not None and p.repeats < 1:
-        lines.append(f"repeats={p.repeats} is below 1; use 1 or more.")
+    lines += below_one(p, "repeats")
     lines += [
         f"storage={name!r} is not one of {' and '.join(_STORAGE)}; use one or both."
         for name in p.storage
@@ -192,9 +185,10 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     if total > devices.count:
         have = plural(devices.count, "usable CPU" if devices.is_cpu else "GPU")
         use = "Use" if total == _FEWEST_DEVICES else "Use a smaller layout, or"
+        split = "" if devices.is_cpu or devices.count > 1 else _SPLIT
         message = (
             f"layout={_listed(jobs)} needs {total} devices; available: {have}. "
-            f"{use} a machine with {total}."
+            f"{use} a machine with {total}{split}."
         )
         raise DeviceError(message)
     # A run of several ranks takes no MIG instances: they cannot reach each other.
@@ -203,20 +197,6 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
     by_default = not devices.is_cpu if p.one_job is None else p.one_job
     is_wanted = by_default or len(requested) == 1
     return [jobs, (total,)] if is_wanted and fits else [jobs]
-
-
-def _with_defaults(p: Parameters, devices: Devices) -> dict[str, Any]:
-    """Return the parameters, those left open chosen for the device."""
-    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
-    if p.warmup_steps is None:
-        # A short run still has something to measure.
-        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
-    values["data"] = existing_data(values["data"])
-    return values
 
 
 def _config(
@@ -254,12 +234,6 @@ def _config(
         # No one needs the curves of some hundred steps; they take CPU time.
         tensorboard=False,
     )
-
-
-def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
-    if devices.is_cpu:
-        why = why_cpus(p.device, "local")
-        yield f"CPU smoke test: {why}. The numbers say nothing about jobs on GPUs."
 
 
 def _what(

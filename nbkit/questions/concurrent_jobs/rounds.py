@@ -9,7 +9,7 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.launch.run import Run
-from nbkit.questions.concurrent_jobs.layouts import Planned, present_name
+from nbkit.questions.concurrent_jobs.layouts import Planned
 from nbkit.questions.concurrent_jobs.slowdown import (
     ConcurrentJob,
     ConcurrentJobs,
@@ -133,15 +133,14 @@ class Measured:
 def measured(study: Study) -> Measured:
     """Return what the finished runs of a study measured."""
     finished = {
-        present_name(arm): {int(run.record["tags"]["repeat"]): run for run in runs}
+        arm: {int(run.record["tags"]["repeat"]): run for run in runs}
         for arm, runs in study.runs_by_arm().items()
     }
     planned = [Planned.of(layout) for layout in study.plan["planned"]]
     names = dict.fromkeys(arm for layout in planned for arm in layout.alone)
-    lost = {present_name(arm): at for arm, at in not_finite(study).items()}
-    control_arms = tuple(map(present_name, study.control or ()))
+    control_arms = tuple(study.control or ())
     # Slowdowns of every job are against jobs alone, of which the control is one.
-    usable = usable_arms(finished, lost, control_arms)
+    usable = usable_arms(finished, not_finite(study), control_arms)
     alone = {
         arm: replace(_alone(arm, finished[arm]), counts=arm in usable) for arm in names
     }
@@ -178,9 +177,7 @@ def _alone(arm: str, runs: Mapping[int, Run]) -> IsolatedRuns:
 def _control(study: Study, finished: Finished) -> NoiseFloor | None:
     if study.control is None:
         return None
-    first, again = (
-        _alone(arm, finished[arm]) for arm in map(present_name, study.control)
-    )
+    first, again = (_alone(arm, finished[arm]) for arm in study.control)
     if not first.rates or not again.rates:
         return None
     return statistics.noise_floor(

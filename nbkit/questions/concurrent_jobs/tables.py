@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nbkit.questions.concurrent_jobs.literature import (
-    PublishedRound,
-    claims_of_jobs,
-    recomputed_means,
-)
+from nbkit.questions.concurrent_jobs.literature import PublishedRound
 from nbkit.questions.concurrent_jobs.slowdown import (
     MINIMUM_OVERLAP,
     ConcurrentJobs,
@@ -200,7 +196,6 @@ def published_table(rounds: Sequence[PublishedRound]) -> Table:
         [
             "Images/s; one number each, no CI or verdict. Where the report says "
             '"about", a ratio within 2% of 1 means nothing.',
-            *recomputed_means(),
         ],
     )
 
@@ -232,6 +227,5 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
         [
             "Images/s and run times in printed order, which may differ between the "
             "two.",
-            *claims_of_jobs(),
         ],
     )

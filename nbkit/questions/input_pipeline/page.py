@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from nbkit import statistics
 from nbkit.config import ExperimentConfig
+from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.questions.input_pipeline.chart import (
     devices_chart,
@@ -30,6 +31,7 @@ from nbkit.questions.input_pipeline.tables import (
     tuning_table,
 )
 from nbkit.questions.input_pipeline.trials import Tuning
+from nbkit.reports.arm_rows import arm_run
 from nbkit.reports.arm_tables import each_run, held_together
 from nbkit.reports.arms import ArmRow, Arms
 from nbkit.reports.conditions import (
@@ -38,13 +40,13 @@ from nbkit.reports.conditions import (
     describe_images,
     where_and_when,
 )
+from nbkit.reports.page import Evidence, next_run
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
-from nbkit.statistics import MINIMUM_RUNS, Ratio, median_of
+from nbkit.statistics import Ratio, comparisons_at_once, median_of
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import RATE_STATISTIC
-from nbkit.store.nonfinite import NonFinite
-from nbkit.studies.parameters import next_command
+from nbkit.studies.study import Study
 
 _QUESTION = "Input pipeline: throughput and data wait by loader"
 _NEW = "chexnet_new"
@@ -58,15 +60,18 @@ class PipelineResult:
     """At the largest number of devices."""
     configs: Mapping[str, ExperimentConfig]
     """By arm, at every size."""
-    runs: Mapping[str, Sequence[Run]]
-    """Finished, by arm, at every size."""
-    plan: Mapping[str, Any]
-    """`PipelinePlan.facts`."""
-    repeats: int
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
-    not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
-    """By arm, at every size, where a run stopped being finite."""
+    evidence: Evidence
+    """Its runs, and where they stopped being finite, are of every size."""
+
+    @property
+    def runs(self) -> Mapping[str, Sequence[Run]]:
+        """Finished, by arm, at every size."""
+        return self.evidence.runs
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """`PipelinePlan.facts`."""
+        return self.evidence.plan
 
     def among(self, comparisons: int) -> PipelineResult:
         """Return it with verdicts that share the error rate among so many."""
@@ -131,7 +136,7 @@ class PipelineResult:
         for size in every:
             old, new = (self._rates(name, size) for name in (BASELINE, _NEW))
             both = [arm_name(name, size) for name in (BASELINE, _NEW)]
-            are_usable = usable_arms(both, self.not_finite) == both
+            are_usable = usable_arms(both, self.evidence.lost) == both
             rows.append(
                 AtSize(
                     size,
@@ -170,7 +175,7 @@ class PipelineResult:
         is_local = self.configs[self.arms.baseline].engine == "local"
         return cores_table(
             {row.arm: (demand, row.cpu_ms_per_image) for row in self._own_rows},
-            self.plan["cores"] if is_local else self.conditions["usable_cpus"],
+            self.plan["cores"] if is_local else self.evidence.conditions["usable_cpus"],
             trains=not self.is_emulated,
         )
 
@@ -261,7 +266,7 @@ class PipelineResult:
 
     def report(self) -> Report:
         """Return everything in one report."""
-        emulated = self.plan["emulated"]
+        emulated, facts = self.plan["emulated"], self.evidence.conditions
         parts = [self.table, self.tuning_table, self.sizes_table, self.cores_table]
         parts += [self.steps, self.arms.certainty]
         notes = [part.sentences for part in parts if isinstance(part, Note)]
@@ -272,11 +277,7 @@ class PipelineResult:
             answered_causes=("input",),
             tables=[part for part in parts if isinstance(part, Table)],
             figures=self.figures,
-            method=[
-                *HOW_MEASURED,
-                *describe_images(self.conditions),
-                where_and_when(self.conditions),
-            ],
+            method=[*HOW_MEASURED, *describe_images(facts), where_and_when(facts)],
             sources=[
                 *(WELCH, CHEXNET, GUIDE),
                 *([Source(emulated["title"], emulated["url"])] if emulated else []),
@@ -287,13 +288,20 @@ class PipelineResult:
                 "statistic": RATE_STATISTIC,
                 "origin": "measured",
                 "emulated": emulated,
-                "conditions": dict(self.conditions),
+                "conditions": dict(facts),
                 **self.arms.to_dict(),
                 "idle_sample_share": {arm: self._idle(arm) for arm in self.arms.runs},
                 "sizes": [asdict(row) for row in self.sizes],
                 "tuning": self.plan["tuning"],
             },
-            next_step=self._next_step,
+            # Emulated GPUs that were asked for need no others.
+            next_step=next_run(
+                replace(
+                    self.evidence,
+                    is_cpu=self.is_emulated
+                    and "emulated_gpu" not in self.plan["chosen"],
+                )
+            ),
             controls=self.arms.controls,
         )
 
@@ -354,16 +362,41 @@ class PipelineResult:
         wait = wording.percent(row.data_wait_share)
         return f"{self._words(row.arm)} {_rate(row)} images/s, data wait {wait}"
 
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.plan["chosen"])
-        if self.repeats < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        # Emulated GPUs that were asked for need no others.
-        is_cpu = self.is_emulated and "emulated_gpu" not in chosen
-        return next_command("input_pipeline", chosen, is_cpu=is_cpu)
-
 
 def _rate(row: ArmRow) -> str:
     rate = row.images_per_second
     return wording.rate(None if rate is None else rate.median)
+
+
+def result(study: Study) -> PipelineResult:
+    """Return what a study says, from the store alone.
+
+    Raises
+    ------
+    NotEnoughDataError
+        If the baseline has no finished run, or a run no measured step.
+    """
+    evidence, configs = Evidence.of(study), study.arms
+    runs, baseline = evidence.runs, evidence.plan["baseline"]
+    if baseline not in runs:
+        message = (
+            f"baseline {baseline!r} of study {study.study_id} has no finished run. "
+            "Resume the study with resume()."
+        )
+        raise NotEnoughDataError(message)
+    largest = {
+        arm: [arm_run(run) for run in many]
+        for arm, many in runs.items()
+        if configs[arm].world_size == configs[baseline].world_size
+    }
+    arms = Arms(largest, baseline, evidence.control, evidence.lost, study)
+    if arms.row(baseline).images_per_second is None:
+        message = (
+            f"baseline {baseline!r} has a run without measured steps. Use more steps, "
+            "or a smaller batch if the data are few."
+        )
+        raise NotEnoughDataError(message)
+    # The loader differs from arm to arm.
+    facts = {n: value for n, value in evidence.conditions.items() if n != "loader"}
+    found = PipelineResult(arms, configs, replace(evidence, conditions=facts))
+    return found.among(comparisons_at_once(lambda shared: found.among(shared).verdicts))

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig, LoaderConfig
 from nbkit.config.pipeline import PIPELINES
 from nbkit.errors import ConfigError
-from nbkit.questions.input_pipeline.grid import (
-    MOST_WORKERS,
-    first_setting,
-    loader_faults,
-    notes_on,
-    rule_note,
-    tuner_grid,
-)
+from nbkit.plural import plural
 from nbkit.questions.input_pipeline.packs import (
     check_images,
     copies_for,
@@ -30,7 +24,7 @@ from nbkit.questions.input_pipeline.trials import (
     Tuning,
     guide_rule_workers,
 )
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
 from nbkit.references.emulated_gpus import EmulatedStep, emulated_step
 from nbkit.registry import suggest
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
@@ -74,6 +68,15 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "control": False,
     "trials": 3,
 }
+_MOST_WORKERS = 256
+"""Of a rank, as in `nbkit.LoaderConfig`."""
+
+_LOADERS = ("torch", "tfrecord")
+_PREFETCH = (2, 4, 8)
+
+_MEASURED_AHEAD = 4
+"""Of the steps at most one of so many may be loaded ahead: else a run shows how fast
+its buffer empties, and shared memory holds no end of batches."""
 _EMULATED_GPU = "V100-SXM2-32GB"
 """The GPU of the report on CheXNet."""
 
@@ -82,8 +85,6 @@ _EMULATED_GPU = "V100-SXM2-32GB"
 class PipelinePlan(Plan):
     """What will be measured; a notebook shows its notes."""
 
-    baseline: str
-    """The arm that the others are compared with."""
     tuned: ExperimentConfig | None
     """What the tuner changes loader, workers and prefetch of; None without tuning."""
     rule: LoaderSetting | None
@@ -91,24 +92,7 @@ class PipelinePlan(Plan):
     grid: Grid
     start: LoaderSetting
     most_trials: int
-    devices: Devices
     gpus: int
-    cores: float | None
-    """That the ranks may use; None where only their runs will know it."""
-    emulated: EmulatedStep | None
-    """What is used instead of the GPUs; None where they compute themselves."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the report has to know beside the arms, as JSON values."""
-        return {
-            "baseline": self.baseline,
-            "gpus": self.gpus,
-            "cores": self.cores,
-            "emulated": self.emulated.to_dict() if self.emulated else None,
-            "tuning": None,
-            **super().facts,
-        }
 
 
 def plan(parameters: Parameters) -> PipelinePlan:
@@ -128,14 +112,8 @@ def plan(parameters: Parameters) -> PipelinePlan:
     _check_numbers(p)
     devices = find_devices(p.device, p.engine, p.gpus or 1)
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
+    values = p.filled(defaults)
     values["gpus"] = values["gpus"] or devices.count
-    if p.warmup_steps is None:
-        # A short run still has something to measure.
-        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     names = _names(p.arms)
     counted = _counted_cores(p.engine, names)
     emulated = None
@@ -151,57 +129,65 @@ def plan(parameters: Parameters) -> PipelinePlan:
     copies = copies_for(p.data, batch_size, gpus)
     folder = files_folder(p.data, copies)
     values["data"] = str(folder)
-    arms = _Arms(values, devices, emulated)
+    loading = partial(_config, values, devices, emulated)
+
+    def pipeline(steps: str, size: int) -> ExperimentConfig:
+        settings = LoaderConfig(pipeline=steps, num_workers=values["workers"])
+        return loading("tfrecord", size).replace(loader_config=settings)
+
     made = {
-        arm_name(name, size): arms.pipeline(PIPELINES[name], size)
+        arm_name(name, size): pipeline(PIPELINES[name], size)
         for name in _BOTH
         for size in sweep_sizes(gpus)
     }
     if "naive" in names:
-        made[arm_name("naive", gpus)] = arms.loader("naive", gpus)
+        made[arm_name("naive", gpus)] = loading("naive", gpus)
     for name, steps in LADDER.items():
         if name in names:
-            made[arm_name(name, gpus)] = arms.pipeline(steps, gpus)
+            made[arm_name(name, gpus)] = pipeline(steps, gpus)
     rule = None
     if "rule" in names:
         workers = max(1, guide_rule_workers(cores, gpus))
         rule = LoaderSetting(workers, LoaderConfig().prefetch_factor, "torch")
-        config = with_setting(arms.loader("torch", gpus), rule)
+        config = with_setting(loading("torch", gpus), rule)
         made[arm_name("rule", gpus)] = config
     baseline = arm_name(BASELINE, gpus)
     registry.resolve("engines", p.engine)().check(made[baseline])
     share = cores / gpus
-    grid = tuner_grid(values["loaders"], share, values["steps"])
+    grid = _tuner_grid(values["loaders"], share, values["steps"])
     most_trials = min(values["trials"] or grid.most_trials, grid.most_trials)
     is_tuned = "tuned" in names
     if is_tuned:
         for setting in grid.settings:
-            with_setting(arms.loader(setting.loader, gpus), setting)
+            with_setting(loading(setting.loader, gpus), setting)
     # Last, because it may take a while.
     put_files(p.data, copies)
     check_images(p.data, folder, made, batch_size)
     return PipelinePlan(
         arms=made,
-        baseline=baseline,
         control=baseline if values["control"] else None,
-        tuned=arms.loader(grid.loaders[0], gpus) if is_tuned else None,
+        tuned=loading(grid.loaders[0], gpus) if is_tuned else None,
         rule=rule,
         grid=grid,
-        start=first_setting(grid, share),
+        start=_first_setting(grid, share),
         most_trials=most_trials,
-        devices=devices,
         gpus=gpus,
-        cores=counted,
+        prepared={
+            "baseline": baseline,
+            "gpus": gpus,
+            "cores": counted,
+            "emulated": emulated.to_dict() if emulated else None,
+            "tuning": None,
+        },
         repeats=values["repeats"],
         first_arms=[arm_name(name, gpus) for name in _BOTH],
-        emulated=emulated,
         # An emulated device is one CPU: a lone process must not use all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         notes=(
             *_stand_in(p, devices, emulated),
             *_what(names, made, values, most_trials if is_tuned else None),
-            *(notes_on(grid) if is_tuned else ()),
-            *([rule_note(cores, gpus)] if "rule" in names else ()),
+            *(_notes_on(grid) if is_tuned else ()),
+            *([_rule_note(cores, gpus)] if "rule" in names else ()),
             _conditions(made[baseline], p, copies),
         ),
         parameters=p,
@@ -221,7 +207,8 @@ def with_tuning(
         same = "The rule gives the tuned setting, which is not measured twice."
         notes = (*notes, same)
     arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
-    return replace(plan, arms=arms, notes=notes, prepared={"tuning": tuning.to_dict()})
+    prepared = {**plan.prepared, "tuning": tuning.to_dict()}
+    return replace(plan, arms=arms, notes=notes, prepared=prepared)
 
 
 def with_setting(config: ExperimentConfig, setting: LoaderSetting) -> ExperimentConfig:
@@ -239,41 +226,27 @@ def arm_name(name: str, size: int) -> str:
     return f"{name}, {size} {'rank' if size == 1 else 'ranks'}"
 
 
-class _Arms:
-    """Makes configurations that differ in how they load, and in size."""
-
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        devices: Devices,
-        emulated: EmulatedStep | None,
-    ) -> None:
-        self._values = values
-        self._devices = devices
-        self._emulated = emulated
-
-    def pipeline(self, pipeline: str, gpus: int) -> ExperimentConfig:
-        """Return an arm of steps."""
-        settings = LoaderConfig(pipeline=pipeline, num_workers=self._values["workers"])
-        return self.loader("tfrecord", gpus).replace(loader_config=settings)
-
-    def loader(self, loader: str, gpus: int) -> ExperimentConfig:
-        """Return an arm of a loader with its own defaults."""
-        v, devices, emulated = self._values, self._devices, self._emulated
-        if emulated is not None:
-            task = {"task": "load", "emulated_step_seconds": emulated.seconds}
-        else:
-            task = {"precision": v["precision"]}
-        return ExperimentConfig(
-            **task,
-            **{name: v[name] for name in _CONFIG_FIELDS},
-            loader=loader,
-            gpus=gpus,
-            device=devices.device_type,
-            oversubscribe=devices.is_cpu and gpus > devices.count,
-            # No one needs the curves of a hundred steps; they take CPU time.
-            tensorboard=False,
-        )
+def _config(
+    values: Mapping[str, Any],
+    devices: Devices,
+    emulated: EmulatedStep | None,
+    loader: str,
+    gpus: int,
+) -> ExperimentConfig:
+    """Return an arm of a loader with its own defaults."""
+    task: dict[str, Any] = {"precision": values["precision"]}
+    if emulated is not None:
+        task = {"task": "load", "emulated_step_seconds": emulated.seconds}
+    return ExperimentConfig(
+        **task,
+        **{name: values[name] for name in _CONFIG_FIELDS},
+        loader=loader,
+        gpus=gpus,
+        device=devices.device_type,
+        oversubscribe=devices.is_cpu and gpus > devices.count,
+        # No one needs the curves of a hundred steps; they take CPU time.
+        tensorboard=False,
+    )
 
 
 _CONFIG_FIELDS = (
@@ -283,16 +256,16 @@ _CONFIG_FIELDS = (
 
 
 def _check_numbers(p: Parameters) -> None:
-    lines = [
-        f"{name}={p[name]} is below 1; use 1 or more."
-        for name in ("gpus", "repeats", "trials", "batch_size_per_gpu", "steps")
-        if p[name] is not None and p[name] < 1
-    ]
-    if p.workers is not None and not 0 <= p.workers <= MOST_WORKERS:
+    lines = below_one(p, "gpus", "repeats", "trials", "batch_size_per_gpu", "steps")
+    if p.workers is not None and not 0 <= p.workers <= _MOST_WORKERS:
         lines.append(
-            f"workers={p.workers} is not 0 to {MOST_WORKERS}; use one of these."
+            f"workers={p.workers} is not 0 to {_MOST_WORKERS}; use one of these."
         )
-    lines += loader_faults(p.loaders or [])
+    if "naive" in (p.loaders or []):
+        lines.append(
+            f"loaders={','.join(p.loaders)}: 'naive' has no workers to tune; use "
+            "torch, tfrecord or dali."
+        )
     if lines:
         raise ConfigError("\n".join(lines))
 
@@ -370,3 +343,48 @@ def _conditions(config: ExperimentConfig, p: Parameters, copies: int) -> str:
         f"steps (first {config.warmup_steps} warm-up), seed {config.seed}, threads per "
         f"rank: {threads}."
     )
+
+
+def _tuner_grid(loaders: Sequence[str] | None, share: float, steps: int) -> Grid:
+    """Return what may be tried: doubling, up to twice a rank's share of the cores."""
+    workers = [1]
+    while workers[-1] * 2 <= min(2 * max(1.0, share), _MOST_WORKERS):
+        workers.append(workers[-1] * 2)
+    most_ahead = max(_PREFETCH[0], steps // _MEASURED_AHEAD)
+    return Grid(
+        list(dict.fromkeys(loaders or _LOADERS)), workers, _PREFETCH, most_ahead
+    )
+
+
+def _first_setting(grid: Grid, share: float) -> LoaderSetting:
+    """Return what a loader would take by itself, or the next below that."""
+    here = grid.loaders[0], grid.prefetch[0]
+    found = [
+        setting
+        for setting in grid.settings
+        if (setting.loader, setting.prefetch) == here
+    ]
+    return max((one for one in found if one.workers < share), default=found[0])
+
+
+def _notes_on(grid: Grid) -> Iterator[str]:
+    """Yield a sentence about settings that are left out, if there are any."""
+    count = len(replace(grid, most_ahead=None)) - len(grid)
+    if count:
+        yield (
+            f"The tuner skips {count} settings that prefetch more than "
+            f"{grid.most_ahead} batches, a quarter of the steps. Use more steps to try "
+            "them."
+        )
+
+
+def _rule_note(cores: float, gpus: int) -> str:
+    """Return what the guide's rule comes to here."""
+    workers = guide_rule_workers(cores, gpus)
+    text = (
+        f"Dell guide's rule (cores / ranks - 4): {cores:g} cores and "
+        f"{plural(gpus, 'rank')} give"
+    )
+    if workers < 1:
+        return f"{text} no worker, so 1 worker per rank is measured."
+    return f"{text} {plural(workers, 'worker')} per rank."

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
-from nbkit.errors import ConfigError
 from nbkit.statistics import PRACTICAL_MARGIN
 
 ENOUGH_WAIT_SHARE = 0.02
@@ -111,11 +110,6 @@ class Tuning:
     noise: float | None = None
     """By what part the start differed from itself; None if it was measured once."""
 
-    @property
-    def images_per_second(self) -> float:
-        """Rate of the chosen setting; the mean if it was measured twice."""
-        return _rates(self.trials)[self.chosen]
-
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
@@ -153,9 +147,6 @@ def tune(
     most_trials: int | None = None,
 ) -> Tuning:
     """Find a setting whose rate is near the best of the grid, in few trials."""
-    if start not in grid.settings:
-        message = f"start={start} is not one of the {len(grid)} settings; use one."
-        raise ConfigError(message)
     search = _Search(grid, measure, most_trials or grid.most_trials)
     try:
         search.walk(start)

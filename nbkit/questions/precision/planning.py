@@ -17,13 +17,12 @@ from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.questions.study_plan import Plan, below_one
+from nbkit.questions.study_plan import Plan, below_one, smoke_test
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
     find_devices,
     formats_of,
-    why_cpus,
 )
 from nbkit.studies.parameters import Parameters
 
@@ -116,7 +115,7 @@ def plan(parameters: Parameters) -> Plan:
         first_arms=[BASELINE.name, _in_16_bits(formats).name],
         prepared={"loss_tolerance": p.loss_tolerance},
         notes=(
-            *_smoke_test(p, devices),
+            *smoke_test(p, devices, "This is not a GPU benchmark."),
             *left_out,
             _what(p, formats, values["repeats"], len(perturbed)),
             _conditions(config),
@@ -131,9 +130,6 @@ def _with_defaults(
     """Return the parameters, those left open chosen for the device, and notes."""
     defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
     values = p.filled(defaults)
-    if p.warmup_steps is None and values["steps"] is not None:
-        # A short run still has something to measure.
-        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
     values["data"] = existing_data(values["data"])
     values["precision"], notes = formats_of(gpus, values["precision"], p.precision)
     if values["batch_size_per_gpu"] is None:
@@ -227,14 +223,6 @@ def _perturbed(
             weight_perturbation=size, name=f"precision, {name}"
         )
     return arms
-
-
-def _smoke_test(p: Parameters, devices: Devices) -> list[str]:
-    if not devices.is_cpu:
-        return []
-    return [
-        f"CPU smoke test: {why_cpus(p.device, p.engine)}. This is not a GPU benchmark."
-    ]
 
 
 def _what(

@@ -8,9 +8,7 @@ QUESTION = Question(
     text="training throughput by number of GPUs and nodes, measured and projected",
     modules={
         "ScalingResult": ".page",
-        "bandwidth": "nbkit.reports.bandwidth",
         "plan": ".planning",
-        "report": ".page",
         "result": ".page",
     },
     reports=("Dell guide", "Paddle", "vSphere"),

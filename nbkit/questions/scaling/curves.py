@@ -91,21 +91,17 @@ class Curves:
     relative_error
         Standard error of these, as a part of them; adds to the scatter. 0 if it is not
         known.
-    scatter, scatter_freedom
-        As the module's constants.
     """
 
     def __init__(
         self,
         seconds_per_image: Mapping[int, float],
         relative_error: float = 0.0,
-        scatter: float = SCATTER,
-        scatter_freedom: float = SCATTER_FREEDOM,
     ) -> None:
         self._largest = max(seconds_per_image)
         count = len(seconds_per_image)
-        expected = scatter_freedom * (scatter**2 + relative_error**2)
-        self._freedom = scatter_freedom + count - 1
+        expected = SCATTER_FREEDOM * (SCATTER**2 + relative_error**2)
+        self._freedom = SCATTER_FREEDOM + count - 1
         found = [
             (shape, overhead, expected + squares, centre)
             for shape in _SHAPES

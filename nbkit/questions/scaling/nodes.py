@@ -13,15 +13,21 @@ what it waits for its input beyond the median rank, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
+from nbkit.launch.run import Run
+from nbkit.reports.columns import Column, table
+from nbkit.reports.parts import Note, Table
 from nbkit.statistics import median_of
+from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import size_label
 
 STRAGGLES = 0.05
 """Own time above the median rank's, as a part of it, from which a rank is named."""
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -129,34 +135,46 @@ def node_table(runs: Iterable[NodeTimes]) -> list[NodeRow]:
 
     Sizes ascend within an arm, and nodes are in the order of their names.
     """
-    groups: dict[tuple[str, int, int], list[NodeTimes]] = {}
+    by_node: dict[tuple[str, int, int, str], list[NodeRow]] = {}
+    arms: dict[str, int] = {}
     for run in runs:
         if run.nnodes > 1:
-            key = (run.arm, run.world_size, run.nnodes)
-            groups.setdefault(key, []).append(run)
-    arms = list(dict.fromkeys(arm for arm, _, _ in groups))
-    rows: list[NodeRow] = []
-    for key in sorted(groups, key=lambda key: (arms.index(key[0]), *key[1:])):
-        seen = [_Seen.of(run, node) for run in groups[key] for node in _nodes(run)]
-        for name in sorted({rank.node for rank in seen}):
-            there = [rank for rank in seen if rank.node == name]
-            rows.append(
-                NodeRow(
-                    *key,
-                    node=name,
-                    runs=len(there),
-                    own_seconds=median(rank.own_seconds for rank in there),
-                    against_median=median(rank.against_median for rank in there),
-                    data_wait_share=median_of(there, lambda rank: rank.data_wait_share),
-                    communication_share=median_of(
-                        there, lambda rank: rank.communication_share
-                    ),
-                    gpu_utilization_percent=median_of(
-                        there, lambda rank: rank.gpu_utilization_percent
-                    ),
-                )
-            )
-    return rows
+            arms.setdefault(run.arm, len(arms))
+            for node in {rank.node for rank in run.ranks}:
+                key = (run.arm, run.world_size, run.nnodes, node)
+                by_node.setdefault(key, []).append(_of_run(run, node))
+    return [
+        replace(
+            by_node[key][0],
+            runs=len(by_node[key]),
+            **{n: median_of(by_node[key], attrgetter(n)) for n in _MEDIANS},
+        )
+        for key in sorted(by_node, key=lambda key: (arms[key[0]], *key[1:]))
+    ]
+
+
+_MEDIANS = (
+    *("own_seconds", "against_median", "data_wait_share", "communication_share"),
+    "gpu_utilization_percent",
+)
+
+
+def _of_run(run: NodeTimes, node: str) -> NodeRow:
+    """Return one node in one run."""
+    there = [rank for rank in run.ranks if rank.node == node]
+    own = median(rank.own_seconds for rank in there)
+    return NodeRow(
+        run.arm,
+        run.world_size,
+        run.nnodes,
+        node,
+        runs=1,
+        own_seconds=own,
+        against_median=own / median(rank.own_seconds for rank in run.ranks),
+        data_wait_share=median(rank.data_wait_share for rank in there),
+        communication_share=median(rank.communication_share for rank in there),
+        gpu_utilization_percent=run.gpu_utilization_percent.get(node),
+    )
 
 
 def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Straggler]:
@@ -181,35 +199,6 @@ def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Stra
         if median(parts) >= least
     ]
     return sorted(slow, key=lambda straggler: straggler.excess, reverse=True)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """One node in one run."""
-
-    node: str
-    own_seconds: float
-    against_median: float
-    data_wait_share: float
-    communication_share: float
-    gpu_utilization_percent: float | None
-
-    @classmethod
-    def of(cls, run: NodeTimes, node: str) -> _Seen:
-        there = [rank for rank in run.ranks if rank.node == node]
-        own = median(rank.own_seconds for rank in there)
-        return cls(
-            node,
-            own,
-            own / median(rank.own_seconds for rank in run.ranks),
-            median(rank.data_wait_share for rank in there),
-            median(rank.communication_share for rank in there),
-            run.gpu_utilization_percent.get(node),
-        )
-
-
-def _nodes(run: NodeTimes) -> list[str]:
-    return list(dict.fromkeys(rank.node for rank in run.ranks))
 
 
 def _placed(
@@ -240,3 +229,88 @@ def _utilization(system: Mapping[str, Any]) -> dict[str, float]:
             total = sum(gpu["gpu_utilization_percent_sum"] or 0 for gpu in gpus)
             utilization[name] = total / samples
     return utilization
+
+
+_NODES = (
+    Column("precision", "arm"),
+    Column("size", lambda row: size_label(row.world_size, row.nnodes)),
+    Column("node", "node"),
+    Column("runs", "runs"),
+    Column(
+        *("own time per step, ms", "own_seconds"),
+        *(lambda seconds: f"{seconds * 1e3:.3g}", "own_seconds"),
+    ),
+    Column(
+        *("vs. median rank", "against_median", "{:.3f}".format),
+        "against_median",
+    ),
+    Column("data wait", "data_wait_share", wording.percent, "data_wait_share"),
+    Column(
+        *("communication", "communication_share", wording.percent),
+        "communication_share",
+    ),
+    Column(
+        *("GPU utilization, whole run", "gpu_utilization_percent"),
+        *("{:.0f}%".format, "gpu_utilization_percent"),
+    ),
+)
+
+
+def times_of(run: Run) -> NodeTimes | None:
+    """Return where the time of a run's ranks went; None if they did not record it."""
+    record, config = run.record, run.config
+    job = (record.get("launch") or {}).get("job") or {}
+    host = (record.get("machine") or {}).get("hostname")
+    alone = [str(host)] if host and config.nnodes == 1 else []
+    return node_times(
+        config.precision,
+        config.nnodes,
+        run.worker.get("ranks") or [],
+        job.get("nodes") or alone,
+        record.get("system"),
+    )
+
+
+def straggler_sentences(times: Sequence[NodeTimes]) -> list[str]:
+    """Return which ranks delay the others, the slowest first; nothing if none does."""
+    slow = stragglers(times)
+    sentences = [straggler.sentence for straggler in slow[:_MOST_NAMED]]
+    more = len(slow) - len(sentences)
+    if more:
+        sentences.append(f"{more} more ranks are at least {STRAGGLES:.0%} slower.")
+    return sentences
+
+
+def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
+    """Return the nodes of the sizes that span them, and who holds the others up.
+
+    On one node that is a few sentences.
+    """
+    several = [run for run in times if len(run.ranks) > 1]
+    sentences = straggler_sentences(several) or [
+        f"No rank is {STRAGGLES:.0%} slower than the median rank of its run."
+        if several
+        else "A single rank has no stragglers."
+    ]
+    rows = node_table(several)
+    if not rows:
+        return Note(sentences)
+    return table(
+        "Measured step time by node",
+        _NODES,
+        rows,
+        [
+            "Own time is the step time without exposed communication. A straggler has "
+            "the longest own time, and the other ranks wait for it.",
+            "GPU utilization is the mean over the whole run, startup included.",
+            *sentences,
+        ],
+    )
+
+
+def ranks_result(times: Sequence[NodeTimes]) -> dict[str, Any]:
+    """Return the same for programs."""
+    return {
+        "nodes": [asdict(row) for row in node_table(times)],
+        "stragglers": [asdict(straggler) for straggler in stragglers(times)],
+    }

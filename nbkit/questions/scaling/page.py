@@ -10,20 +10,19 @@ from typing import Any
 from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.questions.scaling.chart import scaling_chart
-from nbkit.questions.scaling.document import result_document
-from nbkit.questions.scaling.nodes import NodeTimes
-from nbkit.questions.scaling.planning import ScalingPlan
-from nbkit.questions.scaling.projection import HELD_OUT, Outlook, project
-from nbkit.questions.scaling.ranks import (
+from nbkit.questions.scaling.nodes import (
+    NodeTimes,
     ranks_part,
     ranks_result,
     straggler_sentences,
     times_of,
 )
+from nbkit.questions.scaling.projection import HELD_OUT, Outlook, project
 from nbkit.questions.scaling.tables import (
     certainty_table,
     headline_table,
     published_cells,
+    result_numbers,
 )
 from nbkit.questions.scaling.throughput import (
     MeasuredRun,
@@ -37,14 +36,8 @@ from nbkit.references.measured import reference_sentence
 from nbkit.references.rows import PublishedRow, curves
 from nbkit.reports.bandwidth import NCCL_TESTS, Bandwidth, bandwidth
 from nbkit.reports.charts import PUBLISHED_COLOURS
-from nbkit.reports.conditions import (
-    HOW_MEASURED,
-    WELCH,
-    describe_images,
-    where_and_when,
-)
-from nbkit.reports.page import Evidence, lead
-from nbkit.reports.parts import Lead
+from nbkit.reports.conditions import HOW_MEASURED, WELCH
+from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.quantities import device_label
@@ -68,18 +61,19 @@ _RING = Source(
 class ScalingResult:
     """What measured runs say about scaling."""
 
-    plan: ScalingPlan
+    evidence: Evidence
     runs: Sequence[MeasuredRun]
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers, the ``model`` among it."""
+    bandwidth: Bandwidth
+    """Of the all-reduce at the largest size."""
     times: Sequence[NodeTimes] = ()
     """Of the same runs, rank by rank, as far as it is known."""
     not_finite: Mapping[str, NonFinite] = field(default_factory=dict)
     """By precision, where a run stopped being finite."""
-    lead: Lead | None = None
-    """What takes the answer back, above the headline."""
-    references: Sequence[str] = ()
-    """Arms beside what nbkit measured on the same GPU model."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """What was asked for and measured."""
+        return self.evidence.plan
 
     @cached_property
     def rows(self) -> list[ScalingRow]:
@@ -98,15 +92,17 @@ class ScalingResult:
         Of several nodes, also to more nodes than those.
         """
         targets = {
-            size for size in sweep_sizes(self.plan.asked) if size > self.plan.measured
+            size
+            for size in sweep_sizes(self.plan["asked"])
+            if size > self.plan["measured"]
         }
         if any(row.nnodes > 1 for row in self.rows):
-            targets |= {times * self.plan.measured for times in _FURTHER}
+            targets |= {times * self.plan["measured"] for times in _FURTHER}
         return {
             arm: project(
                 points(self.rows, arm),
                 targets,
-                gpus_per_node=self.plan.gpus_per_node,
+                gpus_per_node=self.plan["gpus_per_node"],
             )
             for arm in dict.fromkeys(row.arm for row in self.counted)
         }
@@ -117,15 +113,16 @@ class ScalingResult:
 
         Without a GPU, those of one that many have measured.
         """
-        series, is_cpu = {}, self.plan.devices.is_cpu
+        series, is_cpu = {}, self.evidence.is_cpu
+        model = self.evidence.conditions["model"]
         for limit in (4, 3, 2, 1):  # as many of each precision as there are colours for
             series = {}
             for precision in self.outlooks:
                 series |= curves(
-                    model=_CONTEXT_MODEL if is_cpu else self.conditions["model"],
+                    model=_CONTEXT_MODEL if is_cpu else model,
                     gpu_name=self._gpu_name or _CONTEXT_GPU,
                     precision=precision,
-                    largest_world_size=max(self.plan.asked, 8),
+                    largest_world_size=max(self.plan["asked"], 8),
                     limit=limit,
                 )
             if len(series) <= len(PUBLISHED_COLOURS):
@@ -135,15 +132,22 @@ class ScalingResult:
     @property
     def _gpu_name(self) -> str | None:
         """What the GPUs are; those of a queue are known from their runs."""
-        devices = self.plan.devices
-        name = devices.name or self.conditions.get("device_name")
-        return None if devices.is_cpu else name
+        name = self.plan["devices"]["name"]
+        known = name or self.evidence.conditions.get("device_name")
+        return None if self.evidence.is_cpu else known
 
     @property
     def table(self) -> Table:
         """The headline: every measured size."""
-        is_cpu = self.plan.devices.is_cpu
-        return headline_table(self.rows, self.references, self.lead, is_cpu=is_cpu)
+        references = (
+            reference_sentence(runs, arm) for arm, runs in self.evidence.runs.items()
+        )
+        return headline_table(
+            self.rows,
+            [text for text in references if text],
+            lead(self.evidence, ()),
+            is_cpu=self.evidence.is_cpu,
+        )
 
     @property
     def certainty(self) -> Table:
@@ -154,27 +158,13 @@ class ScalingResult:
         return certainty_table(
             [row for row in self.counted if row.world_size != row.base_world_size],
             compare_arms(self.runs, self.not_finite),
-            is_cpu=self.plan.devices.is_cpu,
+            is_cpu=self.evidence.is_cpu,
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know: why sizes are not projected, and stragglers."""
-        return [*self._refusals(), *straggler_sentences(self.times)]
 
     @property
     def ranks(self) -> Table | Note:
         """Which ranks the others wait for: by node where there are several."""
         return ranks_part(self.times)
-
-    @property
-    def method(self) -> list[str]:
-        """How it was measured: statistic, images, where and when."""
-        return [
-            *HOW_MEASURED,
-            *describe_images(self.conditions),
-            where_and_when(self.conditions),
-        ]
 
     def _refusals(self) -> list[str]:
         """Return why sizes above the measured ones are not projected."""
@@ -228,34 +218,60 @@ class ScalingResult:
         drawn = scaling_chart(self.counted, self.outlooks, self.published)
         return Figure("Training throughput by number of devices", drawn)
 
-    def report(self, bandwidth: Bandwidth) -> Report:
+    def report(self) -> Report:
         """Return everything in one report."""
-        parts = (self.ranks, self.projection, self.context)
-        tables = [self.table]
-        if any(row.world_size != row.base_world_size for row in self.counted):
-            tables.append(self.certainty)
-        tables += [part for part in parts if isinstance(part, Table)]
-        if bandwidth.rows:
-            tables.append(bandwidth.table)
-        document = result_document(self.rows, self.outlooks, dict(self.conditions))
-        return Report(
-            title=_QUESTION,
-            answer=computed_sentence(self.counted) if self.counted else "",
-            notes=[*self.notes, *bandwidth.note.sentences],
-            tables=tables,
-            figures=[*([self.figure] if self.counted else []), *bandwidth.figures],
-            method=self.method,
-            sources=_sources(self, bandwidth),
-            result={
-                **document,
+        others = [row for rows in self.published.values() for row in rows]
+        has_sizes = any(row.world_size != row.base_world_size for row in self.counted)
+        reduced = self.bandwidth
+        parts = [
+            Note([*self._refusals(), *straggler_sentences(self.times)]),
+            *(self.table, *([self.certainty] if has_sizes else [])),
+            *(
+                part
+                for part in (self.ranks, self.projection, self.context)
+                if isinstance(part, Table)
+            ),
+            *(reduced.note, *([reduced.table] if reduced.rows else [])),
+            *(*([self.figure] if self.counted else []), *reduced.figures),
+        ]
+        sources = [
+            WELCH,
+            *([NCCL_TESTS] if reduced.rows else []),
+            *([_RING] if any(o.projections for o in self.outlooks.values()) else []),
+            *(Source(row.source, row.url) for row in others),
+        ]
+        return page(
+            _QUESTION,
+            self.evidence,
+            computed_sentence(self.counted),
+            parts,
+            method=HOW_MEASURED,
+            sources=dict.fromkeys(sources),
+            numbers={
+                **result_numbers(self.rows, self.outlooks),
                 **ranks_result(self.times),
-                "allreduce": [asdict(row) for row in bandwidth.rows],
-                "published": [
-                    asdict(row) for rows in self.published.values() for row in rows
-                ],
+                "allreduce": [asdict(row) for row in reduced.rows],
+                "published": [asdict(row) for row in others],
             },
-            next_step=_next_step(self.plan),
+            next_step=self._next_step,
         )
+
+    @property
+    def _next_step(self) -> str:
+        is_cpu, per_node = self.evidence.is_cpu, self.plan["gpus_per_node"]
+        nodes = self.plan["asked"] // per_node
+        left_out = {"gpus", "precision", "device", *(SIZES_OF_A_CPU if is_cpu else ())}
+        chosen = {n: v for n, v in self.plan["chosen"].items() if n not in left_out}
+        command = papermill_command("scaling", chosen)
+        if is_cpu:
+            where = "nodes" if nodes > 1 else "a machine"
+            return f"on {where} with GPUs: {command} -p gpus 8"
+        if self.plan["measured"] < self.plan["asked"]:
+            return f"on {self.plan['asked']} GPUs: {command} -p gpus {per_node}"
+        if nodes == 2:
+            further = papermill_command("scaling", {**chosen, "nnodes": 4})
+            return f"on 4 nodes, to project further: {further} -p gpus {per_node}"
+        return f"{command} -p gpus {per_node} -p precision fp32,fp16"
 
 
 def result(study: Study) -> ScalingResult:
@@ -269,29 +285,12 @@ def result(study: Study) -> ScalingResult:
     evidence, arms = Evidence.of(study), study.arms
     runs = [run for arm_runs in evidence.runs.values() for run in arm_runs]
     return ScalingResult(
-        plan=ScalingPlan.of(study),
+        evidence=evidence,
         runs=[*map(_measured, runs)],
-        conditions=evidence.conditions,
+        bandwidth=bandwidth(study),
         times=[times for run in runs if (times := times_of(run)) is not None],
         not_finite={arms[arm].precision: lost for arm, lost in evidence.lost.items()},
-        lead=lead(evidence, ()),
-        references=[
-            text
-            for arm, many in evidence.runs.items()
-            if (text := reference_sentence(many, arm))
-        ],
     )
-
-
-def report(study: Study) -> Report:
-    """Return the report of a scaling study; `nbkit.report` calls and saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no run has finished, or one has no measured step.
-    """
-    return result(study).report(bandwidth(study))
 
 
 def _measured(run: Run) -> MeasuredRun:
@@ -313,35 +312,3 @@ def _measured(run: Run) -> MeasuredRun:
         peak_memory_bytes=summary.peak_memory_bytes,
         cpu_ms_per_image=summary.cpu_ms_per_image,
     )
-
-
-def _sources(result: ScalingResult, bandwidth: Bandwidth) -> list[Source]:
-    """Return where the methods of this report and the published numbers come from."""
-    methods = [WELCH]
-    if bandwidth.rows:
-        methods.append(NCCL_TESTS)
-    if any(outlook.projections for outlook in result.outlooks.values()):
-        methods.append(_RING)
-    rows = [row for rows in result.published.values() for row in rows]
-    return list(
-        dict.fromkeys([*methods, *(Source(row.source, row.url) for row in rows)])
-    )
-
-
-def _next_step(plan: ScalingPlan) -> str:
-    of_cpus = SIZES_OF_A_CPU if plan.devices.is_cpu else ()
-    left_out = {"gpus", "precision", "device", *of_cpus}
-    chosen = {
-        n: value for n, value in plan.parameters.chosen.items() if n not in left_out
-    }
-    command = papermill_command("scaling", chosen)
-    if plan.devices.is_cpu:
-        where = "nodes" if plan.nnodes > 1 else "a machine"
-        return f"on {where} with GPUs: {command} -p gpus 8"
-    gpus_per_node = plan.gpus_per_node
-    if plan.measured < plan.asked:
-        return f"on {plan.asked} GPUs: {command} -p gpus {gpus_per_node}"
-    if plan.nnodes == 2:
-        further = papermill_command("scaling", {**chosen, "nnodes": 4})
-        return f"on 4 nodes, to project further: {further} -p gpus {gpus_per_node}"
-    return f"{command} -p gpus {gpus_per_node} -p precision fp32,fp16"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from nbkit import registry
 from nbkit.config import AllReduceConfig, ExperimentConfig
@@ -13,12 +13,10 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.scaling.notes import arm_name, notes
-from nbkit.questions.scaling.slurm import slurm_fields
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one
+from nbkit.statistics.quantities import size_label
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
 from nbkit.studies.parameters import Parameters
-from nbkit.studies.study import Study
 
 _GPU_DEFAULTS: dict[str, Any] = {
     "model": "resnet50",
@@ -41,55 +39,18 @@ _CPU_DEFAULTS: dict[str, Any] = {
 _CPU_ALLREDUCE = AllReduceConfig(bytes_max=2**24, iterations=5, warmup_iterations=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalingPlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+_SLURM = ("slurm_partition", "slurm_account", "timeout_min", "cpus_per_task")
+"""Fields of `nbkit.config.SlurmConfig` that are parameters themselves; ``slurm`` has
+the others."""
 
-    devices: Devices
-    asked: int
-    """World size that was asked for."""
-    measured: int
-    """Largest world size that is measured."""
-    gpus_per_node: int
-    """Asked for of each node."""
-
-    @property
-    def nnodes(self) -> int:
-        """Nodes that were asked for."""
-        return self.asked // self.gpus_per_node
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the study keeps of the plan beside arms and order, as JSON values."""
-        return {
-            "devices": asdict(self.devices),
-            "asked": self.asked,
-            "measured": self.measured,
-            "gpus_per_node": self.gpus_per_node,
-            **super().facts,
-        }
-
-    @classmethod
-    def of(cls, study: Study) -> Self:
-        """Return the plan that a study was made from; this machine is not looked at."""
-        facts, arms = study.plan, study.arms
-        chosen = facts["chosen"]
-        return cls(
-            unrepeated={name: arms.pop(name) for name in study.unrepeated},
-            arms=arms,
-            devices=Devices(**facts["devices"]),
-            asked=facts["asked"],
-            measured=facts["measured"],
-            gpus_per_node=facts["gpus_per_node"],
-            repeats=study.repeats,
-            environment=study.environment,
-            notes=tuple(facts["notes"]),
-            first_arms=facts.get("first_arms", ()),
-            parameters=Parameters(chosen, dict.fromkeys(chosen, "papermill")),
-        )
+_CONFIG_FIELDS = (
+    *("model", "batch_size_per_gpu", "image_size", "memory_format", "data", "loader"),
+    *("steps", "warmup_steps", "seed", "engine"),
+    *DATA_FAULT_FIELDS,
+)
 
 
-def plan(parameters: Parameters) -> ScalingPlan:
+def plan(parameters: Parameters) -> Plan:
     """Return what to measure for these parameters; nothing is started.
 
     Raises
@@ -100,13 +61,12 @@ def plan(parameters: Parameters) -> ScalingPlan:
         If devices are missing and ``strict_gpus`` is set, or are in use.
     """
     p = parameters
-    _check_counts(p)
-    slurm = slurm_fields(p)
+    slurm = _checked_slurm(p)
     devices = find_devices(p.device, p.engine, p.gpus, slurm=slurm, nnodes=p.nnodes)
     if p.strict_gpus:
         _require_gpus(devices, p.gpus)
-    defaults = _CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS
-    values = {**_with_defaults(p, defaults), "slurm": slurm}
+    values = p.filled(_CPU_DEFAULTS if devices.is_cpu else _GPU_DEFAULTS)
+    values |= {"data": existing_data(values["data"]), "slurm": slurm}
     sizes = _sizes(devices, p.gpus, p.nnodes)
     arms = {
         arm_name(precision, nodes, size, is_cpu=devices.is_cpu): _config(
@@ -119,40 +79,52 @@ def plan(parameters: Parameters) -> ScalingPlan:
     # The engine says whether the largest fits, before the smallest starts.
     registry.resolve("engines", p.engine)().check(configs[-1])
     check_enough_images(configs)
-    return ScalingPlan(
+    return Plan(
         arms=arms,
         unrepeated=_allreduce(configs[-1], devices),
-        devices=devices,
-        asked=p.gpus * p.nnodes,
-        measured=configs[-1].world_size,
-        gpus_per_node=p.gpus,
+        prepared={
+            "devices": asdict(devices),
+            "asked": p.gpus * p.nnodes,
+            "measured": configs[-1].world_size,
+            "gpus_per_node": p.gpus,
+        },
         repeats=p.repeats,
         first_arms=[next(iter(arms)), list(arms)[len(sizes) - 1]],
         # A device of the sweep is one CPU: a lone process must not use them all.
         environment={"OMP_NUM_THREADS": "1"} if devices.is_cpu else {},
         parameters=p,
-        notes=notes(
-            devices,
-            (p.nnodes, p.gpus),
-            configs,
-            p.repeats,
-            why_cpus=why_cpus(p.device, p.engine),
-        ),
+        notes=_notes(p, devices, configs),
     )
 
 
-def _check_counts(p: Parameters) -> None:
-    """Raise unless there is at least one of everything that is counted."""
-    counts = {name: p[name] for name in ("gpus", "nnodes", "repeats")}
-    lines = [
-        f"{name}={value} is below 1; use 1 or more."
-        for name, value in counts.items()
-        if value < 1
-    ]
+def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
+    """Return what an arm is called, such as ``fp16, 2 x 8 GPUs``."""
+    nouns = ("process", "processes") if is_cpu else ("GPU", "GPUs")
+    return f"{precision}, {size_label(nodes * size, nodes)} {nouns[size > 1]}"
+
+
+def _checked_slurm(p: Parameters) -> dict[str, Any]:
+    """Return the fields of a run's ``slurm``; raise with all that cannot be used."""
+    lines = below_one(p, "gpus", "nnodes", "repeats")
     if p.data == "":
         lines.append("data='' names nothing; use a folder of images, or 'synthetic'.")
+    named = {name: p[name] for name in _SLURM if p[name] is not None}
+    fields: dict[str, Any] = p.slurm or {}
+    lines += [
+        f"{name}={named[name]!r}, but slurm says {fields[name]!r}; set it once."
+        for name in named
+        if name in fields
+    ]
+    if p.engine != "slurm":
+        given = {**named, **({"slurm": fields} if fields else {})}
+        lines += [
+            f"{name}={value!r} is for engine='slurm', but this is engine={p.engine!r}; "
+            "add -p engine slurm, or omit it."
+            for name, value in given.items()
+        ]
     if lines:
         raise ConfigError("\n".join(lines))
+    return {**fields, **named}
 
 
 def _require_gpus(devices: Devices, gpus: int) -> None:
@@ -175,34 +147,6 @@ def _sizes(devices: Devices, gpus: int, nnodes: int) -> list[tuple[int, int]]:
     gpus_per_node = min(gpus, max(devices.count, 2 if devices.is_cpu else 1))
     one_node = [(1, size) for size in sweep_sizes(gpus_per_node)]
     return one_node + [(count, gpus_per_node) for count in sweep_sizes(nnodes)[1:]]
-
-
-def _with_defaults(p: Parameters, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters, those left open chosen for the device."""
-    values: dict[str, Any] = {
-        name: defaults.get(name) if value is None else value
-        for name, value in p.items()
-    }
-    if p.warmup_steps is None and values["steps"] is not None:
-        # A short run still has something to measure.
-        values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)
-    values["data"] = existing_data(values["data"])
-    return values
-
-
-_CONFIG_FIELDS = (
-    "model",
-    "batch_size_per_gpu",
-    "image_size",
-    "memory_format",
-    "data",
-    "loader",
-    *DATA_FAULT_FIELDS,
-    "steps",
-    "warmup_steps",
-    "seed",
-    "engine",
-)
 
 
 def _config(
@@ -244,3 +188,82 @@ def _allreduce(
         allreduce=_CPU_ALLREDUCE if devices.is_cpu else AllReduceConfig(),
     )
     return {f"all-reduce, {largest.world_size} ranks": config}
+
+
+def _notes(
+    p: Parameters, devices: Devices, configs: Sequence[ExperimentConfig]
+) -> tuple[str, ...]:
+    """Return what is measured, what is missing first; the conditions are the last."""
+    labels = (size_label(config.world_size, config.nnodes) for config in configs)
+    sizes = list(dict.fromkeys(labels))
+    on_devices = _on_cpus if devices.is_cpu else _on_gpus
+    return (
+        *on_devices(p, devices, sizes, configs[-1]),
+        *_of_slurm(configs[0]),
+        _conditions(configs[0], p.repeats),
+    )
+
+
+def _on_cpus(
+    p: Parameters, devices: Devices, sizes: Sequence[str], largest: ExperimentConfig
+) -> list[str]:
+    shared = " Two processes share one CPU." if devices.count < largest.gpus else ""
+    processes = "process" if sizes == ["1"] else "processes"
+    return [
+        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Each process uses 1 thread; "
+        f"this is not a GPU benchmark.{shared}",
+        f"Sizes: {', '.join(sizes)} {processes}{_nodes_times(largest)}.",
+    ]
+
+
+def _on_gpus(
+    p: Parameters, devices: Devices, sizes: Sequence[str], largest: ExperimentConfig
+) -> list[str]:
+    where = f" on {devices.count} x {devices.name}" if devices.name else ""
+    what = "GPU" if sizes == ["1"] else "GPUs"
+    measured = f"Sizes: {', '.join(sizes)} {what}{_nodes_times(largest)}{where}."
+    if largest.world_size >= p.nnodes * p.gpus:
+        return [measured]
+    several = "" if p.nnodes == 1 else f" ({p.nnodes} nodes x {p.gpus})"
+    beyond = (
+        "Results for more GPUs are projections."
+        if len(sizes) > 1
+        else "A projection to more GPUs needs two measured sizes."
+    )
+    return [
+        f"Requested: {plural(p.nnodes * p.gpus, 'GPU')}{several}; available: "
+        f"{sizes[-1]}. {beyond}",
+        measured,
+    ]
+
+
+def _nodes_times(largest: ExperimentConfig) -> str:
+    return "" if largest.nnodes == 1 else " (nodes x processes per node)"
+
+
+def _of_slurm(config: ExperimentConfig) -> list[str]:
+    """Return what a queue does to the numbers."""
+    slurm = config.slurm
+    if config.engine != "slurm":
+        return []
+    where = f" in partition {slurm.slurm_partition}" if slurm.slurm_partition else ""
+    shared = (
+        " Other jobs may run on its nodes; exclude them with -p slurm "
+        "'{\"slurm_exclusive\": true}'."
+    )
+    return [
+        f"Slurm: each run is a separate job{where}."
+        f"{'' if slurm.slurm_exclusive else shared}"
+    ]
+
+
+def _conditions(config: ExperimentConfig, repeats: int) -> str:
+    """Return what all arms have in common."""
+    size, source = config.image_size, "synthetic data"
+    if config.data != "synthetic":
+        source = f"images of {config.data} ({config.loader} loader)"
+    return (
+        f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
+        f"{size}x{size}, {config.memory_format}, {source}; {config.length}; "
+        f"n={repeats} per size, interleaved."
+    )

@@ -34,7 +34,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbkit.errors import NotEnoughDataError
 from nbkit.questions.scaling.curves import PROBABILITY, Curves
 from nbkit.studies.devices import DeviceType
 
@@ -51,9 +50,6 @@ and, with one batch per GPU, no further."""
 _SUPERLINEAR = 0.05
 """Rise of the rate per GPU over the smallest size that scatter still explains; in
 published series of three sizes or more it is 0.6 % at most."""
-
-_SAME_BATCH = 1.1
-"""Largest batch per GPU over the smallest that still counts as one."""
 
 _FEWEST_ACROSS = 2
 """Points across nodes, from which the network between them is extended."""
@@ -79,8 +75,6 @@ class ProjectedPoint:
     device_type: DeviceType = "cuda"
     run_scatter: float | None = None
     """Standard deviation of the rate of one run, as a part of it; ``None``: unknown."""
-    batch_size_per_gpu: int | None = None
-    """``None``: the same as that of the other points."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +113,10 @@ class Outlook:
 def project(
     points: Sequence[ProjectedPoint], targets: Iterable[int], *, gpus_per_node: int
 ) -> Outlook:
-    """Project images per second to world sizes that were not measured."""
-    _check(points)
+    """Project images per second to world sizes that were not measured.
+
+    There is one point a world size, the median of its runs, with one batch per GPU.
+    """
     measured = {point.world_size for point in points}
     requested = sorted(set(targets) - measured)
     if not requested:
@@ -165,22 +161,6 @@ def _curves(points: Sequence[ProjectedPoint]) -> Curves:
     )
 
 
-def _check(points: Sequence[ProjectedPoint]) -> None:
-    for point in points:
-        if not point.images_per_second > 0:
-            message = (
-                f"images_per_second={point.images_per_second} with "
-                f"{point.world_size} devices is not above 0. Leave that point out."
-            )
-            raise NotEnoughDataError(message)
-    if len({point.world_size for point in points}) < len(points):
-        message = (
-            f"{len(points)} points for {len({p.world_size for p in points})} world "
-            "sizes. Give one point per world size: the median of its runs."
-        )
-        raise NotEnoughDataError(message)
-
-
 def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
     if any(point.device_type != "cuda" for point in points):
         return "No projection: CPU runs are not extrapolated to GPUs."
@@ -188,12 +168,6 @@ def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
         return (
             f"No projection: it needs 2 GPU counts and {len(points)} was measured. "
             "Measure 1 and 2 GPUs."
-        )
-    batches = sorted({batch for p in points if (batch := p.batch_size_per_gpu)})
-    if batches and batches[-1] > _SAME_BATCH * batches[0]:
-        return (
-            f"No projection: the batch per GPU is {' and '.join(map(str, batches))}. "
-            "Measure all sizes with one batch."
         )
     base = min(points, key=lambda point: point.world_size)
     best = max(points, key=_per_gpu)

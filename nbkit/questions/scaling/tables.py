@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
+from nbkit.questions.scaling.projection import Outlook
 from nbkit.questions.scaling.throughput import ScalingRow
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.arm_tables import each_run, input_bound
@@ -12,6 +15,7 @@ from nbkit.reports.parts import Lead, Table
 from nbkit.statistics import Ratio, interval_in_words, runs_needed
 from nbkit.statistics import quantities as wording
 from nbkit.statistics.comparison import efficiency
+from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
 
 _CERTAINTY_NOTE = (
     "Each run is one observation; Welch's t on logarithms. The bootstrap is a "
@@ -129,3 +133,66 @@ def published_cells(
     last = efficiency(known[large], large, known[small], small)
     rates = [wording.rate(known[size]) if size in known else None for size in sizes]
     return [*rates, wording.percent(last)]
+
+
+def result_numbers(
+    rows: Sequence[ScalingRow], outlooks: Mapping[str, Outlook]
+) -> dict[str, Any]:
+    """Return the result for programs: a row a world size, a column an arm.
+
+    As the table of https://github.com/PaddlePaddle/Perf/blob/master/ResNet50V1.5/README.md
+    """
+    sizes = sorted({row.world_size for row in rows})
+    return {
+        "statistic": RATE_STATISTIC,
+        "interval": RATE_INTERVAL,
+        "arms": list(dict.fromkeys(row.arm for row in rows)),
+        "rows": [
+            {
+                "world_size": size,
+                "results": {r.arm: _cell(r) for r in rows if r.world_size == size},
+            }
+            for size in sizes
+        ],
+        "projections": [
+            {"arm": arm, "origin": "projected", **asdict(projection)}
+            for arm, outlook in outlooks.items()
+            for projection in outlook.projections
+        ],
+        "projections_refused": [
+            {"arm": arm, **asdict(refusal)}
+            for arm, outlook in outlooks.items()
+            for refusal in outlook.refusals
+        ],
+    }
+
+
+_OF_RATE = ("ci_low", "ci_high", "n", "q25", "q75")
+_OF_ROW = (
+    *("images_per_second_per_device", "nnodes", "device_type", "base_world_size"),
+    *("data_wait_share", "communication_share", "peak_memory_bytes"),
+    "cpu_ms_per_image",
+)
+_JUDGED = {
+    **{name: name for name in ("speedup", "efficiency", "node_efficiency")},
+    "efficiency_ci_low": "efficiency_low",
+    "efficiency_ci_high": "efficiency_high",
+    "efficiency_bootstrap_low": "efficiency_bootstrap_low",
+    "efficiency_bootstrap_high": "efficiency_bootstrap_high",
+    "node_efficiency_ci_low": "node_efficiency_low",
+    "node_efficiency_ci_high": "node_efficiency_high",
+}
+"""Of trainings that were finite, by what the result calls it."""
+
+
+def _cell(row: ScalingRow) -> dict[str, Any]:
+    rate = row.images_per_second
+    return {
+        "images_per_second": rate.median,
+        **{name: getattr(rate, name) for name in _OF_RATE},
+        **{name: getattr(row, name) for name in _OF_ROW},
+        **{
+            key: getattr(row, name) if row.counts else None
+            for key, name in _JUDGED.items()
+        },
+    }

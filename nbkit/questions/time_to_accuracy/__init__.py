@@ -7,11 +7,9 @@ QUESTION = Question(
     label="Time to accuracy",
     text="time, epochs and cost to a target accuracy by training recipe",
     modules={
-        "TimeToAccuracyPlan": ".planning",
         "TimeToAccuracyResult": ".page",
         "logs": ".page",
         "plan": ".planning",
-        "report": ".page",
         "result": ".page",
     },
     reports=("NetApp",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,10 +22,10 @@ from nbkit.questions.time_to_accuracy.tables import (
     unlike,
 )
 from nbkit.recipes.training import training_recipe
-from nbkit.reports.conditions import WELCH, describe_images, where_and_when
+from nbkit.reports.conditions import WELCH
 from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
-from nbkit.reports.page import Evidence, lead
+from nbkit.reports.page import Evidence, lead, page
 from nbkit.reports.renderer import Figure, Note, Report, Source, Table
 from nbkit.review.milestones import (
     RecipeTimes,
@@ -35,20 +35,12 @@ from nbkit.review.milestones import (
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, Ratio, comparisons_at_once
 from nbkit.statistics import quantities as wording
-from nbkit.studies.parameters import SIZES_OF_A_CPU, papermill_command
 from nbkit.studies.study import Study
 
 _QUESTION = "Time to a target accuracy by training recipe"
 _MLPERF = Source(
     "MLCommons, MLPerf training rules: what is timed, and how runs are scored",
     "https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc",
-)
-_WHOLE = ("torchvision_sgd", "netapp_lars")
-_ON_GPUS = {"recipes": [*_WHOLE], "data": "/path/to/imagenet", "gpus": 8}
-"""The report's own question, which a machine without GPUs cannot answer."""
-_SMALL = (
-    *(*SIZES_OF_A_CPU, "estimate_steps", "epochs", "target_accuracy", "model"),
-    *("precision", "evaluation_period_epochs", "evaluation_offset_epochs"),
 )
 
 
@@ -62,15 +54,7 @@ class TimeToAccuracyResult:
     """By recipe."""
     whole: WholeTraining
     """The estimate."""
-    plan: Mapping[str, Any]
-    """`TimeToAccuracyPlan.facts`."""
-    repeats: int
-    conditions: Mapping[str, Any]
-    """What fixes the meaning of the numbers."""
-    is_cpu: bool
-    """Whether CPU processes were used instead of GPUs."""
-    lead: Callable[..., str] | None = None
-    """What takes the answer back, above it: `nbkit.reports.caveats.caveat_text`."""
+    evidence: Evidence
 
     @property
     def target(self) -> float:
@@ -100,16 +84,16 @@ class TimeToAccuracyResult:
             self.recipes,
             self.verdicts,
             target=self.target,
-            is_cpu=self.is_cpu,
-            price_per_hour=self.plan.get("price_per_hour"),
+            is_cpu=self.evidence.is_cpu,
+            price_per_hour=self.evidence.plan.get("price_per_hour"),
             currency=self._currency,
-            lead=self.lead and partial(self.lead, untimed=self.untimed),
+            lead=partial(lead(self.evidence, ()), untimed=self.untimed),
         )
 
     @property
     def seeds(self) -> Table:
         """Every seed with what it took."""
-        price = self.plan.get("price_per_hour")
+        price = self.evidence.plan.get("price_per_hour")
         return seeds_table(self.recipes, price, self._currency)
 
     @property
@@ -132,9 +116,8 @@ class TimeToAccuracyResult:
     @cached_property
     def figure(self) -> Figure:
         """The answer as a picture."""
-        chart = accuracy_chart(
-            self.recipes, device_type="cpu" if self.is_cpu else "cuda"
-        )
+        device_type = "cpu" if self.evidence.is_cpu else "cuda"
+        chart = accuracy_chart(self.recipes, device_type=device_type)
         return Figure("Accuracy against time, every seed", chart)
 
     @property
@@ -162,7 +145,7 @@ class TimeToAccuracyResult:
             }
             ends += [differs] if (differs := unlike(configs)) else []
             text += f" Times: {'; '.join(end.removesuffix('.') for end in ends)}."
-        return f"CPU smoke test: {text}" if self.is_cpu else text
+        return text
 
     @property
     def untimed(self) -> str:
@@ -186,31 +169,25 @@ class TimeToAccuracyResult:
             *self.whole.sources,
             *(Source(row.source, row.url) for row, _ in printed),
         ]
-        return Report(
-            title=_QUESTION,
-            answer=self.answer,
-            untimed=self.untimed,
-            tables=[
+        return page(
+            _QUESTION,
+            self.evidence,
+            self.answer,
+            [
                 *(self.table, self.seeds, self.settings),
-                *(self.projected, self.published),
+                *(self.projected, self.published, self.figure),
             ],
-            figures=[self.figure],
+            untimed=self.untimed,
             method=[
                 "Time: from the first image request to the end of the evaluation that "
                 "reached the target, evaluations included, process startup excluded "
                 "(MLPerf: run_start to run_stop).",
                 "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
                 f"verdict needs {MINIMUM_RUNS} seeds per recipe, all at the target.",
-                *describe_images(self.conditions),
-                where_and_when(self.conditions),
             ],
-            sources=list(dict.fromkeys(sources)),
-            result={
-                "schema": 1,
-                "quantity": "seconds to target",
-                "origin": "measured",
-                "functional_only": self.is_cpu,
-                "conditions": dict(self.conditions),
+            sources=dict.fromkeys(sources),
+            quantity="seconds to target",
+            numbers={
                 "target_accuracy": self.target,
                 "recipes": {recipe.recipe: _facts(recipe) for recipe in self.recipes},
                 "verdicts": {
@@ -222,12 +199,11 @@ class TimeToAccuracyResult:
                     {**asdict(row), "seconds": seconds} for row, seconds in printed
                 ],
             },
-            next_step=self._next_step,
         )
 
     @property
     def _currency(self) -> str:
-        return self.plan.get("currency", "USD")
+        return self.evidence.plan.get("currency", "USD")
 
     def _time_sentence(self, recipe: RecipeTimes) -> str:
         times, most = recipe.times, self.configs[recipe.recipe].epochs
@@ -247,20 +223,6 @@ class TimeToAccuracyResult:
         )
         median = wording.duration(times.median)
         return f"{recipe.recipe} {median} (median, {spread}{epochs})"
-
-    @property
-    def _next_step(self) -> str:
-        chosen = dict(self.plan.get("chosen", {}))
-        if self.repeats < MINIMUM_RUNS:
-            chosen["repeats"] = MINIMUM_RUNS
-        if self.is_cpu:
-            # What a CPU trains in a moment is not what a GPU is for.
-            gpu_parameters = {n: v for n, v in chosen.items() if n not in _SMALL}
-            command = papermill_command(
-                "time_to_accuracy", {**gpu_parameters, **_ON_GPUS}
-            )
-            return f"on a machine with GPUs: {command}"
-        return papermill_command("time_to_accuracy", chosen)
 
 
 def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
@@ -294,11 +256,7 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
         ),
         configs=study.arms,
         whole=_whole(short, evidence.plan),
-        plan=evidence.plan,
-        repeats=evidence.repeats,
-        conditions=evidence.conditions,
-        is_cpu=evidence.is_cpu,
-        lead=lead(evidence, ()),
+        evidence=evidence,
     )
 
 
@@ -354,17 +312,6 @@ def logs(study: Study) -> Table | Note:
             "checker accepts only ResNet-50 on ImageNet."
         ],
     )
-
-
-def report(study: Study) -> Report:
-    """Return the report of such a study; `nbkit.report` calls and saves it.
-
-    Raises
-    ------
-    NotEnoughDataError
-        If no training has finished.
-    """
-    return result(study).report()
 
 
 def _facts(recipe: RecipeTimes) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nbkit import registry
@@ -14,9 +13,9 @@ from nbkit.errors import ConfigError
 from nbkit.estimates.forecast import GPUS, elsewhere, workload
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.study_plan import Plan
+from nbkit.questions.study_plan import Plan, below_one, smoke_test
 from nbkit.recipes.training import TrainingRecipe, training_recipe
-from nbkit.studies.devices import Devices, find_devices, why_cpus
+from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 
 _DEFAULT_RECIPES = ("sgd", "lars")
@@ -49,36 +48,15 @@ _OVERRIDES = (
 )
 """Parameters that take the place of what the recipes say."""
 
-_LEAST = {"gpus": 1, "repeats": 1, "batch_size_per_gpu": 1, "estimate_steps": 0}
+_VALID_ON_CPUS = (
+    "Accuracies and epochs are valid; times, energy and cost say nothing about GPUs."
+)
 
 _ALIKE = ("model", "image_size", "target_accuracy")
 """What recipes that are compared have to agree on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeToAccuracyPlan(Plan):
-    """What will be trained; a notebook shows its notes."""
-
-    devices: Devices
-    estimate_recipe: str
-    estimate_for: tuple[str, ...]
-    price_per_hour: float | None
-    currency: str
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the study and its report have to know beside the arms, as JSON."""
-        return {
-            "seed_per_repeat": True,
-            "estimate_recipe": self.estimate_recipe,
-            "estimate_for": list(self.estimate_for),
-            "price_per_hour": self.price_per_hour,
-            "currency": self.currency,
-            **super().facts,
-        }
-
-
-def plan(parameters: Parameters) -> TimeToAccuracyPlan:
+def plan(parameters: Parameters) -> Plan:
     """Return what to train for these parameters; nothing is started.
 
     Raises
@@ -109,17 +87,19 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
     unpublished = [name for name in gpu_names if not elsewhere(estimated, [name])]
     repeats = defaults["repeats"] if p.repeats is None else p.repeats
     unrepeated = _short_runs(estimated, p, devices, defaults)
-    return TimeToAccuracyPlan(
+    return Plan(
         arms=arms,
         unrepeated=unrepeated,
-        devices=devices,
         repeats=repeats,
-        estimate_recipe=p.estimate_recipe,
-        estimate_for=gpu_names,
-        price_per_hour=p.price_per_hour,
-        currency=p.currency,
+        prepared={
+            "seed_per_repeat": True,
+            "estimate_recipe": p.estimate_recipe,
+            "estimate_for": list(gpu_names),
+            "price_per_hour": p.price_per_hour,
+            "currency": p.currency,
+        },
         notes=(
-            *_stand_in(p, devices),
+            *smoke_test(p, devices, _VALID_ON_CPUS),
             _what(arms, repeats, p.seed),
             *_recipe_notes(arms, recipes),
             _estimated(estimated, unrepeated),
@@ -130,11 +110,9 @@ def plan(parameters: Parameters) -> TimeToAccuracyPlan:
 
 
 def _check_numbers(p: Parameters) -> None:
-    lines = [
-        f"{name}={p[name]} is below {least}; use {least} or more."
-        for name, least in _LEAST.items()
-        if p[name] is not None and p[name] < least
-    ]
+    lines = below_one(p, "gpus", "repeats", "batch_size_per_gpu")
+    if p.estimate_steps is not None and p.estimate_steps < 0:
+        lines.append(f"estimate_steps={p.estimate_steps} is below 0; use 0 or more.")
     if p.recipes is not None and not p.recipes:
         lines.append(
             "recipes is empty. Name a training recipe, or leave it out for sgd and "
@@ -234,15 +212,6 @@ def _short_runs(
     )
     runs = range(1, defaults["estimate_runs"] + 1)
     return {f"short run {n} of {recipe.name}": config for n in runs}
-
-
-def _stand_in(p: Parameters, devices: Devices) -> Iterator[str]:
-    if not devices.is_cpu:
-        return
-    yield (
-        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Accuracies and epochs are "
-        "valid; times, energy and cost say nothing about GPUs."
-    )
 
 
 def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
