@@ -62,7 +62,9 @@ class Parameters(Mapping[str, Any]):
 
     def filled(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values, those that are None out of defaults."""
-        values = {n: defaults.get(n) if v is None else v for n, v in self.items()}
+        values: dict[str, Any] = {
+            n: defaults.get(n) if v is None else v for n, v in self.items()
+        }
         if self.get("warmup_steps", 0) is None and values.get("steps") is not None:
             # A short run still has something to measure.
             values["warmup_steps"] = min(values["warmup_steps"], values["steps"] // 4)

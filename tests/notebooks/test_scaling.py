@@ -6,7 +6,6 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 import nbkit
