@@ -35,7 +35,7 @@ def test_kernel_with_finished_view_form_and_table_stays_idle(lab, page):
     visitor.goto(server.address("lab/tree/a.ipynb"))
     open_notebook(visitor, "a.ipynb")
     run_all(visitor)
-    expect(visitor.locator(".nbkv-words")).to_contain_text("finished")
+    expect(visitor.locator(".nbkv-state")).to_have_text("finished")
     expect(visitor.locator(".nbkf-bar")).to_contain_text("0 of 1 GPUs free")
     expect(visitor.locator(".nbkv-runs")).to_contain_text("1 to 1 of 1")
     settle(visitor, server, 1)
