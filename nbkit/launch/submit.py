@@ -139,7 +139,8 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then it is not supervised: stop() the run."
+                    f"{why} Until then, the job is not supervised. Call stop() on the "
+                    "run."
                 )
         raise
 
@@ -150,7 +151,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"This process cannot be watched for its end ({error}). Try again."
+        message = f"The end of this process cannot be watched ({error}). Try again."
         raise LaunchError(message) from error
 
 
@@ -158,7 +159,7 @@ def refuse_without_entry(config: ExperimentConfig) -> None:
     """Raise if a configuration needs a function or script, which it cannot hold."""
     if config.has_entry:
         message = (
-            f"task={config.task!r}: pass the {config.task} itself, as in "
+            f"task={config.task!r}: pass the {config.task} as first argument, such as "
             "nbkit.launch(train, gpus=2)."
         )
         raise ConfigError(message)

@@ -108,7 +108,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
         f"of the other {len(facts.ranks) - 1}{reason}.",
         change,
-        at_most(excess, "if it is as fast as the others"),
+        at_most(excess, "if that rank becomes as fast as the others"),
     )
 
 
@@ -158,7 +158,7 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     return (
         f": it computes longer{spent}",
         f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
-        "its work is larger.",
+        "it has more work.",
     )
 
 
@@ -189,7 +189,8 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Until the run ends, rank 0 cannot distinguish that from a slower rank."
+        else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
+        "slow rank."
     )
     yield Cause(
         "communication",

@@ -172,7 +172,9 @@ class NotebookHandler(ApiHandler):
         try:
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
-                text = f"folder={folder!r:.80} is not a string. Name a folder."
+                text = (
+                    f"folder={folder!r:.80} is not a string. Send the name of a folder."
+                )
                 raise ValueError(text)
         except ValueError as error:
             self.refuse(400, str(error))

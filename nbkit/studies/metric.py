@@ -52,7 +52,8 @@ class Metric:
             if better is not None or margin or minimum_runs != MINIMUM_RUNS:
                 message = (
                     f"better={better!r}, margin={margin:g} and minimum_runs="
-                    f"{minimum_runs} belong to a metric. Name it: metric='val_loss'."
+                    f"{minimum_runs} belong to a metric. Set metric, such as "
+                    "metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None
@@ -63,7 +64,7 @@ class Metric:
             )
             raise ConfigError(message)
         if not 0 <= margin < 1:
-            message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2 %."
+            message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2%."
             raise ConfigError(message)
         if not isinstance(minimum_runs, int) or minimum_runs < 2:
             message = f"minimum_runs={minimum_runs!r} gives no interval. Use 2 or more."

@@ -324,7 +324,7 @@ def _load_strictly(
             f"weights={config.weights!r} do not fit model={config.model!r} with "
             f"image_size={config.image_size}: {len(lacking)} missing, "
             f"{len(foreign)} unexpected and {len(other)} of another shape, such as "
-            f"{first}. Use {of}, at the image size it was trained with."
+            f"{first}. Use {of}, with the image size of its training."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

@@ -66,8 +66,12 @@ def test_request_devices(gpus, fields, names, request_on):
 @pytest.mark.parametrize(
     ("gpus", "fields", "words"),
     [
-        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs; use gpus=2"),
-        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
+        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs. Use gpus=2"),
+        (
+            (A, B),
+            {"gpus": 2, "devices": (0, 9)},
+            "9 is not a visible GPU. Use one of 0",
+        ),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),
@@ -96,7 +100,7 @@ def test_request_devices_broken_gpus(request_on):
         request_on(A, LOST_B, EMPTY_MIG, FakeGpu("GPU-e-x", migs=(None,)), gpus=2)
 
     message = str(error.value)
-    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in message
+    assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
     assert " and GPU 3 is in MIG mode and has no instance: create one" in message
     assert message.count("reset the GPU") == message.count("create one") == 1
 

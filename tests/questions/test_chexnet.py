@@ -158,5 +158,5 @@ def test_without_a_finite_training_on_several_devices_the_report_says_so(golden,
 
     [said] = chexnet.result(study).same.sentences
     assert said.startswith("No pair of trainings has finished")
-    assert "use gpus=2 or more" not in said
+    assert "Use gpus=2 or more" not in said
     assert make(study).answer.startswith(f"Diverged: {BOTH[1]} ({LOST}). ")

@@ -180,7 +180,7 @@ def test_many_reasons_are_cut_and_counted():
     said = in_words([*many, many[-1]])
 
     assert said.startswith("j.jpg, j.jpg (reason j), a.jpg (reason a), ")
-    assert said.endswith("g.jpg (reason g), 2 more for 2 other reasons")
+    assert said.endswith("g.jpg (reason g), 2 more images for 2 other reasons")
     assert in_words(many[:9]).endswith("h.jpg (reason h), i.jpg (reason i)")
 
 
@@ -248,7 +248,7 @@ def test_classes_that_look_alike_are_named(tmp_path, new_run, capsys, others):
     for number, name in enumerate((*others, "dog")):
         fill(tmp_path, f"data/{name}/1.jpg", data=jpeg(number))
     config = config_of(pack(tmp_path / "data", tmp_path / "packed", "tfrecord"))
-    assert "classes differ in case" in capsys.readouterr().out
+    assert "class names differ only in case" in capsys.readouterr().out
 
     manifest = source.prepare(config, new_run())
 
@@ -302,5 +302,6 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
         f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned). Fix them, or set "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, or "
+        "set "
     ) in str(raised.value)

@@ -87,7 +87,7 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
 def nothing_to_pair(gpus: int) -> str:
     """Return why several devices are not compared with one."""
     if gpus == 1:
-        return "Only 1 device was trained on. Use gpus=2 or more to compare."
+        return "All trainings used 1 device. Use gpus=2 or more to compare."
     return (
         f"No pair of trainings has finished on both 1 and {gpus} devices. "
         "Lower learning_rate if one of each pair diverged."

@@ -35,7 +35,10 @@ class MachinePair:
         """
         a, b = self.a.images_per_second, self.b.images_per_second
         if not a or not b:
-            message = f"rates {a} and {b} have no ratio, which needs two; give others."
+            message = (
+                f"images_per_second is {a} and {b}, but a ratio needs two "
+                "rates. Use other rows."
+            )
             raise NotEnoughDataError(message)
         return a / b
 
