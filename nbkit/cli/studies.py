@@ -14,10 +14,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "compare",
         _compare,
-        summary="compare two finished runs: speed and recorded differences",
-        description="Compare two finished runs: the ratio of their images per second, "
-        "and every recorded difference: configuration, code, environment, machine. "
-        "Two single runs give no confidence interval; a study does.",
+        summary="compare two finished runs: throughput and recorded differences",
+        description="Compare the throughput (images/s) of two finished runs and list "
+        "all recorded differences in configuration, code, environment and machine. "
+        "Single runs give no confidence interval; use a study for one.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")

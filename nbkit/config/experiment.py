@@ -114,7 +114,7 @@ class ExperimentConfig(ExperimentChecks):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Weight decay."""
     decay_norm_and_bias: bool = False
-    """Also decay biases and normalisation weights."""
+    """Also decay biases and normalization weights."""
     schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
     """Learning rate schedule after the warm-up; ``cosine`` ends at 0, and
     ``polynomial`` at ``polynomial_end``."""

@@ -143,8 +143,8 @@ class SlurmConfig(Model):
         for name, option in names.items():
             if not _OPTION.fullmatch(option):
                 message = (
-                    f"{name!r} is not an option of sbatch. Use a long name, "
-                    "without dashes"
+                    f"{name!r} is not a valid sbatch option name. Use the long name "
+                    "without leading dashes, such as 'licenses'"
                 )
                 raise ValueError(message)
             if option in _OWN_OPTIONS and not reads_store.get():

@@ -275,7 +275,7 @@ def _classes(
     if described < count or (is_multi_label and described != count):
         message = (
             f"data={str(root)!r}: the files have {plural(count, 'class', 'classes')}, "
-            f"but {DESCRIPTION} names {described}. Remove it."
+            f"but {DESCRIPTION} lists {described}. Correct or remove {DESCRIPTION}."
         )
         raise ConfigError(message)
     return _distinct(description.classes)

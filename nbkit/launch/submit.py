@@ -158,9 +158,10 @@ def _watch_owner(paths: RunPaths) -> None:
 def refuse_without_entry(config: ExperimentConfig) -> None:
     """Raise if a configuration needs a function or script, which it cannot hold."""
     if config.has_entry:
+        example = "'train.py'" if config.task == "script" else "train"
         message = (
-            f"task={config.task!r}: pass the {config.task} as first argument, such as "
-            "nbkit.launch(train, gpus=2)."
+            f"task={config.task!r} needs a {config.task}. Pass it as the first "
+            f"argument: nbkit.launch({example}, gpus=2)."
         )
         raise ConfigError(message)
 

@@ -45,7 +45,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     excess = share - facts.least_data_wait
     slowest = ""
     if excess > 0:
-        slowest = f", {excess * 100:.0f}% for the slowest rank's"
+        slowest = f", including {excess * 100:.0f}% for images of the slowest rank"
     cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
@@ -56,7 +56,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
         "input",
         share,
         f"{who} waited for images {share * 100:.0f}% of the measured time"
-        f"{slowest}, {waited * 1e3:,.3g} ms per step.{cpus}",
+        f" ({waited * 1e3:,.3g} ms per step){slowest}.{cpus}",
         _input_fix(facts),
         at_most(share, "no data wait"),
     )

@@ -140,7 +140,10 @@ class StopHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
-            message = f"run {run_id} is damaged ({what}). End its processes manually."
+            message = (
+                f"run {run_id} cannot be stopped: its record is damaged ({what}). End "
+                "its processes with kill, or its job with scancel."
+            )
             self.refuse(409, message)
         else:
             self.reply(answer, status)

@@ -131,7 +131,10 @@ def unpack_bundle(
     except StoreError:
         raise
     except OSError as error:
-        message = f"{source} cannot be read ({error.strerror or error}). Pass a bundle."
+        message = (
+            f"{source} cannot be read ({error.strerror or error}). Check its path and "
+            "permissions."
+        )
         raise StoreError(message) from error
 
 

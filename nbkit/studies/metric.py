@@ -49,10 +49,14 @@ class Metric:
     ) -> Self | None:
         """Return the metric that a user has named; None is images per second."""
         if name is None:
-            if better is not None or margin or minimum_runs != MINIMUM_RUNS:
+            settings = {
+                f"better={better!r}": better is not None,
+                f"margin={margin:g}": margin,
+                f"minimum_runs={minimum_runs}": minimum_runs != MINIMUM_RUNS,
+            }
+            if given := [text for text, is_set in settings.items() if is_set]:
                 message = (
-                    f"better={better!r}, margin={margin:g} and minimum_runs="
-                    f"{minimum_runs} belong to a metric. Set metric, such as "
+                    f"{', '.join(given)} without metric. Set it, such as "
                     "metric='val_loss'."
                 )
                 raise ConfigError(message)
@@ -124,9 +128,9 @@ class Metric:
             raise NotEnoughDataError(message)
         if not math.isfinite(found) or found <= 0:
             message = (
-                f"metric {self.name!r} of run {run.run_id} is {found:g}, and arms are "
-                "compared by ratios of positive numbers. Log a positive one, such as a "
-                "loss, an error rate or a time."
+                f"metric {self.name!r} of run {run.run_id} is {found:g}, but must be "
+                "finite and above 0. Log a positive metric, such as a loss, an error "
+                "rate or a time."
             )
             raise NotEnoughDataError(message)
         return float(found)

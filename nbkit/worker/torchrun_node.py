@@ -146,8 +146,8 @@ class NodeLogs(LogsSpecs):
         expected = self._submission["software"]
         if differences := software_differences(expected, software()):
             _refuse(
-                f"host {hostname()} has {', '.join(differences)}. Use the environment "
-                "of the launch on every host."
+                f"host {hostname()} differs from the launch environment: "
+                f"{'; '.join(differences)}. Use the same environment on every host."
             )
 
     def _refuse_old_line(self) -> None:

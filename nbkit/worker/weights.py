@@ -101,8 +101,9 @@ def _load_pretrained(
         weights: Any = torchvision.models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
     except (ValueError, AttributeError):
         message = (
-            f"weights='pretrained': torchvision has none for model={config.model!r}. "
-            "Use 'random', a run, a checkpoint, or a model of torchvision."
+            f"weights='pretrained': torchvision has no pretrained weights for "
+            f"model={config.model!r}. Use a torchvision model, or set weights to "
+            "'random', a run or a checkpoint."
         )
         raise ConfigError(message) from None
     if rank.local_rank:

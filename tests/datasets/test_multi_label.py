@@ -114,7 +114,7 @@ def test_another_rule_makes_another_manifest(tmp_path):
 
 def test_rule_that_is_none_is_refused(tmp_path):
     with pytest.raises(
-        ConfigError, match="uncertain_labels='two' is unknown. Use one of refuse"
+        ConfigError, match=r"uncertain_labels='two' is unknown. Use one of refuse"
     ):
         find(str(tmp_path), uncertain_labels="two")
 

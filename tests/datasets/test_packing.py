@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_written_is_named(folder):
 
 
 def test_wrong_arguments_are_refused(folder, tmp_path):
-    with pytest.raises(ConfigError, match="'zip' is unknown. Use one of webdataset"):
+    with pytest.raises(ConfigError, match=r"'zip' is unknown\. Use one of webdataset"):
         pack(folder, tmp_path / "pack", "zip")
     with pytest.raises(ConfigError, match="shard_megabytes=0 is below 1"):
         pack(folder, tmp_path / "pack", "tfrecord", shard_megabytes=0)

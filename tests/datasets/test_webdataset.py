@@ -132,7 +132,7 @@ def test_what_is_no_tar_file_is_named(tmp_path, content):
         ('{"schema": "other/1"}', "schema 'other/1'"),
         (
             '{"schema": "nbkit.pack/1", "classes": ["a"], "is_multi_label": false}',
-            "the files have 2 classes, but dataset.json names 1",
+            "the files have 2 classes, but dataset.json lists 1",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_request_devices(gpus, fields, names, request_on):
         (
             (TWO_MIGS,),
             {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
-            "which supports only one rank",
+            "one run cannot span MIG instances .MIG-a",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_request_devices_unknown_setting(setting, entry, device, request_on):
     with pytest.raises(DeviceError) as error:
         request_on(A, B, setting=setting, device=device)
 
-    known = f"no GPU {entry}, only GPUs 0 to 1 (nvidia-smi -L)"
+    known = f"GPU {entry} does not exist: this host has GPUs 0 to 1 (see nvidia-smi -L)"
     assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}. Correct" in str(error.value)
 
 

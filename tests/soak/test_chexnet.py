@@ -52,4 +52,4 @@ def test_the_network_is_no_better_than_twelve_global_statistics(
     assert findings["Pneumonia"].baseline.value == pytest.approx(0.911, abs=0.02)
     assert findings["Pneumonia"].single.value > 0.6
     assert findings["mean"].gain.low < 0
-    assert "no evidence that it recognises disease" in result.answer
+    assert "not evidence that it recognizes disease" in result.answer

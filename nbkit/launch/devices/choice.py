@@ -202,9 +202,12 @@ def _refuse_unknown(
     entry = unknown_entry(gpus, setting, parents)
     if entry is None:
         return
-    present = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
+    present = "GPU 0" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
     broken = "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
-    what = f"no GPU {entry}, only {present} (nvidia-smi -L){broken}"
+    what = (
+        f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
+        f"{broken}"
+    )
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
@@ -288,8 +291,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     instances = [gpu.name for gpu in named if gpu.is_instance]
     if instances:
         message = (
-            f"devices={config.devices}, gpus={config.gpus}: {', '.join(instances)} is "
-            "a MIG instance, which supports only one rank. Use gpus=1."
+            f"devices={config.devices}, gpus={config.gpus}: one run cannot span MIG "
+            f"instances ({', '.join(instances)}). Use gpus=1."
         )
         raise DeviceError(message)
 

@@ -123,8 +123,8 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
         )
     if differing:
         notes.append(
-            f"Process starts of {'; '.join(differing)} disagree on some classes; "
-            "the first start is compared."
+            f"Runs of {'; '.join(differing)} predict different classes for some "
+            "images. Only the first run is compared."
         )
     unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
 
