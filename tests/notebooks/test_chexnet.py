@@ -52,7 +52,7 @@ def test_areas_stand_beside_the_baseline_and_are_those_of_the_predictions(tmp_pa
 
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "never: no evaluation image has it" in done.text
+    assert "never: no evaluation image has this label" in done.text
     assert "late: no training image has this label, so it cannot" in done.text
     assert "[2/2]" in done.text
     assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 2
