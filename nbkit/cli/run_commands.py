@@ -55,9 +55,8 @@ def add_to(commands: Commands) -> None:
         _stop,
         summary="stop runs, each with a checkpoint at its next step",
         description="Stop runs after their next step, with a checkpoint. Runs that "
-        "have not ended within the grace time are killed, without a checkpoint. "
-        "The command returns when all runs have ended, and prints the outcome of "
-        "each.",
+        "have not ended within the grace time are killed, without a checkpoint. The "
+        "command returns when all runs have ended, and prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
@@ -69,8 +68,7 @@ def add_to(commands: Commands) -> None:
         type=float,
         metavar="SECONDS",
         help="grace time before a run is killed, 0 to 86,400 (default: the grace time "
-        "of each "
-        "run)",
+        "of each run)",
     )
 
     parser = add_command(

@@ -27,16 +27,13 @@ def add_to(commands: Commands) -> None:
         _show,
         summary="show one run: state, cause, configuration, devices, rates, log",
         description="Show one run: its state and the cause of its end, its progress "
-        "and rates "
-        "(images per second over the time of the n measured steps, and median and "
-        "quartiles per step), its non-default settings, its data (with skipped files "
-        "and the reasons), its devices and, after a failure, the last log lines of "
-        "the first failed rank.",
+        "and rates (images per second over the time of the n measured steps, and "
+        "median and quartiles per step), its non-default settings, its data (with "
+        "skipped files and the reasons), its devices and, after a failure, the last "
+        "log lines of the first failed rank.",
         example="nbkit show k3f9",
     )
-    parser.add_argument(
-        "run", metavar="RUN", help="id of a run, or the last characters of its id"
-    )
+    parser.add_argument("run", metavar="RUN", help="run id, or its last characters")
     parser.add_argument(
         "--lines",
         type=int,

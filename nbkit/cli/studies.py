@@ -50,9 +50,8 @@ def add_to(commands: Commands) -> None:
         _import,
         summary="import the runs of an exported file into the store",
         description="Import the runs and the study of a bundle written by nbkit "
-        "export. "
-        "Nothing in it is executed. A bundle is refused if it unpacks to more than 1 "
-        "GiB and 50 times its size; --large disables this check.",
+        "export. Nothing in it is executed. A bundle is refused if it unpacks to more "
+        "than 1 GiB and 50 times its size; --large disables this check.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")
@@ -71,10 +70,7 @@ def add_to(commands: Commands) -> None:
         example="nbkit report k3f9 --folder report",
     )
     parser.add_argument(
-        "study",
-        metavar="STUDY",
-        nargs="?",
-        help="id of a study, or the last characters of its id",
+        "study", metavar="STUDY", nargs="?", help="study id, or its last characters"
     )
     parser.add_argument(
         "--folder", help="the output folder (default: the study's folder)"

@@ -50,9 +50,7 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = (
-                f"{step!r} is neither a pipeline nor a step. Known: {names}.{near}"
-            )
+            message = f"{step!r} is neither a pipeline nor a step. Use {names}.{near}"
             raise ValueError(message)
         if have not in takes:
             message = (
@@ -96,10 +94,9 @@ def images_of_every_rank(
     left_out = 1 - fewest * ranks / images
     if left_out > MOST_LEFT_OUT:
         message = (
-            f"data={data!r} has {images:,} training images in "
-            f"{len(images_in_files)} files. Split by file, {ranks} ranks use "
-            f"only {fewest:,} each, and {left_out:.0%} would be skipped (limit "
-            f"{MOST_LEFT_OUT:.0%}). {remedy}"
+            f"data={data!r} has {images:,} training images in {len(images_in_files)} "
+            f"files. Split by file, {ranks} ranks use only {fewest:,} each, and "
+            f"{left_out:.0%} would be skipped (limit {MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

@@ -142,10 +142,8 @@ class SlurmConfig(Model):
         names = {name: name.replace("_", "-") for name in value}
         for name, option in names.items():
             if not _OPTION.fullmatch(option):
-                message = (
-                    f"{name!r} is not a valid sbatch option name. Use the long name "
-                    "without leading dashes, such as 'licenses'"
-                )
+                how = "Use the long name without leading dashes, such as 'licenses'"
+                message = f"{name!r} is not a valid sbatch option name. {how}"
                 raise ValueError(message)
             if option in _OWN_OPTIONS and not reads_store.get():
                 message = f"{name!r} is set by {_OWN_OPTIONS[option]}. Remove it"

@@ -214,9 +214,8 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
-        hold = (
-            f"contain no images, but folders of the same names ({_few(sorted(shared))})"
-        )
+        names = _few(sorted(shared))
+        hold = f"contain no images, but folders of the same names ({names})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]

@@ -168,8 +168,7 @@ def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
     unknown = given.difference(NIH_LABELS)
     if unknown:
         problem = (
-            f"has the finding {min(unknown)!r} in line {line}, which is not one of "
-            "the 14 labels"
+            f"has the finding {min(unknown)!r} in line {line}, not one of the 14 labels"
         )
         raise _unusable(csv_path, problem)
     return tuple(int(label in given) for label in NIH_LABELS)
@@ -183,10 +182,8 @@ def _splits(
     lists = [_TRAINING_LIST, _TEST_LIST]
     there = [name for name in lists if (root / name).exists()]
     if len(there) == 1:
-        problem = (
-            f"is beside {there[0]} only, but {' and '.join(lists)} are both needed"
-        )
-        raise _unusable(csv_path, f"{problem} to split the images")
+        problem = f"is beside {there[0]}, but a split needs {' and '.join(lists)}"
+        raise _unusable(csv_path, problem)
     if not there:
         chosen = evaluation_patients(patients.values())
         return {

@@ -248,8 +248,7 @@ def _check_several(root: Path, train: list[ImageSample], classes: list[str]) -> 
         message = (
             f"data={str(root)!r} has training images of 1 class ({only}), but a "
             "classifier needs 2 or more. Add the files of the other classes, or pack "
-            "the "
-            "images with other labels."
+            "the images with other labels."
         )
         raise ConfigError(message)
 
@@ -331,8 +330,7 @@ def _count_labels(
     if lengths != {1} or min(numbers) < 0:
         message = (
             f"{have}an image needs one class, counted from 0. Pack the images with "
-            "other "
-            "labels."
+            "other labels."
         )
         raise ConfigError(message)
     return max(numbers) + 1

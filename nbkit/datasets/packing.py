@@ -120,10 +120,8 @@ def pack(
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
     if format not in get_args(PackFormat):
-        message = (
-            f"format={format!r} is unknown. Use one of "
-            f"{', '.join(get_args(PackFormat))}."
-        )
+        known = ", ".join(get_args(PackFormat))
+        message = f"format={format!r} is unknown. Use one of {known}."
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
         message = (

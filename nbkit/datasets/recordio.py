@@ -145,8 +145,7 @@ def _names(path: Path) -> dict[int, str]:
             message = (
                 f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line "
                 "consists of a number, labels and a path, separated by tabs. Remove "
-                "the file; images "
-                "are then named by number."
+                "the file; images are then named by number."
             )
             raise ConfigError(message) from error
     return names

@@ -190,9 +190,8 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
             raise ValueError
     except (ValueError, RecursionError) as error:
         message = (
-            f"{path}: {member.name!r} contains {text[:40]!r}, but a label is the "
-            "index of "
-            "a class, or a list of 0 and 1. Pack the images again."
+            f"{path}: {member.name!r} contains {text[:40]!r}, but a label is the index "
+            "of a class, or a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

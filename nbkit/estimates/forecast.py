@@ -230,8 +230,7 @@ def workload(recipe: TrainingRecipe) -> Workload:
     if recipe.train_images is None or recipe.evaluation_images is None:
         message = (
             f"recipe={recipe.name!r} has no fixed data set, so its epoch size is "
-            "unknown. "
-            "Use torchvision_sgd or netapp_lars."
+            "unknown. Use torchvision_sgd or netapp_lars."
         )
         raise ConfigError(message)
     likely, fewest, most = expected_epochs(recipe.epochs_to_target, recipe.epochs)

@@ -254,10 +254,7 @@ def measure(
         )
         raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
-        message = (
-            f"direct=True supports 1 file, not {len(files)}. Use one file, or "
-            "direct=False."
-        )
+        message = f"direct=True supports 1 file, not {len(files)}. Use direct=False."
         raise ConfigError(message)
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (

@@ -189,8 +189,7 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
-        "slow rank."
+        else " Until the run ends, rank 0 cannot tell slow all-reduce from a slow rank."
     )
     yield Cause(
         "communication",

@@ -222,9 +222,7 @@ def _run(what: InStore | str) -> StoredRun:
     elif isinstance(what, StoredRun):
         run = what
     else:
-        message = (
-            f"{what!r} is neither a run nor a study. Pass a run, a study or an id."
-        )
+        message = f"{what!r} is neither a run nor a study. Pass one, or its id."
         raise ConfigError(message)
     _check_ended(run, run.state)
     return run

@@ -131,10 +131,8 @@ def unpack_bundle(
     except StoreError:
         raise
     except OSError as error:
-        message = (
-            f"{source} cannot be read ({error.strerror or error}). Check its path and "
-            "permissions."
-        )
+        why = error.strerror or error
+        message = f"{source} cannot be read ({why}). Check its path and permissions."
         raise StoreError(message) from error
 
 
@@ -373,11 +371,8 @@ def _check_room(
     unpacked = f"it unpacks to {needed:,} bytes, and"
     if needed > disk.free:
         what = f"{unpacked} {disk.free:,} are free"
-        raise _refused(
-            source,
-            what,
-            ("Free some space, or set NBKIT_HOME to a folder on another disk"),
-        )
+        remedy = "Free some space, or set NBKIT_HOME to a folder on another disk"
+        raise _refused(source, what, remedy)
     if large:
         return
     packed = source.stat().st_size

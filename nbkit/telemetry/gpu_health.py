@@ -69,10 +69,7 @@ def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
         yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
-        detail = (
-            f"{len(kinds)} kinds: a run on several kinds waits for the slowest GPU at "
-            "each step"
-        )
+        detail = f"{len(kinds)} kinds: a mixed run waits for the slowest GPU each step"
         remedy = f"export CUDA_VISIBLE_DEVICES={alike} leaves GPUs of one kind"
         yield CheckResult("Mix of GPUs", "warning", detail, remedy)
 

@@ -218,8 +218,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="PID",
-        help="also report the total of this process and its descendants; may be "
-        "repeated",
+        help="also report the total of this process tree; may be repeated",
     )
     gpus = parser.add_mutually_exclusive_group()
     gpus.add_argument(

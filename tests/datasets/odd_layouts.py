@@ -89,14 +89,8 @@ FOLDERS = {
         ["train/1.jpg", "test/1.jpg"],
         "test/ looks like a split, but train/ has no class folder",
     ),
-    "flat val": (
-        [*two("train/"), "val/1.jpg"],
-        "val/ contains images, but no class folder",
-    ),
-    "two for training": (
-        two("train/", "Train/"),
-        "Train and train are all folders of the tra",
-    ),
+    "flat val": ([*two("train/"), "val/1.jpg"], "val/ contains images, but no class"),
+    "two for training": (two("train/", "Train/"), "Train and train are all folders"),
     "val of other classes": (
         [*two("train/"), "val/c/1.jpg"],
         r"val/ has 1 class that train/ lacks \(c\)",

@@ -123,9 +123,7 @@ def test_an_image_that_is_there_twice_is_refused_with_both_places(nih):
     copied = nih / "images_002" / "images" / "00000001_000.png"
     Image.new("L", (8, 8)).save(copied)
 
-    with pytest.raises(
-        ConfigError, match=r"twice: images_001/.* and images_002/images"
-    ):
+    with pytest.raises(ConfigError, match=r"twice: images_001/.* and images_002/"):
         find(str(nih))
 
 

@@ -69,7 +69,7 @@ def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
     assert "split: its column 'split'." in said
     assert "Columns that are not labels: age." in said
     assert made.labels.notes == [
-        "odd: no evaluation image has this label, so its AUROC is undefined.",
+        "odd: no evaluation image has this label, so it has no AUROC.",
         "one: no training image has this label, so it cannot be learned.",
         "one: 1 evaluation patient with this label; the mean excludes labels with "
         "fewer than 10.",

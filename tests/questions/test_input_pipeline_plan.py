@@ -183,11 +183,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(parameters, tmp_path):
         plan(parameters(loaders=["torch", "naive"]))
     with pytest.raises(ConfigError, match=r"Did you mean 'torch'"):
         plan(parameters(loaders=["tfrecord", "trch"]))
-    with pytest.raises(
-        NotEnoughDataError,
-        match=r"'K80' cannot be emulated: no "
-        "published",
-    ):
+    with pytest.raises(NotEnoughDataError, match=r"'K80' cannot be emulated: no pub"):
         plan(parameters(emulated_gpu="K80"))
     folder = write_classes(tmp_path / "folder")
     with pytest.raises(ConfigError, match=r"is of kind image folder.*Pack it"):

@@ -287,7 +287,7 @@ def test_a_run_that_goes_on_says_what_rank_0_knows(diagnosed):
 
     [cause] = found
     assert cause.code == "communication"
-    assert "cannot distinguish slow all-reduce from a slow rank" in cause.evidence
+    assert "cannot tell slow all-reduce from a slow rank" in cause.evidence
     assert any("the times of 1 of 2 ranks" in text for text in found.unknown)
 
 

@@ -302,6 +302,5 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
         f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, or "
-        "set "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, "
     ) in str(raised.value)

@@ -151,9 +151,7 @@ def script_entry(
         )
         raise ConfigError(message) from None
     except (SyntaxError, ValueError) as error:
-        message = (
-            f"script={str(script)!r} is not valid Python ({error}). Fix the script."
-        )
+        message = f"script={str(script)!r} is not valid Python ({error}). Fix it."
         raise ConfigError(message) from None
     _refuse_what_only_defines(script, tree)
     described, sources = _sources()

@@ -203,11 +203,8 @@ def _refuse_unknown(
     if entry is None:
         return
     present = "GPU 0" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
-    broken = "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
-    what = (
-        f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
-        f"{broken}"
-    )
+    what = f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
+    what += "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (

@@ -194,9 +194,7 @@ def _printable_name(name: object) -> str | None:
 def check_name(name: str) -> str:
     """Return a name if a file may be called so."""
     if not _NAME.fullmatch(name):
-        message = (
-            f"{name!r} has characters other than letters, digits, '.', '_' and '-'"
-        )
+        message = f"{name!r} has characters other than letters, digits, '.', '_', '-'"
         raise ValueError(message)
     return name
 

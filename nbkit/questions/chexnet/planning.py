@@ -271,10 +271,7 @@ def _lacking(
             )
             yield f"{label}: {which} this label, so it cannot be learned."
         if not evaluation[label]:
-            yield (
-                f"{label}: no evaluation image has this label, so its AUROC is "
-                "undefined."
-            )
+            yield f"{label}: no evaluation image has this label, so it has no AUROC."
         elif patients and patients[label] < FEWEST_PATIENTS:
             yield (
                 f"{label}: {plural(patients[label], 'evaluation patient')} with this "

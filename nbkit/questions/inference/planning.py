@@ -154,9 +154,8 @@ def _precisions(
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
-            "FP16 is skipped: few CPUs support it; -p precisions "
-            "fp32,fp16,bf16,int8 measures it anyway. "
-            "TF32 needs a GPU."
+            "FP16 is skipped: few CPUs support it; -p precisions fp32,fp16,bf16,int8 "
+            "measures it anyway. TF32 needs a GPU."
         )
     wanted, skipped = formats_of(gpus, wanted, p.precisions)
     notes += skipped

@@ -106,8 +106,7 @@ def _copied(copies: int) -> Path:
     except ConfigError as error:
         found = str(error).partition(". ")[0]
         message = (
-            f"data='photos' must be copied {copies} times for these batches "
-            f"({found}). Use a "
-            "smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
+            f"data='photos' must be copied {copies} times for these batches ({found}). "
+            "Use a smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
         )
         raise ConfigError(message) from error

@@ -35,10 +35,7 @@ class MachinePair:
         """
         a, b = self.a.images_per_second, self.b.images_per_second
         if not a or not b:
-            message = (
-                f"images_per_second is {a} and {b}, but a ratio needs two "
-                "rates. Use other rows."
-            )
+            message = f"images_per_second is {a} and {b}. Use two rows with a rate."
             raise NotEnoughDataError(message)
         return a / b
 

@@ -172,8 +172,7 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     known = [*names, *([HERE] if p.measure else [])]
     listed = ", ".join(known)
     errors = [
-        f"{which}={name!r} is not a machine of the bundles ({listed}). Use one of "
-        "these."
+        f"{which}={name!r} is not a machine of the bundles. Use one of {listed}."
         for which, name in (("a", p.a), ("b", p.b))
         if name is not None and name not in known
     ]
