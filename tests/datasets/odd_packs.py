@@ -123,7 +123,7 @@ PACKS = {
     ),
     "brackets without end": (
         train_tar(("1.jpg", JPEG), ("1.json", b"[" * 200_000)),
-        r"'1\.json' holds b'\[+', but a label is the index of a class",
+        r"'1\.json' contains b'\[+', but a label is the index of a class",
     ),
     "one class": (
         train_tar(*ONE),

@@ -254,7 +254,7 @@ def test_classes_that_look_alike_are_named(tmp_path, new_run, capsys, others):
 
     first, second = sorted(others)
     (note,) = source.describe(config, manifest)["notes"]
-    assert note.endswith(f"Unicode form alone: {first!r} and {second!r}")
+    assert note.endswith(f"Unicode form: {first!r} and {second!r}")
     assert f"data: {note}\n" in capsys.readouterr().out
 
 

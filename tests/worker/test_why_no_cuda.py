@@ -84,7 +84,7 @@ def refused(tmp_path, monkeypatch):
         (
             "CUDA driver initialization failed, you might not have a CUDA gpu.",
             "CUDA driver initialization failed",
-            "check dmesg for an Xid message",
+            "check for an Xid message",
         ),
         (
             "CUDA unknown error - this may be due to an incorrectly set up "
