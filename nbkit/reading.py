@@ -53,7 +53,7 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_DROP = "remove its folder if it is of no use"
+_DROP = "Remove its folder if you do not need it"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:
@@ -63,8 +63,8 @@ def expanded(path: str | os.PathLike[str], name: str) -> Path:
     except RuntimeError as error:
         user, shown = Path(path).parts[0], str(path)
         message = (
-            f"{name}={shown!r}: {user} is not a user with a home folder here; name "
-            "the folder in full."
+            f"{name}={shown!r}: user {user} has no home folder here. Use an absolute "
+            "path."
         )
         raise ConfigError(message) from error
 
@@ -152,7 +152,7 @@ def lines_of(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
     while line := file.readline(LINE_BYTES + 1):
         if len(line) > LINE_BYTES:
             what = f"a line of more than {LINE_BYTES:,} bytes"
-            message = f"{path} is damaged ({what}); {_DROP}."
+            message = f"{path} is damaged ({what}). {_DROP}."
             raise StoreError(message)
         yield line
 
@@ -209,7 +209,7 @@ def _content(path: str, most_bytes: int | None, than_ns: int) -> bytes | None:
                 data = b"".join(pieces)
         if size > most:
             what = f"{size:,} bytes, limit {most:,}"
-            message = f"{path} is damaged ({what}); {_DROP}."
+            message = f"{path} is damaged ({what}). {_DROP}."
             raise StoreError(message)
         return data
     finally:
@@ -255,12 +255,12 @@ def _inside(root: str, name: str) -> int:
 def _unreadable(path: str, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        why = "it is a link, or reached through one"
+        why = "it is a link, or in a linked folder"
     denied = error.errno in (errno.EACCES, errno.EPERM)
-    remedy = "only its owner may read it: ask them" if denied else _DROP
+    remedy = "Ask its owner for permission to read it" if denied else _DROP
     if _OWN.search(path) is None:
-        remedy = "name a regular file that you may read"
-    message = f"{path} cannot be read ({why}); {remedy}."
+        remedy = "Use a regular file that you may read"
+    message = f"{path} cannot be read ({why}). {remedy}."
     wrapped = StoreError(message)
     wrapped.errno = error.errno
     return wrapped

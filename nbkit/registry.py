@@ -61,7 +61,7 @@ def resolve(kind: Kind, name: str) -> Any:
     found = [entry for entry in _entries(kind) if entry.name == name]
     if not found:
         message = (
-            f"{kind[:-1]}={name!r} is not registered; known {kind}: "
+            f"{kind[:-1]}={name!r} is not registered. Known {kind}: "
             f"{', '.join(names(kind))}.{suggest(name, names(kind))}"
         )
         raise ConfigError(message)
@@ -69,7 +69,7 @@ def resolve(kind: Kind, name: str) -> Any:
     if len({entry.value for entry in found}) > 1:
         message = (
             f"{kind[:-1]}={name!r} is registered {len(found)} times, by "
-            f"{' and by '.join(sorted(map(_place, found)))}; rename it in one of them, "
+            f"{' and by '.join(sorted(map(_place, found)))}. Rename it in one of them, "
             "or uninstall one."
         )
         raise ConfigError(message)
@@ -97,7 +97,7 @@ def _loaded(kind: Kind, entry: EntryPoint) -> Any:
     except Exception as error:  # a plug-in's own code runs here
         message = (
             f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be imported "
-            f"({type(error).__name__}: {error}); fix or uninstall that package."
+            f"({type(error).__name__}: {error}). Fix or uninstall that package."
         )
         raise ConfigError(message) from error
 
@@ -107,7 +107,7 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
     lacking = [n for n in _METHODS.get(kind, ()) if not callable(getattr(loaded, n, 0))]
     why = f"it is a {type(loaded).__name__} without {', '.join(lacking)}"
     if kind == "questions" and not lacking and loaded.name != entry.name:
-        lacking, why = ["name"], f"its name is {loaded.name!r}, that of its module"
+        lacking, why = ["name"], f"its name is {loaded.name!r} (the name of its module)"
     call = ", ".join(_METHODS.get(kind, ()))
     if kind in _CALLS and not lacking:
         positional, named = _CALLS[kind]
@@ -124,7 +124,7 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
         return
     message = (
         f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be called as "
-        f"{call}: {why}; change it, CONTRIBUTING.md shows how."
+        f"{call}: {why}. Change it as CONTRIBUTING.md shows."
     )
     raise ConfigError(message)
 

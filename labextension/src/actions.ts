@@ -67,7 +67,7 @@ export class Actions {
         'The administrator has made nbkit read-only on this server'
       );
     }
-    return own ? null : trans.__('It belongs to another user');
+    return own ? null : trans.__('Owned by another user');
   }
 
   /** Why a process that a card shows may not be ended; null if it may. */

@@ -49,8 +49,8 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
     return (
       <p className="nbk-note">
         {reason
-          ? trans.__('Holders are unknown (%1).', translated(reason, trans))
-          : trans.__('Holders are unknown.')}
+          ? trans.__('GPU processes are unknown (%1).', translated(reason, trans))
+          : trans.__('GPU processes are unknown.')}
       </p>
     );
   }
@@ -66,7 +66,7 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
     <>
       <ul
         className="nbk-holders"
-        aria-label={trans.__('Holders of GPU %1', gpu.index)}
+        aria-label={trans.__('Processes on GPU %1', gpu.index)}
       >
         {shown.map(item => (
           <Holder key={item.key} group={item} {...props} />

@@ -145,12 +145,12 @@ export class RunPage extends Widget {
       case 'blocked':
         this._say(
           trans.__(
-            'A proxy lets no websocket through to the server, which this page needs.'
+            'A proxy in front of the Jupyter server blocks WebSockets, which this page needs.'
           )
         );
         break;
       case 'missing':
-        this._say(trans.__("The server does not have nbkit's extension."));
+        this._say(trans.__('nbkit is not enabled on the Jupyter server.'));
         break;
       case 'forbidden':
         this._say(trans.__('The server refuses access. Log in again.'));

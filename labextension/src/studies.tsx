@@ -113,7 +113,7 @@ export function Study(props: {
           </ul>
         ) : (
           <p className="nbk-note nbk-mod-inner">
-            {trans.__('None of its runs is among the newest.')}
+            {trans.__('Its runs are not among the newest runs.')}
           </p>
         ))}
     </li>

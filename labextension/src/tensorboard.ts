@@ -175,7 +175,7 @@ export class TensorBoards {
           }
         })
         .catch(error => {
-          console.warn(`nbkit: ${curves.label} did not come back`, error);
+          console.warn(`nbkit: ${curves.label} was not restored`, error);
         });
     }
   }

@@ -170,8 +170,8 @@ class _Feed:
         if line.endswith(b"\n"):
             return json.loads(line)
         message = (
-            f"the sampler's process has ended ({self._last_words()}); "
-            "run nbkit doctor to find the problem."
+            f"The sampler process has ended ({self._last_words()}). Run nbkit doctor "
+            "to find the problem."
         )
         raise TelemetryError(message)
 

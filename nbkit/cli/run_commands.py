@@ -32,7 +32,7 @@ def add_to(commands: Commands) -> None:
         description="List the runs of the store, newest first. Images/s is the rate "
         "of all ranks over the measured steps; for an active run, over its last 20 "
         "steps. Duration is the time during which ranks ran; age is the time since "
-        "they first started. A dash means unknown.",
+        "the first start. A dash means unknown.",
         example="nbkit runs --state running",
     )
     parser.add_argument(
@@ -54,9 +54,9 @@ def add_to(commands: Commands) -> None:
         "stop",
         _stop,
         summary="stop runs, each with a checkpoint at its next step",
-        description="Ask runs to end at their next step, with a checkpoint. After the "
-        "grace time, end them by force, without a checkpoint. Return when all have "
-        "ended, and print the end of each.",
+        description="Stop runs after their next step, with a checkpoint. Runs that "
+        "have not ended within the grace time are killed, without a checkpoint. The "
+        "command returns when all runs have ended, and prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
@@ -67,8 +67,8 @@ def add_to(commands: Commands) -> None:
         "--grace",
         type=float,
         metavar="SECONDS",
-        help="grace time before force, 0 to 86,400 (default: the grace time of each "
-        "run)",
+        help="grace time before a run is killed, 0 to 86,400 (default: the grace time "
+        "of each run)",
     )
 
     parser = add_command(

@@ -26,14 +26,14 @@ def add_to(commands: Commands) -> None:
         "show",
         _show,
         summary="show one run: state, cause, configuration, devices, rates, log",
-        description="Show one run: its state and why it ended, its progress and rates "
-        "(images per second over the time of the n measured steps, and median and "
-        "quartiles per step), its non-default settings, its data with skipped files "
-        "and why, its devices, and after a failure the end of the log of the first "
-        "failed rank.",
+        description="Show one run: its state and the cause of its end, its progress "
+        "and rates (images per second over the time of the n measured steps, and "
+        "median and quartiles per step), its non-default settings, its data (with "
+        "skipped files and the reasons), its devices and, after a failure, the last "
+        "log lines of the first failed rank.",
         example="nbkit show k3f9",
     )
-    parser.add_argument("run", metavar="RUN", help="a run's id, or the end of it")
+    parser.add_argument("run", metavar="RUN", help="run id, or its last characters")
     parser.add_argument(
         "--lines",
         type=int,

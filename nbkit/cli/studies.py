@@ -14,10 +14,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "compare",
         _compare,
-        summary="compare two finished runs: speed and recorded differences",
-        description="Compare two finished runs: the ratio of their images per second, "
-        "and every recorded difference: configuration, code, environment, machine. "
-        "Single runs have no confidence interval; use a study for one.",
+        summary="compare two finished runs: throughput and recorded differences",
+        description="Compare the throughput (images/s) of two finished runs and list "
+        "all recorded differences in configuration, code, environment and machine. "
+        "Single runs give no confidence interval; use a study for one.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")
@@ -49,9 +49,9 @@ def add_to(commands: Commands) -> None:
         "import",
         _import,
         summary="import the runs of an exported file into the store",
-        description="Import the runs and the study of a file that nbkit export wrote. "
-        "Nothing in it is executed. A file is refused if it unpacks to more than "
-        "1 GiB and 50 times its size; --large imports it anyway.",
+        description="Import the runs and the study of a bundle written by nbkit "
+        "export. Nothing in it is executed. A bundle is refused if it unpacks to more "
+        "than 1 GiB and 50 times its size; --large disables this check.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")
@@ -65,12 +65,12 @@ def add_to(commands: Commands) -> None:
         _report,
         summary="make the report of a study: page, charts and tables",
         description="Make the report of a study from the store: report.html, "
-        "result.json, every chart as PNG, every table as CSV. Without a study, list "
-        "the studies of the store, newest first.",
+        "result.json, every chart as PNG, every table as CSV. Without STUDY, list the "
+        "studies of the store, newest first.",
         example="nbkit report k3f9 --folder report",
     )
     parser.add_argument(
-        "study", metavar="STUDY", nargs="?", help="a study's id, or the end of it"
+        "study", metavar="STUDY", nargs="?", help="study id, or its last characters"
     )
     parser.add_argument(
         "--folder", help="the output folder (default: the study's folder)"

@@ -61,7 +61,7 @@ def notebook_table() -> str:
     rows = [
         (f"`{question.name}`", question.text) for question in notebooks_of_questions()
     ]
-    return _markdown(("notebook", "what it answers"), rows)
+    return _markdown(("notebook", "contents"), rows)
 
 
 TABLES: dict[str, tuple[Path, Callable[[], str]]] = {

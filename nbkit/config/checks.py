@@ -63,41 +63,41 @@ _RULES = (
     _Rule(
         "emulated_step_seconds",
         lambda v, of: v and of["task"] != "load",
-        "replaces computing, but task={task!r} computes itself; set task='load', or "
-        "use 0",
+        "emulates the computation of task='load', not of task={task!r}. Set "
+        "task='load', or use 0",
     ),
     _Rule(
         "weights",
         lambda v, _: not v,
-        "is empty; use 'random', 'pretrained', a run or a checkpoint",
+        "is empty. Use 'random', 'pretrained', a run or a checkpoint",
     ),
     _Rule(
         "weights",
         lambda v, of: v != "random" and of["task"] not in ("train", "inference"),
-        "need a model, but task={task!r} builds none; use 'random'",
+        "need a model, but task={task!r} builds none. Use 'random'",
     ),
     _Rule(
         "precision",
         lambda v, of: v == "int8" and of["task"] != "inference",
-        "is for task='inference'; use 'fp16' or 'bf16'",
+        "is only supported by task='inference'. Use 'fp16' or 'bf16'",
     ),
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["task"] == "inference",
-        "needs training steps, but task={task!r} has none; set cuda_graphs=False, or "
+        "needs training steps, but task={task!r} has none. Set cuda_graphs=False, or "
         "compile=True",
         is_for_new=True,
     ),
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["compile"],
-        "cannot be combined with compile=True; choose one: compile=True fuses kernels, "
+        "cannot be combined with compile=True. Choose one: compile=True fuses kernels, "
         "cuda_graphs=True removes their launch cost",
     ),
     _Rule(
         "batch_size_per_gpu",
         lambda v, of: v == "max" and of["task"] in ("load", "inference"),
-        "'max' is probed with training steps, which task={task!r} does not have; use a "
+        "'max' is probed with training steps, which task={task!r} does not have. Use a "
         "number",
     ),
     # The next replay overwrites the gradients that are being summed:
@@ -105,110 +105,111 @@ _RULES = (
     _Rule(
         "gradient_accumulation_steps",
         lambda v, of: v > 1 and of["cuda_graphs"],
-        "cannot be combined with cuda_graphs=True; choose one",
+        "cannot be combined with cuda_graphs=True. Use 1, or cuda_graphs=False",
     ),
     _Rule(
         "steps",
         lambda v, of: v is not None and of["epochs"] is not None,
-        "set together with epochs={epochs}; set one",
+        "cannot be combined with epochs={epochs}. Set only one of them",
     ),
     _Rule(
         "warmup_steps",
         lambda v, of: of["task"] in ("train", "load") and v > of["fewer_steps"],
-        "leaves none of steps={steps} to measure; use {fewer_steps} or less",
+        "leaves none of steps={steps} to measure. Use {fewer_steps} or less",
     ),
     _Rule(
         "deterministic",
         lambda v, of: v and of["cudnn_benchmark"] not in (None, "off"),
         "cannot be combined with cudnn_benchmark={cudnn_benchmark!r}, whose choice "
-        "varies; use cudnn_benchmark='off'",
+        "varies between runs. Use cudnn_benchmark='off'",
     ),
     _Rule(
         "crop_area_max",
         lambda v, of: v < (of["crop_area_min"] or 0),
-        "below crop_area_min={crop_area_min}; use {crop_area_min} to 1",
+        "is below crop_area_min={crop_area_min}. Use {crop_area_min} to 1",
     ),
     _Rule(
         "target_accuracy",
         lambda v, of: v is not None and of["evaluation_period_epochs"] is None,
-        "has no effect without evaluation; set evaluation_period_epochs",
+        "has no effect without evaluation. Set evaluation_period_epochs",
     ),
     _Rule(
         "profile",
         lambda v, of: v and of["task"] != "train",
-        "traces task='train', not {task!r}; remove it: your own code can call "
-        "torch.profiler",
+        "is only supported by task='train', not {task!r}. Set profile=False, or call "
+        "torch.profiler in your own code",
     ),
     _Rule(
         "profile",
         lambda v, of: v and of["has_too_few_steps"],
         "leaves none of steps={steps} to measure after the warm-up and "
-        f"{PROFILED_STEPS} profiled steps; use steps={{needed_steps}} or more",
+        f"{PROFILED_STEPS} profiled steps. Use steps={{needed_steps}} or more",
     ),
     *(
         _Rule(
             field,
             lambda v, of: v > 1 and of["task"] == "inference",
-            "task='inference' times one device; use 1, and a run for each",
+            "task='inference' uses one device. Use 1, and one run per device",
         )
         for field in ("gpus", "nnodes")
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["cuda_graphs"],
-        "CUDA graphs need a GPU; set cuda_graphs=False or device='cuda'",
+        "CUDA graphs need a GPU. Set cuda_graphs=False or device='cuda'",
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["precision"] == "tf32",
-        "TF32 is a format of GPUs; use precision='fp32' or 'bf16'",
+        "TF32 is a format of GPUs. Use precision='fp32' or 'bf16'",
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["batch_size_per_gpu"] == "max",
-        "batch_size_per_gpu='max' is probed in GPU memory; use a number",
+        "batch_size_per_gpu='max' is probed in GPU memory. Use a number",
     ),
     _Rule(
         "device",
         lambda v, of: v == "cuda" and of["precision"] == "int8" and not of["compile"],
-        "precision='int8' is slower than fp16 on a GPU unless it is compiled; set "
+        "precision='int8' is slower than fp16 on a GPU unless it is compiled. Set "
         "compile=True",
         is_for_new=True,
     ),
     _Rule(
         "devices",
         lambda v, of: v is not None and of["device"] == "cpu",
-        "names GPUs, but device='cpu'; remove one of the two",
+        "lists GPUs, but device='cpu'. Remove devices, or set device='cuda'",
     ),
     *(
         _Rule(
             field,
             lambda v, _: v is not None and not v,
-            f"names no {what}; name one or more, or leave it at None",
+            f"is empty. List at least one {what}, or use None",
         )
         for field, what in (("devices", "device"), ("cpus", "CPU"))
     ),
     _Rule(
         "devices",
         lambda v, _: len(set(map(str, v or ()))) != len(v or ()),
-        "names a device twice; name each once (oversubscribe=True shares)",
+        "lists a device twice. List each device once, or share devices with "
+        "oversubscribe=True",
     ),
     _Rule(
         "oversubscribe",
         lambda _, of: of["gpus"] and of["num_devices"] > of["gpus"],
-        "devices names {num_devices}, but gpus={gpus} ranks use only {gpus}; use "
-        "gpus={num_devices} or name fewer",
+        "devices lists {num_devices}, but gpus={gpus} ranks use only {gpus}. Use "
+        "gpus={num_devices} or list fewer devices",
     ),
     _Rule(
         "oversubscribe",
         lambda v, of: not v and 0 < of["num_devices"] < (of["gpus"] or 0),
-        "gpus={gpus} ranks need {gpus} devices, but devices names {num_devices}; use "
+        "gpus={gpus} ranks need {gpus} devices, but devices lists {num_devices}. Use "
         "gpus={num_devices} or oversubscribe=True",
     ),
     _Rule(
         "cpus",
         lambda v, _: len(set(v or ())) != len(v or ()),
-        "names a CPU twice; name each once",
+        "lists a CPU twice. List each CPU once",
     ),
 )
 
@@ -244,7 +245,7 @@ class ExperimentChecks(Model):
             shown = ", ".join(registered if len(registered) < 12 else registered[:10])
             if len(registered) >= 12:
                 shown += f" and {len(registered) - 10} others"
-            message = f"not registered; known: {shown}"
+            message = f"is not registered. Use {shown}"
             if near := suggest(value, registered):
                 message += f".{near}"
             raise ValueError(message)
@@ -255,7 +256,7 @@ class ExperimentChecks(Model):
     def _data_may_be_a_path(cls, value: Any) -> Any:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if text == "":
-            message = "is empty; name a folder of images, or use 'synthetic'"
+            message = "is empty. Use the path of a folder of images, or use 'synthetic'"
             raise ValueError(message)
         return text
 
@@ -263,7 +264,7 @@ class ExperimentChecks(Model):
     @classmethod
     def _is_no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            message = "is not a number; use one, or the default"
+            message = "is not a number. Use a number, or omit the field"
             raise ValueError(message)
         return value
 
@@ -296,7 +297,7 @@ class ExperimentChecks(Model):
         if delay < needed:
             message = (
                 f"slurm_signal_delay_s={delay} is too short for stop_grace_seconds="
-                f"{grace:g} and {_END_SECONDS} s to end; set slurm_signal_delay_s="
+                f"{grace:g} and {_END_SECONDS} s to end. Set slurm_signal_delay_s="
                 f"{needed} or more, or stop_grace_seconds lower"
             )
             raise ValueError(message)
@@ -308,7 +309,7 @@ class ExperimentChecks(Model):
             message = (
                 f"timeout_min={value.timeout_min} is too short: a run may need "
                 f"{_START_SECONDS} s to start, and saves and ends {delay} s before its "
-                f"limit; set timeout_min={minutes} or more, or {less}"
+                f"limit. Set timeout_min={minutes} or more, or {less}"
             )
             raise ValueError(message)
         return value

@@ -37,7 +37,7 @@ def not_deterministic(model: str) -> str | None:
         return None
     return (
         f"{model} has adaptive average pooling, whose backward pass is not "
-        "deterministic on GPUs; use deterministic=False, device='cpu' or another "
+        "deterministic on GPUs. Use deterministic=False, device='cpu' or another "
         "model, such as 'resnet50'"
     )
 
@@ -56,7 +56,7 @@ def variables_against(environment: Mapping[str, str]) -> str | None:
         return None
     return (
         f"deterministic=True with {' and '.join(wrong)} in the environment: NVLink "
-        "switches sum gradients in a varying order; unset "
+        "switches sum gradients in a varying order. Unset "
         f"{'it' if len(wrong) == 1 else 'them'}, or set deterministic=False."
     )
 

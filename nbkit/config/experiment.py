@@ -48,10 +48,10 @@ class ExperimentConfig(ExperimentChecks):
     )
     """``train`` trains the model; ``load`` only runs its data loading; ``inference``
     times the forward pass by batch size, and scores the evaluation images;
-    ``allreduce`` measures collective bandwidth; ``function`` and ``script`` run what
-    was passed to `nbkit.launch`."""
+    ``allreduce`` measures collective bandwidth; ``function`` and ``script`` run the
+    function or script passed to `nbkit.launch`."""
     emulated_step_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    """Emulated compute time: ``task="load"`` waits so long after each batch; 0 reads
+    """Emulated compute time: ``task="load"`` waits this long after each batch; 0 reads
     at full speed."""
     model: str = "resnet50"
     """Any torchvision classification model, or one added by a plug-in."""
@@ -90,7 +90,7 @@ class ExperimentConfig(ExperimentChecks):
         Annotated[int, Field(ge=1, le=1_000)] | Literal["off", "exhaustive"]
     ) = "off"
     """Search of cuDNN for the fastest convolutions, in the first step on a GPU: ``off``
-    takes cuDNN's own choice, a number tries so many algorithms per convolution, and
+    takes cuDNN's own choice, a number tries that many algorithms per convolution, and
     ``exhaustive`` tries all (``torch.backends.cudnn.benchmark`` and
     ``benchmark_limit``; PyTorch's limit is 10)."""
 
@@ -114,7 +114,7 @@ class ExperimentConfig(ExperimentChecks):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Weight decay."""
     decay_norm_and_bias: bool = False
-    """Also decay biases and normalisation weights."""
+    """Also decay biases and normalization weights."""
     schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
     """Learning rate schedule after the warm-up; ``cosine`` ends at 0, and
     ``polynomial`` at ``polynomial_end``."""
@@ -136,26 +136,25 @@ class ExperimentConfig(ExperimentChecks):
 
     # Duration
     epochs: Annotated[int, Field(ge=1)] | None = None
-    """Length in epochs; set either this or ``steps``."""
+    """Length in epochs; set either ``epochs`` or ``steps``."""
     steps: Annotated[int, Field(ge=1)] | None = None
-    """Length in optimizer steps. With neither this nor ``epochs``, a run measures for a
-    time: at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning
-    rate."""
+    """Length in optimizer steps. With neither ``steps`` nor ``epochs``, a run measures
+    at least 6 s and 20 steps, at most 30 s (or 3 steps), at the peak learning rate."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """Leading steps that are not measured (allocation, autotuning, compilation). A run
     without a given length continues its warm-up until the rate is stable."""
     stop_on_nonfinite: bool = False
     """Fail on NaN or Inf in loss, gradients or weights; the last finite checkpoint is
-    kept. Otherwise the run continues, and its record has the step."""
+    kept. Otherwise the run continues, and the record names the step."""
 
     # Data
     data: str = "synthetic"
     """``synthetic`` (made on the device), ``photos`` (real photographs, made once),
     ``made-labels`` (drawn patterns with several labels, made once), ``cifar10`` or
-    ``imagenette`` (downloaded once), or a path: of an image folder (one subfolder a
-    class, or ``train/`` and ``val/`` of such folders), of the CSV file of a multi-label
-    set or of NIH ChestX-ray14, or of a folder of WebDataset, RecordIO or TFRecord
-    files."""
+    ``imagenette`` (downloaded once), or a path: of an image folder (one subfolder
+    per class, or ``train/`` and ``val/`` of such folders), of the CSV file of a
+    multi-label set or of NIH ChestX-ray14, or of a folder of WebDataset, RecordIO or
+    TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (configurable steps over TFRecord files) or ``naive`` (one image after the
@@ -182,7 +181,7 @@ class ExperimentConfig(ExperimentChecks):
 
     # Evaluation and checkpoints
     evaluation_period_epochs: Annotated[int, Field(ge=1)] | None = None
-    """Epochs between evaluations, also one at the end; None never evaluates."""
+    """Epochs between evaluations, and one at the end; None disables evaluation."""
     evaluation_offset_epochs: Annotated[int, Field(ge=0)] = 0
     """Epochs before the first evaluation period begins."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -196,15 +195,15 @@ class ExperimentConfig(ExperimentChecks):
     tensorboard: bool = True
     """Write TensorBoard event files."""
     profile: bool = False
-    """Keep a torch.profiler trace of three steps of rank 0 in the run's folder; the
-    five steps after the warm-up are not measured then."""
+    """Save a torch.profiler trace of three steps of rank 0 in the run's folder; the
+    five steps after the warm-up are then excluded from the measurement."""
 
     # Reproducibility
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of weights, data order, augmentation and synthetic images."""
     deterministic: bool = False
-    """Use deterministic algorithms only: same seed, bit-equal losses; slower. On GPUs
-    NCCL then adds in rings and not in switches (``NCCL_ALGO=Ring``,
+    """Use deterministic algorithms only: equal seeds give bitwise equal losses; slower.
+    On GPUs, NCCL then reduces in rings, not in NVLink switches (``NCCL_ALGO=Ring``,
     ``NCCL_NVLS_ENABLE=0``)."""
 
     # Devices
@@ -255,11 +254,11 @@ class ExperimentConfig(ExperimentChecks):
 
     # Slurm
     slurm: SlurmConfig = SlurmConfig()
-    """What ``engine="slurm"`` asks of Slurm."""
+    """Slurm options of ``engine="slurm"``."""
 
     # Manual launch
     manual: ManualConfig = ManualConfig()
-    """Where the hosts of ``engine="manual"`` meet."""
+    """Rendezvous of ``engine="manual"``."""
 
     @property
     def world_size(self) -> int:

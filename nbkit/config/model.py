@@ -147,19 +147,19 @@ def _sentence(error: Any, fields: list[str]) -> str:
         listed = f" Known: {', '.join(fields)}." if len(fields) <= _LISTED else ""
         return f"{where}={value} is not a field.{near + listed or ' Remove it.'}"
     texts = {
-        "greater_than_equal": "is below {ge}; use {ge} or more.",
-        "greater_than": "must be above {gt}; use a larger value.",
-        "less_than_equal": "is above {le}; use {le} or less.",
-        "less_than": "must be below {lt}; use a smaller value.",
-        "int_parsing": "is not a whole number; use one.",
-        "int_type": "is not a whole number; use one.",
-        "int_from_float": "is not a whole number; use one.",
-        "float_parsing": "is not a number; use one.",
-        "finite_number": "is not finite; use a finite number.",
-        "bool_parsing": "is neither true nor false; use one of the two.",
-        "literal_error": "is not one of {expected}; use one of these.",
+        "greater_than_equal": "is below {ge}. Use {ge} or more.",
+        "greater_than": "is not above {gt}. Use a larger value.",
+        "less_than_equal": "is above {le}. Use {le} or less.",
+        "less_than": "is not below {lt}. Use a smaller value.",
+        "int_parsing": "is not a whole number. Use an integer.",
+        "int_type": "is not a whole number. Use an integer.",
+        "int_from_float": "is not a whole number. Use an integer.",
+        "float_parsing": "is not a number. Use a number.",
+        "finite_number": "is not finite. Use a finite number.",
+        "bool_parsing": "is neither true nor false. Use True or False.",
+        "literal_error": "is unknown. Use {expected}.",
         "value_error": "{error}.",
     }
     template = texts.get(kind, "")
-    text = template.format(**context) if template else error["msg"] + "; change it."
+    text = template.format(**context) if template else error["msg"] + ". Change it."
     return f"{where}={value}: {text}".replace("?.", "?").replace(". .", ".")

@@ -73,7 +73,7 @@ class AllReduceConfig(Model):
     def _not_below_min(cls, value: int, info: ValidationInfo) -> int:
         low = info.data.get("bytes_min")
         if low is not None and value < low:
-            message = f"{value} is below bytes_min={low}; use {low} or more"
+            message = f"{value} is below bytes_min={low}. Use {low} or more"
             raise ValueError(message)
         return value
 
@@ -82,12 +82,12 @@ class InferenceConfig(Model):
     """What ``task="inference"`` times."""
 
     batch_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = (1, 8, 32)
-    """Images of one forward pass, one measurement each."""
+    """Images per forward pass; each batch size is one measurement."""
     batches: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Timed forward passes of each batch size. On a machine that is slower than 50 ms a
-    pass, time ends them earlier: after 50 ms for each of them, five seconds at least,
-    and three passes. On a GPU others follow in a row, as many and for six seconds at
-    least, which give rate and energy."""
+    """Timed forward passes of each batch size. If a pass takes more than 50 ms, a time
+    limit applies instead: 50 ms per requested pass, but at least five seconds and three
+    passes. On a GPU, as many back-to-back passes follow, for at least six seconds; they
+    give rate and energy."""
     warmup_batches: Annotated[int, Field(ge=0, le=1_000_000)] = 10
     """Untimed warm-up passes of each batch size (allocation, autotuning,
     compilation)."""
@@ -103,9 +103,9 @@ class InferenceConfig(Model):
     @classmethod
     def _different_sizes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if not value:
-            message = "names no batch size; name one or more"
+            message = "is empty. List at least one batch size"
             raise ValueError(message)
         if len(set(value)) != len(value):
-            message = "names a batch size twice; name each once"
+            message = "lists a batch size twice. List each batch size once"
             raise ValueError(message)
         return value

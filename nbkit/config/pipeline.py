@@ -50,20 +50,20 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is not a pipeline or a step; known: {names}.{near}"
+            message = f"{step!r} is neither a pipeline nor a step. Use {names}.{near}"
             raise ValueError(message)
         if have not in takes:
             message = (
-                f"{step!r} takes {' or '.join(takes)}, but before it there are {have}; "
-                "put another step before it"
+                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Put "
+                "another step before it"
             )
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        message = f"ends with {have}, training takes batches; add 'map_and_batch'"
+        message = f"ends with {have}, but training takes batches. Add 'map_and_batch'"
         raise ValueError(message)
     if steps.count("shard") != 1:
-        message = f"has {steps.count('shard')} 'shard' steps; use exactly one"
+        message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"
         raise ValueError(message)
     return steps
 
@@ -77,13 +77,13 @@ def images_of_every_rank(
     if "read" in before or "interleave" in before:
         return images // ranks
     remedy = (
-        "pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
+        "Pack smaller files (shard_megabytes), or put 'shard' after 'read' or "
         "'interleave' in loader_config.pipeline."
     )
     if len(images_in_files) < ranks:
         message = (
             f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
-            f"but {ranks} ranks split them by file; {remedy}"
+            f"but {ranks} ranks split them by file. {remedy}"
         )
         raise ConfigError(message)
     if "shuffle" in before:
@@ -94,10 +94,9 @@ def images_of_every_rank(
     left_out = 1 - fewest * ranks / images
     if left_out > MOST_LEFT_OUT:
         message = (
-            f"data={data!r} has {images:,} training images in "
-            f"{len(images_in_files)} files. Split by file, {ranks} ranks use "
-            f"only {fewest:,} each, and {left_out:.0%} would be skipped (limit "
-            f"{MOST_LEFT_OUT:.0%}); {remedy}"
+            f"data={data!r} has {images:,} training images in {len(images_in_files)} "
+            f"files. Split by file, {ranks} ranks use only {fewest:,} each, and "
+            f"{left_out:.0%} would be skipped (limit {MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

@@ -142,13 +142,14 @@ class SlurmConfig(Model):
         names = {name: name.replace("_", "-") for name in value}
         for name, option in names.items():
             if not _OPTION.fullmatch(option):
-                message = f"{name!r} is not an option's name; use sbatch's long names"
+                how = "Use the long name without leading dashes, such as 'licenses'"
+                message = f"{name!r} is not a valid sbatch option name. {how}"
                 raise ValueError(message)
             if option in _OWN_OPTIONS and not reads_store.get():
-                message = f"{name!r} follows from {_OWN_OPTIONS[option]}; set that"
+                message = f"{name!r} is set by {_OWN_OPTIONS[option]}. Remove it"
                 raise ValueError(message)
             if option in _NO_SUBMISSION and not reads_store.get():
-                message = f"{name!r} does not submit a single job; remove it"
+                message = f"{name!r} is not supported for the job of a run. Remove it"
                 raise ValueError(message)
             if isinstance(value[name], str):
                 _refuse_line_ends(str(value[name]))
@@ -188,5 +189,5 @@ class SlurmConfig(Model):
 
 def _refuse_line_ends(value: str) -> None:
     if "\n" in value or "\r" in value or "\0" in value:
-        message = "has more than one line; pass one line per item"
+        message = "has more than one line. Pass one line per item"
         raise ValueError(message)

@@ -16,7 +16,7 @@ def tf32_problem(device_type: str) -> str | None:
     if device_type != "cuda":
         return (
             "precision='tf32' is a format of NVIDIA GPUs, but this run is on "
-            f"{device_type}; use 'fp32' or 'bf16'."
+            f"{device_type}. Use 'fp32' or 'bf16'."
         )
     if os.environ.get(_OVERRIDE) == "0":
         return (

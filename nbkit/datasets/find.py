@@ -57,7 +57,7 @@ def find(
         return list_multi_label(root, **rules)
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
-        message = f"data={data!r} {problem}. Give the path of {_POSSIBLE}."
+        message = f"data={data!r} {problem}. Pass the path of {_POSSIBLE}."
         raise ConfigError(message)
     if (table := nih_table(root)) is not None:
         return list_nih(table)

@@ -39,7 +39,7 @@ def list_image_folder(root: Path) -> Listing:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         message = (
-            f"data={str(root)!r} {problem}. Give the path of a folder of images, or "
+            f"data={str(root)!r} {problem}. Pass the path of a folder of images, or "
             "'synthetic'."
         )
         raise ConfigError(message)
@@ -92,7 +92,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         and _holds_image(root / name)
     ]
     if unread:
-        notes.append(f"images beside {train}/ are not read: in {_few(unread)}")
+        notes.append(f"images outside {train}/ are not read: in {_few(unread)}")
     return Contents(classes, training, tested), files.skipped_files, notes
 
 
@@ -104,7 +104,7 @@ def _splits(root: Path) -> tuple[str, str]:
     siblings = folders.pop(None, [])
     for split, names in folders.items():
         if len(names) > 1:
-            problem = f"{' and '.join(names)} each name the {split} split"
+            problem = f"{' and '.join(names)} are all folders of the {split} split"
             raise _unclear(root, problem, "put their images into one folder")
     train, *tested = (
         folders.get(split, [""])[0] for split in ("train", "validation", "test")
@@ -115,7 +115,7 @@ def _splits(root: Path) -> tuple[str, str]:
     if evaluation and (train or not _is_class(root, evaluation, siblings)):
         name = evaluation[0]
         missing = f"no folder is called {' or '.join(TRAINING)}"
-        missing = f"{train}/ has no folder of a class" if train else missing
+        missing = f"{train}/ has no class folder" if train else missing
         problem = f"{name}/ looks like a split, but {missing}"
         how = f"put images into train/<class>/, or rename {name}/ if it is a class"
         raise _unclear(root, problem, how)
@@ -146,7 +146,7 @@ def _evaluation(root: Path, train: str, names: list[str]) -> str:
         if folders:
             return name
         if _holds_image(root / name):
-            problem = f"{name}/ holds images, but no folder of a class"
+            problem = f"{name}/ contains images, but no class folder"
             raise _unclear(root, problem, f"put them into {name}/<class>/")
     return ""
 
@@ -214,7 +214,8 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
-        hold = f"hold no image but folders of the same names ({_few(sorted(shared))})"
+        names = _few(sorted(shared))
+        hold = f"contain no images, but folders of the same names ({names})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
@@ -313,7 +314,7 @@ class _Files:
             waiting += (f"{here}/{name}" for name in folders)
             parts = [*filter(split_of, folders), *splits_among(folders)]
             if len(set().union(*map(splits_in, parts))) > 1:
-                problem = f"{here} looks like a class, but holds splits"
+                problem = f"{here} looks like a class, but contains splits"
                 how = "put images into train/<class>/ and val/<class>/"
                 raise _unclear(self._root, problem, how)
             relative = os.path.relpath(here, self._root)
@@ -328,9 +329,8 @@ class _Files:
         first = self._seen.setdefault(os.path.realpath(folder), folder)
         if first != folder:
             message = (
-                f"data={str(self._root)!r}: {first} and {folder} are one folder, "
-                "by a link, so that its images would count more than once. Remove the "
-                "link."
+                f"data={str(self._root)!r}: {first} and {folder} are the same folder "
+                "(by a link), so its images would be read twice. Remove the link."
             )
             raise ConfigError(message)
 
@@ -340,7 +340,7 @@ def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) ->
     if unknown:
         message = (
             f"data={str(root)!r}: {evaluation}/ has "
-            f"{plural(len(unknown), 'class', 'classes')} that {train}/ has not "
+            f"{plural(len(unknown), 'class', 'classes')} that {train}/ lacks "
             f"({_few(unknown)}). Use the same class folders in both."
         )
         raise ConfigError(message)

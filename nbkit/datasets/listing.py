@@ -211,7 +211,7 @@ def alike_classes(classes: Sequence[str]) -> list[str]:
         plain = " ".join(unicodedata.normalize("NFKC", name).split()).casefold()
         names.setdefault(plain, []).append(name)
     alike = [" and ".join(map(repr, group)) for group in names.values() if group[1:]]
-    what = "classes differ in case, blanks or Unicode form alone"
+    what = "class names differ only in case, spaces or Unicode form"
     return [f"{what}: {', '.join(alike)}"] if alike else []
 
 

@@ -193,8 +193,8 @@ def read_manifest(path: Path) -> Manifest:
             high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
-            f"{path} is not a manifest ({error or type(error).__name__}). Remove it, "
-            "and nbkit writes it again."
+            f"{path} is not a valid manifest ({error or type(error).__name__}). "
+            "Remove it; nbkit writes a new one."
         )
         raise StoreError(message) from error
     return Manifest(
@@ -291,7 +291,7 @@ class _Reader:
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
                 f"decoded on this machine ({lacks}). "
-                "Fix that, or remove the image, and start again."
+                "Install what is missing, or remove the image, and start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

@@ -61,7 +61,7 @@ def list_multi_label(
     ]
     labels = [number for number in candidates if _is_label(rows.values(), number)]
     if not labels:
-        problem = "has no column of labels, with mostly 0 and 1"
+        problem = "has no label column (a column of mostly 0 and 1)"
         raise _unusable(csv_path, problem)
     rules = {"missing": missing_labels, "uncertain": uncertain_labels}
     notes = _check_values(csv_path, columns, rows, labels, rules)
@@ -118,7 +118,7 @@ def check_rules(rules: Mapping[str, str]) -> None:
     """Refuse rules for labels, by field, that are none."""
     for field, rule in rules.items():
         if rule not in (known := ["refuse", *_READ_AS]):
-            message = f"{field}={rule!r} is not one of {', '.join(known)}."
+            message = f"{field}={rule!r} is unknown. Use one of {', '.join(known)}."
             raise ConfigError(message)
 
 
@@ -160,10 +160,9 @@ def check_patients(
     both = patients_in_both(splits, patients) if patients else []
     if both:
         message = (
-            f"data={str(csv_path)!r} has {plural(len(both), 'patient')} with images "
-            "both for training and for evaluation (leakage). "
-            "Move all images of a patient to one side, or remove the split, and nbkit "
-            "splits by patient."
+            f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
+            "training and evaluation (leakage). Move all images of a patient into one "
+            "split, or remove the column 'split' to let nbkit split by patient."
         )
         raise ConfigError(message)
 
@@ -246,7 +245,7 @@ def _patients(
     place = columns.index(_PATIENT)
     for line, row in rows.items():
         if not row[place].strip():
-            problem = f"has no {_PATIENT} in line {line}, but in others"
+            problem = f"lacks {_PATIENT} in line {line}, but not in others"
             raise _unusable(csv_path, problem)
     return {name: row[place].strip() for name, row in listed.items()}
 
@@ -269,7 +268,7 @@ def _splits(
     for line, row in rows.items():
         if row[place].strip().lower() not in _SPLITS:
             split = row[place].strip()
-            problem = f"says split={split!r} in line {line}, not one of {[*_SPLITS]}"
+            problem = f"has split={split!r} in line {line}, not one of {[*_SPLITS]}"
             raise _unusable(csv_path, problem)
     splits = {name: _SPLITS[row[place].strip().lower()] for name, row in listed.items()}
     check_patients(csv_path, splits, patients)
@@ -311,15 +310,14 @@ def _check_table(
 def _path(csv_path: Path, line: int, text: str) -> str:
     path = PurePosixPath(text)
     if not path.name or path.is_absolute() or ".." in path.parts:
-        problem = f"names the file {text!r} in line {line}, which is elsewhere"
+        problem = f"lists the file {text!r} in line {line}, which is outside its folder"
         raise _unusable(csv_path, problem)
     return str(path)
 
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"data={str(csv_path)!r} {problem}. Give a CSV file with a column 'file' of "
-        "paths below its folder, columns of 0 and 1 for the labels, and, if there are "
-        "images for evaluation, a column 'split' of train and val, or a column "
-        "'patient_id' by which they are split."
+        f"data={str(csv_path)!r} {problem}. Pass a CSV file with a column 'file' of "
+        "paths below its folder, label columns of 0 and 1 and, for evaluation, a "
+        "column 'split' of train and val, or a column 'patient_id' to split by."
     )

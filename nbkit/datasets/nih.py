@@ -151,7 +151,7 @@ def _only_one(
     """Return the path of an image; None if it is not there."""
     names = where.get(image, [])
     if len(names) > 1:
-        problem = f"lists {image!r}, which is there as {' and as '.join(names)}"
+        problem = f"lists {image!r}, which exists twice: {' and '.join(names)}"
         raise _unusable(csv_path, problem)
     return names[0] if names else None
 
@@ -168,7 +168,7 @@ def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
     unknown = given.difference(NIH_LABELS)
     if unknown:
         problem = (
-            f"has the finding {min(unknown)!r} in line {line}, which is not one of 14"
+            f"has the finding {min(unknown)!r} in line {line}, not one of the 14 labels"
         )
         raise _unusable(csv_path, problem)
     return tuple(int(label in given) for label in NIH_LABELS)
@@ -182,8 +182,8 @@ def _splits(
     lists = [_TRAINING_LIST, _TEST_LIST]
     there = [name for name in lists if (root / name).exists()]
     if len(there) == 1:
-        problem = f"is beside {there[0]}, but only {' and '.join(lists)} together say"
-        raise _unusable(csv_path, f"{problem} which images are for what")
+        problem = f"is beside {there[0]}, but a split needs {' and '.join(lists)}"
+        raise _unusable(csv_path, problem)
     if not there:
         chosen = evaluation_patients(patients.values())
         return {
@@ -196,7 +196,7 @@ def _splits(
         image = name.rpartition("/")[2]
         if (image in training) == (image in test):
             where = "both lists" if image in test else "neither list"
-            problem = f"lists {image!r}, which is in {where} of {' and '.join(lists)}"
+            problem = f"lists {image!r}, which is in {where} ({' and '.join(lists)})"
             raise _unusable(csv_path, problem)
         splits[name] = "evaluation" if image in test else "train"
     return splits, lists
@@ -216,5 +216,5 @@ def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
         f"data={str(csv_path)!r} {problem}. It is read as the label table of NIH "
         "ChestX-ray14, with images in images/ or images_001/images/ and so on beside "
-        "it. Fix it, or remove the rows of missing images."
+        "it. Correct the table, or remove the rows of missing images."
     )

@@ -80,8 +80,8 @@ class PackDescription:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
-                f"{path} is not a valid pack description ({error}). Remove it, and "
-                "classes are named by their numbers."
+                f"{path} is not a valid pack description ({error}). Remove it; "
+                "classes are then named by number."
             )
             raise ConfigError(message) from error
 
@@ -102,7 +102,7 @@ def list_packed(
     shards = [shard for shard in use if use[shard]]
     notes = missing_shards(shards)
     if unused := len(use) - len(shards):
-        notes.append(f"{plural(unused, 'packed file')} of a test beside val: not read")
+        notes.append(f"not read (val is used): {plural(unused, 'packed test file')}")
     described_by = [DESCRIPTION]
     if beside is not None:
         described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
@@ -207,8 +207,8 @@ def _contents(
         message = (
             f"data={str(root)!r} has no training images: none in "
             f"{plural(len(shards), f'{kind} file')} but those named "
-            f"{', '.join(EVALUATION)}. Give the folder that holds the training files "
-            "too."
+            f"{', '.join(EVALUATION)}. Pass the folder that also holds the training "
+            "files."
         )
         raise ConfigError(message)
     for images in samples.values():
@@ -235,7 +235,7 @@ def _check_whole(
         if there < count:
             message = (
                 f"data={str(root)!r} has {plural(there, 'image')} for {split}, but "
-                f"{DESCRIPTION} says {count:,}: packed files are missing. Copy them "
+                f"{DESCRIPTION} lists {count:,}: packed files are missing. Copy them "
                 f"all, or remove 'images' from {DESCRIPTION}."
             )
             raise ConfigError(message)
@@ -247,8 +247,8 @@ def _check_several(root: Path, train: list[ImageSample], classes: list[str]) -> 
         only = ", ".join(classes[label] for label in there if isinstance(label, int))
         message = (
             f"data={str(root)!r} has training images of 1 class ({only}), but a "
-            "classifier needs 2 or more. Add the files of the others, or pack the "
-            "images with other labels."
+            "classifier needs 2 or more. Add the files of the other classes, or pack "
+            "the images with other labels."
         )
         raise ConfigError(message)
 
@@ -274,7 +274,7 @@ def _classes(
     if described < count or (is_multi_label and described != count):
         message = (
             f"data={str(root)!r}: the files have {plural(count, 'class', 'classes')}, "
-            f"but {DESCRIPTION}, of other files, names {described}. Remove it."
+            f"but {DESCRIPTION} lists {described}. Correct or remove {DESCRIPTION}."
         )
         raise ConfigError(message)
     return _distinct(description.classes)
@@ -321,15 +321,16 @@ def _count_labels(
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (
-                f"{have}several labels must be as many for every image, each 0 or 1. "
-                "Pack them so, or give every image one class."
+                f"{have}a multi-label set needs the same number of labels for every "
+                "image, each 0 or 1. Pack the images with such labels, or with one "
+                "class per image."
             )
             raise ConfigError(message)
         return max(lengths)
     if lengths != {1} or min(numbers) < 0:
         message = (
-            f"{have}an image has one class, counted from 0. Pack the images with other "
-            "labels."
+            f"{have}an image needs one class, counted from 0. Pack the images with "
+            "other labels."
         )
         raise ConfigError(message)
     return max(numbers) + 1

@@ -109,8 +109,8 @@ def pack(
         _sync(folder.parent)
     except OSError as error:
         message = (
-            f"{folder} cannot be written ({error.strerror or error}). Free some space, "
-            "or name a folder that you may write."
+            f"{folder} cannot be written ({error.strerror or error}). Free some "
+            "space, or use a folder that you may write."
         )
         raise StoreError(message) from error
     finally:
@@ -120,25 +120,26 @@ def pack(
 
 def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> None:
     if format not in get_args(PackFormat):
-        message = f"format={format!r} is not one of {', '.join(get_args(PackFormat))}."
+        known = ", ".join(get_args(PackFormat))
+        message = f"format={format!r} is unknown. Use one of {known}."
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
         message = (
-            f"shard_megabytes={shard_megabytes} is below 1; leave it out for files of "
+            f"shard_megabytes={shard_megabytes} is below 1. Omit it for files of "
             f"{_SHARD_MEGABYTES}."
         )
         raise ConfigError(message)
     if folder.is_mount():
         message = (
             f"folder={str(folder)!r} is a mount point, which a pack cannot replace. "
-            "Name a folder in it."
+            "Pass the path of a folder in it."
         )
         raise ConfigError(message)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         problem = "holds files" if folder.is_dir() else "is a file"
         message = (
-            f"folder={str(folder)!r} {problem}, but a pack needs its own folder. "
-            "Name one that does not exist."
+            f"folder={str(folder)!r} {problem}, but a pack needs its own folder. Pass "
+            "the path of a new folder."
         )
         raise ConfigError(message)
 
@@ -152,8 +153,8 @@ def _check_names(listing: Listing, format: PackFormat) -> None:
             for sample in samples:
                 if any(sign in sample.name for sign in "\t\n\r"):
                     message = (
-                        f"{sample.name!r} has a tab or a line's end in its name, which "
-                        "separate names in RecordIO's list. Use tfrecord or webdataset."
+                        f"{sample.name!r} has a tab or line break in its name, which "
+                        "RecordIO's list file cannot hold. Use tfrecord or webdataset."
                     )
                     raise ConfigError(message)
 
@@ -165,15 +166,15 @@ def _check_stems(listing: Listing) -> None:
             stem, extension = split_name(sample.name)
             problem = ""
             if not stem or stem.endswith("/") or not is_image(extension):
-                problem = f"{sample.name!r} has no name with the suffix of an image"
+                problem = f"{sample.name!r} has no image suffix"
             elif "." in extension:
                 problem = f"{sample.name!r} has more than one dot in its name"
             elif stem in seen:
                 problem = f"{seen[stem]!r} and {sample.name!r} have the same stem"
             if problem:
                 message = (
-                    f"{problem}, but WebDataset identifies an image by what is before "
-                    "the first dot, and the kind of file by what is after it. Use "
+                    f"{problem}, but WebDataset takes the name up to the first dot as "
+                    "the image, and the rest as the file type. Use "
                     "recordio or tfrecord."
                 )
                 raise ConfigError(message)
@@ -217,8 +218,8 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"{images.place(number)} cannot be read ({error.strerror}). Fix it or "
-            "remove it from the data."
+            f"{images.place(number)} cannot be read ({error.strerror}). Fix the file, "
+            "or remove it from the data."
         )
         raise ConfigError(message) from error
     if sample.size_bytes not in (None, len(data)):

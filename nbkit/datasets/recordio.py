@@ -143,9 +143,9 @@ def _names(path: Path) -> dict[int, str]:
             names[int(number)] = os.fsdecode(name)
         except ValueError as error:
             message = (
-                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line holds "
-                "a number, labels and a path between tabs. Remove the file, and images "
-                "are named by their numbers."
+                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line "
+                "consists of a number, labels and a path, separated by tabs. Remove "
+                "the file; images are then named by number."
             )
             raise ConfigError(message) from error
     return names
@@ -173,7 +173,7 @@ class RecordIOWriter:
         content = head + data
         if len(content) >= _LONGEST:
             message = (
-                f"{sample.name!r} has {len(data):,} bytes, but a record of RecordIO "
+                f"{sample.name!r} has {len(data):,} bytes, but a RecordIO record "
                 f"holds less than {_LONGEST:,}. Use webdataset."
             )
             raise ConfigError(message)

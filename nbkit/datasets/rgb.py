@@ -26,7 +26,7 @@ _FORMATS = (
     *("TGA", "WEBP", "XBM", "XPM", "XVTHUMB"),
 )
 _LEFT_OUT = {
-    "EPS": "PostScript, which is a program that another program would have to run",
+    "EPS": "PostScript, which only an interpreter can render",
     "WMF": "a Windows metafile, which Pillow cannot draw",
     "BUFR": "BUFR, which Pillow cannot decode",
     "GRIB": "GRIB, which Pillow cannot decode",
@@ -61,7 +61,7 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
                 "was cloned"
             )
         elif message is None and data.startswith(_TIFF):
-            message = "a TIFF that is damaged, or of a kind that Pillow does not read"
+            message = "a TIFF file that is damaged, or that Pillow does not support"
         message = message or "not a format that Pillow knows"
         raise UnidentifiedImageError(message) from error
 

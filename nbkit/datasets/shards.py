@@ -66,8 +66,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
-            f"data={str(root)!r}: {held_out[0]} is named for neither training nor "
-            "evaluation. Name it train or val, or move it elsewhere."
+            f"data={str(root)!r}: {held_out[0]} is a file of neither training nor "
+            "evaluation by its name. Rename it to train or val, or move it elsewhere."
         )
         raise ConfigError(message)
     splits = {shard: splits_in(shard) or {"train"} for shard in shards}
@@ -76,9 +76,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     for shard, split in splits.items():
         if "train" in split and len(split) > 1:
             message = (
-                f"data={str(root)!r}: {shard} is named for "
-                f"{' and '.join(sorted(split))}, so that its images would be of both. "
-                "Name it for one of them."
+                f"data={str(root)!r}: {shard} has {' and '.join(sorted(split))} in "
+                "its name, so its split is ambiguous. Rename it."
             )
             raise ConfigError(message)
         use[shard] = "train" if split == {"train"} else "evaluation"

@@ -128,7 +128,7 @@ def _read(path: Path) -> Iterator[Packed]:
             (length,) = _LENGTH.unpack_from(head)
             (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
             if checksum != _masked_checksum(head[: _LENGTH.size]):
-                raise damaged(path, offset, "a length that its checksum denies")
+                raise damaged(path, offset, "a length that does not match its checksum")
             begin = offset + _BEFORE
             end = begin + length
             if end + _AFTER > size:
@@ -169,14 +169,14 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     if len(pieces) != 1:
         message = (
             f"{where} {len(pieces)} files in its feature {image.decode()!r}, but an "
-            "image is the bytes of 1. Pack the images again."
+            "image is one file. Pack the images again."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
     if not labels:
         message = (
             f"{where} no integer in its feature {label.decode()!r}, but a label is the "
-            "index of a class, an integer. Pack the images with such labels."
+            "index of a class, an integer. Pack the images with integer labels."
         )
         raise ConfigError(message)
     ((start, after),) = pieces

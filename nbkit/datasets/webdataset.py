@@ -110,8 +110,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             raise _twice(path, member.name)
         else:
             message = (
-                f"{path} has two images of one stem, {parts.image.name!r} and "
-                f"{member.name!r}, but a stem has one label. Give them other names."
+                f"{path} has two images with the same stem, {parts.image.name!r} and "
+                f"{member.name!r}, but one label. Rename one image."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -120,8 +120,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
 
 def _twice(path: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{path} contains {name!r} twice, as after tar --append. Unpack it, which "
-        "keeps the last, and pack it again."
+        f"{path} contains {name!r} twice, as after tar --append. Unpack it (the last "
+        "copy is kept), and pack it again."
     )
 
 
@@ -151,7 +151,7 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} continues after the end of its archive, as two that were "
+                f"{path} continues after the end of its archive: two archives were "
                 "joined by cat. Unpack them with tar --ignore-zeros, and pack the "
                 "images again."
             )
@@ -168,7 +168,7 @@ def _check_has_no_label(path: Path, file: io.BufferedReader, parts: _Parts) -> N
             return  # A text or a .json file of something else.
     names = ", ".join(repr(member.name) for member in parts.others.values())
     message = (
-        f"{path}: {parts.stem!r} has a label, but no image ({names}). Give it an image "
+        f"{path}: {parts.stem!r} has a label, but no image ({names}). Add an image "
         f"with one of the suffixes {' '.join(IMAGE_SUFFIXES)}, or remove its label."
     )
     raise ConfigError(message)
@@ -179,8 +179,7 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     if member is None:
         message = (
             f"{path}: {parts.stem!r} has no label, but a classifier needs one. Add "
-            ".cls files that hold the index of the class, or .json files with a list "
-            "of 0 and 1."
+            ".cls files with the class index, or .json files with a list of 0 and 1."
         )
         raise ConfigError(message)
     text = os.pread(file.fileno(), min(member.size, _LABEL_BYTES), member.offset)
@@ -191,8 +190,8 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
             raise ValueError
     except (ValueError, RecursionError) as error:
         message = (
-            f"{path}: {member.name!r} holds {text[:40]!r}, but a label is the index of "
-            "a class, or a list of 0 and 1. Pack the images again."
+            f"{path}: {member.name!r} contains {text[:40]!r}, but a label is the index "
+            "of a class, or a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

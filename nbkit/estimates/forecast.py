@@ -140,7 +140,7 @@ class WholeTraining:
         notes += [f"{single.where}: no CI from a single run." for single in alone]
         notes += each_run({self.estimates[0].where: self.rates} if self.rates else {})
         if self.functional:
-            notes.append("CPU smoke test: the projection says nothing about GPUs.")
+            notes.append("CPU smoke test: the projection does not apply to GPUs.")
         return notes
 
     def __repr__(self) -> str:
@@ -229,8 +229,8 @@ def workload(recipe: TrainingRecipe) -> Workload:
     """Return what a recipe trains as a whole."""
     if recipe.train_images is None or recipe.evaluation_images is None:
         message = (
-            f"recipe={recipe.name!r} is for any images, so the epoch size is unknown. "
-            "Use torchvision_sgd or netapp_lars."
+            f"recipe={recipe.name!r} has no fixed data set, so its epoch size is "
+            "unknown. Use torchvision_sgd or netapp_lars."
         )
         raise ConfigError(message)
     likely, fewest, most = expected_epochs(recipe.epochs_to_target, recipe.epochs)
@@ -277,8 +277,8 @@ def _check_alike(runs: Sequence[StoredRun]) -> None:
         if len(set(values)) > 1:
             different = ", ".join(dict.fromkeys(map(str, values)))
             lines.append(
-                f"runs differ in {name} ({different}); their rates cannot be combined. "
-                "Use runs of one kind."
+                f"runs differ in {name} ({different}); their rates cannot be "
+                "combined. Use runs with equal settings."
             )
     if lines:
         raise ConfigError("\n".join(lines))

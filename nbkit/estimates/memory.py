@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = (
-    "CUDA's own share (about 0.5 GiB), workspaces of cuDNN, buffers of NCCL and of the "
-    "loader, and fragmentation"
+    "the CUDA context (about 0.5 GiB), cuDNN workspaces, NCCL and loader buffers, and "
+    "fragmentation"
 )
 """What the estimate does not count."""
 

@@ -80,8 +80,8 @@ class LocalEngine:
             raise ConfigError(message)
         if importlib.util.find_spec("torch") is None:
             message = (
-                f"torch is not installed for {sys.executable}; "
-                f"{pip_install(*packages_of('train'))} adds it."
+                f"torch is not installed for {sys.executable}. Run "
+                f"{pip_install(*packages_of('train'))}."
             )
             raise LaunchError(message)
         # The lone rank of a training needs no other, and opens no store.

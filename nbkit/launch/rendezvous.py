@@ -45,6 +45,6 @@ def loopback_problem() -> str | None:
             return None  # such as too many open files: the launch says so
         return (
             f"{LOOPBACK} does not respond ({error}); ranks use it for rendezvous. "
-            "Start the loopback interface (ip link set lo up), or give the container "
-            "one."
+            "Start the loopback interface (ip link set lo up), or enable it in the "
+            "container."
         )

@@ -218,8 +218,8 @@ class Run(StoredRun):
         """
         if self.config.task != "function":
             message = (
-                f"run {self.run_id} is a {self.config.task}, which returns nothing. "
-                "See its metrics() and summary."
+                f"run {self.run_id} has no return value: task={self.config.task!r} "
+                "(only task='function' has one). Use metrics() or summary."
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:

@@ -139,7 +139,7 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then it is not supervised: stop() the run."
+                    f"{why} Until then, it is not supervised. Call stop() on the run."
                 )
         raise
 
@@ -150,16 +150,17 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"This process cannot be watched for its end ({error}). Try again."
+        message = f"The end of this process cannot be watched ({error}). Try again."
         raise LaunchError(message) from error
 
 
 def refuse_without_entry(config: ExperimentConfig) -> None:
     """Raise if a configuration needs a function or script, which it cannot hold."""
     if config.has_entry:
+        example = "'train.py'" if config.task == "script" else "train"
         message = (
-            f"task={config.task!r}: pass the {config.task} itself, as in "
-            "nbkit.launch(train, gpus=2)."
+            f"task={config.task!r} needs a {config.task}. Pass it as the first "
+            f"argument: nbkit.launch({example}, gpus=2)."
         )
         raise ConfigError(message)
 

@@ -166,7 +166,7 @@ def questions() -> list[Question]:
 TOUR = Question(
     "nbkit.questions.interactive",
     label="Interactive tour",
-    text="how does one configure, launch, watch, stop, resume and compare?",
+    text="how to configure, launch, watch, stop, resume and compare runs",
     reports=("Dell guide",),
 )
 """The notebook that asks nothing: it leaves runs and no study."""

@@ -75,7 +75,7 @@ def smoke_test(parameters: Parameters, devices: Devices, text: str) -> list[str]
 def below_one(parameters: Mapping[str, Any], *names: str) -> list[str]:
     """Return what is wrong with counts that are below 1."""
     return [
-        f"{name}={value} is below 1; use 1 or more."
+        f"{name}={value} is below 1. Use 1 or more."
         for name in names
         if (value := parameters[name]) is not None and value < 1
     ]

@@ -188,9 +188,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         how = "minutes=0" if limited else ""
         resume = f"nbkit.Study.open({study.study_id!r}).resume({how})"
         notes = [*filter(None, [limited]), *report.notes]
-        report = replace(
-            report, notes=notes, next_step=f"{resume} runs what is missing"
-        )
+        report = replace(report, notes=notes, next_step=f"{resume} completes the study")
     rest = "" if lacking or limited else progress_text(study)
     return prepend_caveats(report, lost, doubtful, rest)
 

@@ -103,7 +103,7 @@ class PageCacheState:
         if device_bytes is None:
             if not self.proven:
                 return self
-            reason = f"{self.reason}; no device counts what it delivers"
+            reason = f"{self.reason}; no device counter covers these reads"
             return replace(self, proven=False, reason=reason)
         if missing := missing_bytes(device_bytes, read_bytes):
             reason = f"{missing} came from the device"
@@ -268,8 +268,8 @@ def _refuse_memory(files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     for path, storage in storages.items():
         if storage_kind(storage["file_system"]) == "memory":
             message = (
-                f"{path} is on {storage['file_system']}, which is memory and never "
-                "cold. Name a folder on a disk or a file server, or use cache='warm'."
+                f"{path} is on {storage['file_system']}, which is in memory and never "
+                "cold. Use a folder on a disk or a file server, or use cache='warm'."
             )
             raise PageCacheError(message)
     return storages

@@ -11,8 +11,8 @@ from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
 
 _MEANINGS = {
-    "local": "this host's own; runs of several nodes need a shared one",
-    "network": "runs of several nodes can use it, where all see it at this path",
+    "local": "local to this host; multi-node runs need a shared file system",
+    "network": "multi-node runs can use it if all nodes mount it at this path",
     "own cache": "whether files are cold cannot be determined",
     "unknown": "whether files are cold cannot be determined",
 }
@@ -22,7 +22,7 @@ def checks() -> Iterator[CheckResult]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
     detail = version or "not installed; nbkit reads with its own reader"
-    remedy = "apt install fio, to read with both"
+    remedy = "apt install fio to measure with both readers"
     yield check("fio", version is not None, detail, remedy, "info")
     try:
         place = describe_place(store_folder())

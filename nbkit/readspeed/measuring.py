@@ -126,8 +126,8 @@ class ReadSpeed:
         is_slow = self.engine == _OWN_READER and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (
-                f"{self.engine}, whose one process may be the limit: install fio and "
-                "read one file"
+                f"{self.engine}, whose single process may be the bottleneck: install "
+                "fio and read one file"
             )
         return self.engine
 
@@ -245,7 +245,7 @@ def measure(
         threads = _RANDOM_THREADS if is_random else 1
     _check(pattern, cache, engine, repeats, operation_bytes, total_bytes, threads)
     if files is not None and not files:
-        message = "files=[] is empty. Name one or more files, or remove it."
+        message = "files=[] is empty. List one or more files, or omit files."
         raise ConfigError(message)
     if direct and cache == "warm":
         message = (
@@ -254,15 +254,13 @@ def measure(
         )
         raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
-        message = (
-            f"direct=True supports 1 file, not {len(files)}. Name one, or use "
-            "direct=False."
-        )
+        message = f"direct=True supports 1 file, not {len(files)}. Use direct=False."
         raise ConfigError(message)
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (
             f"operation_bytes={operation_bytes} is not a multiple of "
-            f"{ALIGNMENT_BYTES}, which direct=True needs. Use one, or direct=False."
+            f"{ALIGNMENT_BYTES}, which direct=True needs. Use a multiple, or "
+            "direct=False."
         )
         raise ConfigError(message)
     with ExitStack() as stack:
@@ -303,7 +301,7 @@ def measure(
 
 def _check(pattern: str, cache: str, engine: str, repeats: int, *sizes: int) -> None:
     lines = [
-        f"{name}={value!r} is not one of {', '.join(choices)}."
+        f"{name}={value!r} is unknown. Use one of {', '.join(choices)}."
         for name, value, choices in (
             ("pattern", pattern, ("sequential", "random")),
             ("cache", cache, ("cold", "warm")),
@@ -332,7 +330,7 @@ def _to_read(
         yield [place], "1 file"
     else:
         with temporary_file(place, total_bytes) as path:
-            yield [path], "test file, made for this and removed"
+            yield [path], "temporary test file"
 
 
 def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:

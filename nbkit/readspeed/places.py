@@ -83,8 +83,8 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     virtual = [name for name in names if _NO_DISK.match(name)]
     if virtual:
         return (
-            f"{virtual[0]} is a device in memory, in a file or on a server, with a "
-            "cache below it"
+            f"{virtual[0]} is a virtual device (memory, file or network), which may "
+            "have its own cache"
         )
     return None
 

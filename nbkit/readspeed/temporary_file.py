@@ -22,15 +22,15 @@ def temporary_file(folder: Path, size_bytes: int) -> Iterator[Path]:
     """Make a file of random bytes in a folder, and remove it in the end."""
     # Random, because some storage compresses, or keeps equal blocks once.
     if not folder.is_dir():
-        message = f"{folder} is not a folder. Name a file, or a folder that exists."
+        message = f"{folder} is not a folder. Use a file, or an existing folder."
         raise ConfigError(message)
     space = os.statvfs(folder)
     usable = int((1 - _LEFT_FREE) * space.f_bavail * space.f_frsize)
     if size_bytes > usable:
         message = (
             f"total_bytes={size_bytes:,}, but {folder} has room for {usable:,} bytes "
-            f"(with {_LEFT_FREE * 100:.0f}% left free). Use less, or name an existing "
-            "file."
+            f"(with {_LEFT_FREE * 100:.0f}% left free). Use fewer bytes, or an "
+            "existing file."
         )
         raise ConfigError(message)
     path = folder / f"{_NAME}{uuid.uuid4().hex}"

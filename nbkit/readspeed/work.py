@@ -94,8 +94,8 @@ def work_on(
         remedy = "more bytes" if total_bytes < held else "larger files"
         who = "1 thread needs" if threads == 1 else f"{threads} threads need"
         message = (
-            f"{have}, but {who} {threads * operation_bytes:,} for one "
-            f"operation each. Use {remedy}, fewer threads or smaller operations."
+            f"{have}, but {who} {threads * operation_bytes:,} bytes for one operation "
+            f"each. Use {remedy}, fewer threads or smaller operations."
         )
         raise ConfigError(message)
     ends = list(accumulate([per_thread] * threads))

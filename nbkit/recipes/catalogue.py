@@ -106,7 +106,7 @@ class Recipe:
         """Return what the publication says of a run, in its order."""
         if run not in self._content["runs"]:
             message = (
-                f"run={run!r} is not one of the recipe {self.name!r}; use one of "
+                f"run={run!r} is not a run of the recipe {self.name!r}. Use one of "
                 f"{', '.join(self.runs)}.{suggest(run, self.runs)}"
             )
             raise ConfigError(message)
@@ -130,7 +130,7 @@ class Recipe:
         if run is None:
             if len(self.runs) > 1:
                 message = (
-                    f"The recipe {self.name!r} has {len(self.runs)} runs; choose one: "
+                    f"The recipe {self.name!r} has {len(self.runs)} runs. Choose one: "
                     f"{', '.join(self.runs)}."
                 )
                 raise ConfigError(message)
@@ -208,7 +208,7 @@ def recipe(name: str) -> Recipe:
     names = recipe_names()
     if name not in names:
         message = (
-            f"recipe={name!r} is not one of nbkit's; use one of {', '.join(names)}."
+            f"recipe={name!r} is unknown. Use one of {', '.join(names)}."
             f"{suggest(name, names)}"
         )
         raise ConfigError(message)

@@ -83,7 +83,7 @@ def training_recipe(name: str) -> TrainingRecipe:
     if name not in contents:
         names = list(contents)
         message = (
-            f"recipe={name!r} is not a training recipe; use one of {', '.join(names)}."
+            f"recipe={name!r} is not a training recipe. Use one of {', '.join(names)}."
             f"{suggest(name, names)}"
         )
         raise ConfigError(message)

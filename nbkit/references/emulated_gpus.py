@@ -60,8 +60,8 @@ def emulated_step(
         known = {row.gpu_name for _, row in _rates(model, precision) if row.gpu_name}
         listed = ", ".join(sorted(known)) or "no GPU"
         message = (
-            f"{gpu_name!r} has 0 published training rates of {model} in {precision} on "
-            f"one GPU, 1 is needed to emulate it; use one of {listed}."
+            f"{gpu_name!r} cannot be emulated: no published training rate of {model} "
+            f"in {precision} on one GPU. Use one of {listed}."
         )
         raise NotEnoughDataError(message)
     rate, row = max(rates, key=lambda rate: rate[0])

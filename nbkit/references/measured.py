@@ -55,7 +55,7 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     runs = [runs] if isinstance(runs, StoredRun) else list(runs)
     rates = [_rate(run) for run in runs]
     if not rates:
-        message = "A reference row of 0 runs has no rate. Pass finished runs."
+        message = "0 runs for a reference row. Pass one or more finished runs."
         raise NotEnoughDataError(message)
     rows = {_unmeasured(run) for run in runs}
     if len(rows) > 1:
@@ -116,7 +116,7 @@ def row_sentence(
     """Return the rate of runs beside that of a row; in percent if they are alike."""
     rate, theirs = median(map(_rate, runs)), row.images_per_second
     if theirs is None:
-        message = f"{row.label}: has no images/s. Use a row that has."
+        message = f"{row.label} has no images/s. Use a row with a rate."
         raise NotEnoughDataError(message)
     verb = "measured" if row.origin == "measured" else "published"
     text = f"{wording.rate(rate)} images/s (n={len(runs)}); {row.publisher} {verb} "

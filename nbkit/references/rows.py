@@ -207,7 +207,7 @@ def published(
     for name in conditions:
         if name not in known:
             message = (
-                f"{name}={conditions[name]!r} is not a field of a published row; use "
+                f"{name}={conditions[name]!r} is not a field of a published row. Use "
                 f"one of {', '.join(known)}.{suggest(name, known)}"
             )
             raise ConfigError(message)

@@ -116,14 +116,14 @@ def mllog(
     obstacles = closed_obstacles(run) if division == "closed" else []
     if obstacles:
         message = (
-            f"division='closed' is not true of run {run.run_id}: "
-            f"{'; '.join(obstacles)}; use division='open'."
+            f"Run {run.run_id} does not meet division='closed': "
+            f"{'; '.join(obstacles)}. Use division='open'."
         )
         raise ConfigError(message)
     if not run.state.is_final:
         message = (
-            f"run {run.run_id} is {run.state}, and an MLPerf log needs a run that has "
-            "ended; wait() for it."
+            f"Run {run.run_id} is {run.state}, but an MLPerf log needs a run that has "
+            "ended. Call wait()."
         )
         raise NotEnoughDataError(message)
     machine = run.record.get("machine") or {}
@@ -211,9 +211,8 @@ def _startup(run: StoredRun) -> float:
     seconds = startup_seconds(run)
     if seconds is None:
         message = (
-            f"the record of run {run.run_id} has time.started=None for the attempt of "
-            "its first step, where an MLPerf log begins; use a run that nbkit has "
-            "launched."
+            f"Run {run.run_id} has no start time (time.started=None), but an MLPerf "
+            "log needs one. Use a run that nbkit launched."
         )
         raise NotEnoughDataError(message)
     return seconds

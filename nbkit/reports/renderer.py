@@ -44,7 +44,7 @@ REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
-_ELSEWHERE = "name a folder (nbkit report STUDY --folder FOLDER)"
+_ELSEWHERE = "choose a folder (nbkit report STUDY --folder FOLDER)"
 _WITHOUT = "Measurements (inconclusive)"
 _WITHOUT_TIMES = "Measurements (rates and times inconclusive)"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"

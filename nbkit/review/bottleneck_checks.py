@@ -45,7 +45,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     excess = share - facts.least_data_wait
     slowest = ""
     if excess > 0:
-        slowest = f", {excess * 100:.0f}% for the slowest rank's"
+        slowest = f", including {excess * 100:.0f}% for images of the slowest rank"
     cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
@@ -56,7 +56,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
         "input",
         share,
         f"{who} waited for images {share * 100:.0f}% of the measured time"
-        f"{slowest}, {waited * 1e3:,.3g} ms per step.{cpus}",
+        f" ({waited * 1e3:,.3g} ms per step){slowest}.{cpus}",
         _input_fix(facts),
         at_most(share, "no data wait"),
     )
@@ -108,7 +108,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
         f"of the other {len(facts.ranks) - 1}{reason}.",
         change,
-        at_most(excess, "if it is as fast as the others"),
+        at_most(excess, "if that rank becomes as fast as the others"),
     )
 
 
@@ -158,7 +158,7 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     return (
         f": it computes longer{spent}",
         f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
-        "its work is larger.",
+        "it has more work.",
     )
 
 
@@ -189,7 +189,7 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Until the run ends, rank 0 cannot distinguish that from a slower rank."
+        else " Until the run ends, rank 0 cannot tell slow all-reduce from a slow rank."
     )
     yield Cause(
         "communication",

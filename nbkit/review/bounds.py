@@ -148,8 +148,8 @@ def resnet50_bound(
     """Return the most images per second for training ResNet-50 v1.5 at 224 pixels."""
     if precision not in _BYTES_PER_ELEMENT:
         message = (
-            f"precision={precision!r} has no bound; "
-            f"use one of {', '.join(_BYTES_PER_ELEMENT)}."
+            f"precision={precision!r} has no bound. "
+            f"Use one of {', '.join(_BYTES_PER_ELEMENT)}."
         )
         raise ConfigError(message)
     peaks = gpu_peaks(gpu_name)
@@ -197,7 +197,7 @@ def resnet50_kernels(
     """Return the kernels of one training step of ResNet-50, per image."""
     if fusion not in get_args(Fusion):
         message = (
-            f"fusion={fusion!r} is unknown; use one of {', '.join(get_args(Fusion))}."
+            f"fusion={fusion!r} is unknown. Use one of {', '.join(get_args(Fusion))}."
         )
         raise ConfigError(message)
     blocks = list(_blocks())

@@ -29,8 +29,8 @@ class NbkitServer(ExtensionApp):
 
     interval_seconds = Float(
         1.0,
-        help="""Time between two samples, from 0.25 s to 60 s. A viewer may ask for
-        a longer one.""",
+        help="""Time between two samples, from 0.25 s to 60 s. A viewer may request
+        a longer time.""",
     ).tag(config=True)
     store = Unicode(
         "",
@@ -53,8 +53,8 @@ class NbkitServer(ExtensionApp):
     feed_command: TraitType[Any, Any] = List(
         Unicode(),
         list(FEED_COMMAND),
-        help="""The sampler's process: arguments after python -P. A site can replace
-        it by another source.""",
+        help="""Arguments after python -P that start the sampler process, such as
+        another source of samples.""",
     ).tag(config=True)
 
     tensorboard_idle_seconds = Float(
@@ -65,8 +65,8 @@ class NbkitServer(ExtensionApp):
     tensorboard_command: TraitType[Any, Any] = List(
         Unicode(),
         list(TENSORBOARD_COMMAND),
-        help="""The process that shows one run's curves: arguments after python -P.
-        It must be a single process: its children are not ended. See
+        help="""Arguments after python -P that start TensorBoard for one run. It
+        must be a single process: child processes are not ended. See
         nbkit.server.tensorboard_process for its options.""",
     ).tag(config=True)
 

@@ -204,7 +204,7 @@ class Monitor:
         if fault == self._runs_fault:
             return
         if fault is not None and self._runs_fault is None:
-            self.log.warning("nbkit: the list of runs is not updated: %s", fault)
+            self.log.warning("nbkit: the list of runs cannot be updated: %s", fault)
         elif fault is None:
             self.log.info("nbkit: the list of runs is updated again")
         self._runs_fault = fault

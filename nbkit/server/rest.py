@@ -139,9 +139,9 @@ class StopHandler(ApiHandler):
         except OSError as error:
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
-            what = f"{type(error).__name__}: {error}"
-            message = f"run {run_id} is damaged ({what}). End its processes manually."
-            self.refuse(409, message)
+            what = f"its record is damaged ({type(error).__name__}: {error})"
+            remedy = "End its processes with kill, or its job with scancel."
+            self.refuse(409, f"run {run_id} cannot be stopped: {what}. {remedy}")
         else:
             self.reply(answer, status)
 
@@ -172,7 +172,7 @@ class NotebookHandler(ApiHandler):
         try:
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
-                text = f"folder={folder!r:.80} is not a string. Name a folder."
+                text = f"folder={folder!r:.80} is not a string. Send a folder's name."
                 raise ValueError(text)
         except ValueError as error:
             self.refuse(400, str(error))

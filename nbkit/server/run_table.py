@@ -140,7 +140,7 @@ class StoredRunTable:
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
         if seen is None:
-            message = f"run_id={run_id!r} was just removed; refresh the list."
+            message = f"run_id={run_id!r} was just removed. Refresh the list."
             raise RunNotFoundError(message)
         record, file = None, seen.paths.record
         try:

@@ -256,7 +256,7 @@ def _without_token(request: httputil.HTTPServerRequest) -> str:
 def _is_gone(key: str, idle_seconds: float) -> str:
     """Return that a run or a group of runs has no TensorBoard, and where to open it."""
     if key == _ALL_RUNS:
-        shown, where = "The store", "with the button beside Runs in the sidebar"
+        shown, where = "The store", "with the button next to Runs in the sidebar"
     elif key.startswith(_STUDY):
         shown = f"study_id={key.removeprefix(_STUDY)[:80]!r}"
         where = 'with the command "Open TensorBoard for a Study…"'

@@ -36,7 +36,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--socket",
         required=True,
         type=Path,
-        help="where to listen; its folder is removed at the end",
+        help="Unix socket to listen on; its folder is removed at exit",
     )
     return parser.parse_args(argv)
 

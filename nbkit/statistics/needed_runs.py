@@ -144,8 +144,8 @@ def runs_needed(
         if runs is None:
             start = (
                 f"More than {largest} runs per arm are needed: the difference is close "
-                f"to the practical margin of {margin * 100:g}%, or small beside a "
-                f"run-to-run scatter of {outlook.scatter * 100:.1f}%"
+                f"to the practical margin of {margin * 100:g}%, or small relative to "
+                f"a run-to-run scatter of {outlook.scatter * 100:.1f}%"
             )
         else:
             more = 2 * runs - n_a - n_b

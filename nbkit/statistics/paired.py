@@ -83,8 +83,8 @@ def paired_accuracy(
     """
     if not a_correct or len(a_correct) != len(b_correct):
         message = (
-            f"paired_accuracy: {len(a_correct)} and {len(b_correct)} images. Pass as "
-            "many of each, at least 1, in the same order."
+            f"paired_accuracy: {len(a_correct)} and {len(b_correct)} images. Pass "
+            "equal numbers, at least 1, in the same order."
         )
         raise NotEnoughDataError(message)
     pairs = list(zip(a_correct, b_correct, strict=True))

@@ -46,7 +46,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_SCANNED_BYTES = 1 << 20
 """Of one file: no source is longer, and of a log the beginning has to do."""
 _MOST_NAMED = 10
-_ODD = "a link, no regular file, or its name has control characters or is not UTF-8"
+_ODD = "a link, not a regular file, or a name with control characters or not in UTF-8"
 
 
 class _Part(BaseModel):
@@ -222,7 +222,7 @@ def _run(what: InStore | str) -> StoredRun:
     elif isinstance(what, StoredRun):
         run = what
     else:
-        message = f"{what!r} is neither a run, nor a study, nor the id of one."
+        message = f"{what!r} is neither a run nor a study. Pass one, or its id."
         raise ConfigError(message)
     _check_ended(run, run.state)
     return run

@@ -131,7 +131,8 @@ def unpack_bundle(
     except StoreError:
         raise
     except OSError as error:
-        message = f"{source} cannot be read ({error.strerror or error}). Pass a bundle."
+        why = error.strerror or error
+        message = f"{source} cannot be read ({why}). Check its path and permissions."
         raise StoreError(message) from error
 
 
@@ -239,7 +240,7 @@ def _unpack_file(
     with os.fdopen(fd, "wb") as written, archive.open(name) as content:
         unpacked = digest(content, written)
     if unpacked != (file.bytes, file.sha256):
-        message = f"{name} has changed during the import. Import it again."
+        message = f"{name} changed during the import. Import the bundle again."
         raise StoreError(message)
     # What is newer than what tells a reader which to trust.
     os.utime(target, ns=(file.modified_ns, file.modified_ns))
@@ -323,7 +324,7 @@ def _check_names(
     for info in archive.infolist():
         name = info.filename
         if name not in missing or name != info.orig_filename:
-            what = f"{name!r:.200} is not in the manifest, or present twice"
+            what = f"{name!r:.200} is not in the manifest, or is in the archive twice"
             raise _refused(source, what)
         missing.discard(name)
         if name == MANIFEST:
@@ -370,12 +371,13 @@ def _check_room(
     unpacked = f"it unpacks to {needed:,} bytes, and"
     if needed > disk.free:
         what = f"{unpacked} {disk.free:,} are free"
-        raise _refused(source, what, ("Free some space, or set NBKIT_HOME to another"))
+        remedy = "Free some space, or set NBKIT_HOME to a folder on another disk"
+        raise _refused(source, what, remedy)
     if large:
         return
     packed = source.stat().st_size
     if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
-        mean_it = "If you expect that size, use large=True (nbkit import --large)"
+        mean_it = "If this size is expected, use large=True (nbkit import --large)"
         what = f"{unpacked} the limit is {_MOST_TIMES}x its packed size ({packed:,})"
         raise _refused(source, what, mean_it)
 

@@ -51,10 +51,10 @@ _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 
 _REASONS = {
-    "BeginTime": "its begin time is not reached (a requeued job waits for a while)",
+    "BeginTime": "its begin time is in the future (a requeued job waits)",
     "Dependency": "another job has to end first",
-    "DependencyNeverSatisfied": "the job it depends on failed, so it will never "
-    "start: stop it",
+    "DependencyNeverSatisfied": "a job that it depends on failed, so it never starts: "
+    "stop the run",
     "JobHeldUser": "held by a user; run scontrol release",
     "None": "pending",
     "PartitionNodeLimit": "it requests more nodes than its partition allows",
@@ -294,7 +294,7 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
         return f"its supervisor had not started, and there is no {log}"
     return (
         f"{job.nodes} wrote no {log}: the store must be on a file system that all "
-        "nodes share; set NBKIT_HOME to a folder of one"
+        "nodes share; set NBKIT_HOME to a folder of such a file system"
     )
 
 

@@ -170,7 +170,7 @@ class _Cluster:
             try:
                 question.start()
             except RuntimeError as error:
-                self.trouble = f"it cannot be asked: {error}"
+                self.trouble = f"a query cannot be started: {error}"
                 return None
             # It waits for the lock before it says that it has ended.
             self._question = question
@@ -233,7 +233,7 @@ class _Cluster:
         except SlurmSilentError as error:
             # These two stay so. A data base that is down may be there for the next
             # end; for this one it is not worth another wait.
-            words = ("accounting storage is disabled", "there is no sacct")
+            words = ("accounting storage is disabled", "sacct is not installed")
             if any(word in str(error) for word in words):
                 self._has_accounts = False
             return gone

@@ -140,7 +140,7 @@ class Restarts:
         if attempt <= (self._attempts[-1] if self._attempts else 0):
             return None
         if len(self._attempts) >= _MOST_ATTEMPTS:
-            message = f"more than {_MOST_ATTEMPTS} attempts, which no run has"
+            message = f"more than {_MOST_ATTEMPTS} attempts"
             raise ValueError(message)
         kind, step = line["kind"], line["step"]
         # A step is repeated; an evaluation is repeated only after its step.
@@ -212,7 +212,7 @@ def _of_owner(path: Path, another: str, *, is_of_store: bool) -> str:
             # Another store is of no use to a run or study that is there.
             above = {parent.parent.name for parent in (folder, *folder.parents)}
             is_there = not above.isdisjoint({"runs", "studies"})
-            whose = f"{folder} belongs to uid {owner}, and this is uid {me}"
+            whose = f"{folder} belongs to uid {owner}, not to uid {me}"
             go_on = "export and import it" if is_of_store and is_there else another
             return f"{whose}: ask its owner, or {go_on}"
     return f"no permission: {another}"

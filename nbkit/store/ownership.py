@@ -59,7 +59,7 @@ def what_others_own(paths: Iterable[Path]) -> str | None:
     me = os.geteuid()
     for path, status in _statuses(paths):
         if status.st_uid != me:
-            return f"{path} belongs to uid {status.st_uid}, and this is uid {me}"
+            return f"{path} belongs to uid {status.st_uid}, not to uid {me}"
         if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
             mode = stat.S_IMODE(status.st_mode)
             return f"{path} can be written by its group or by others (mode {mode:04o})"

@@ -379,5 +379,5 @@ def _check_one_of(name: str, value: object, possible: Sequence[object]) -> None:
         listed = f"0 to {len(possible) - 1}" if len(possible) > 1 else "0"
     else:
         listed = ", ".join(map(str, possible))
-    message = f"{name}={value!r} is not one of this run's. Use {listed}."
+    message = f"{name}={value!r} does not exist in this run. Use {listed}."
     raise ConfigError(message)

@@ -149,15 +149,15 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "dict": _to_dict,
 }
 _REMEDIES = {
-    "int": "not a whole number; use one, such as 8.",
-    "float": "not a number; use one, such as 0.1.",
-    "bool": "neither true nor false; use one of the two.",
-    "str": "not a string; pass it to papermill with -r {name} {value}.",
-    "dict": 'not a JSON object; use one, such as {{"slurm_qos": "high"}}.',
+    "int": "not a whole number. Use an integer, such as 8.",
+    "float": "not a number. Use a number, such as 0.1.",
+    "bool": "neither true nor false. Use true or false.",
+    "str": "not a string. Pass it to papermill with -r {name} {value}.",
+    "dict": 'not a JSON object. Use an object, such as {{"slurm_qos": "high"}}.',
 }
 _LIST_REMEDIES = {
-    "int": "not a list of whole numbers; separate them by commas, such as 1,2,4.",
-    "float": "not a list of numbers; separate them by commas, such as 0.1,0.2.",
-    "bool": "not a list of true and false; separate them by commas.",
-    "str": "not a list of strings; separate them by commas, such as fp32,fp16.",
+    "int": "not a list of whole numbers. Separate them by commas, such as 1,2,4.",
+    "float": "not a list of numbers. Separate them by commas, such as 0.1,0.2.",
+    "bool": "not a list of true and false. Separate them by commas.",
+    "str": "not a list of strings. Separate them by commas, such as fp32,fp16.",
 }

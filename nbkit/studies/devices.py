@@ -56,7 +56,7 @@ def find_devices(device: str, engine: str, gpus: int, **fields: Any) -> Devices:
 def why_cpus(requested: str, engine: str) -> str:
     """Return why CPU processes are used instead of GPUs."""
     if requested in ("cpu", "replay"):
-        return f"device={requested} was asked for"
+        return f"device={requested} was requested"
     return f"there is no GPU {'here' if engine == 'local' else 'on these nodes'}"
 
 
@@ -85,7 +85,7 @@ def formats_of(
         capability = gpu.get("compute_capability")
         if capability is not None and float(capability) < _NEWER_CAPABILITY:
             why = (
-                f"{gpu['name']} has compute capability {capability}, and they need "
+                f"{gpu['name']} has compute capability {capability}, below "
                 f"{_NEWER_CAPABILITY}"
             )
             if asked is not None:
@@ -99,7 +99,7 @@ def formats_of(
 def sweep_sizes(largest: int) -> list[int]:
     """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6."""
     if largest < 1:
-        message = f"a sweep up to {largest} has no size; use 1 or more."
+        message = f"the largest size of a sweep is {largest}, below 1. Use 1 or more."
         raise ConfigError(message)
     powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
     return [*powers, largest]

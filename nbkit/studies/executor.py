@@ -55,7 +55,7 @@ def executed_by(study: StudyPaths, executor: Mapping[str, Any] | None) -> str:
     if executor is not None:
         who = f"process {executor['pid']} on {executor['host']}"
     return (
-        f"study {study.root.name} is being executed by {who}; wait for it or interrupt "
+        f"study {study.root.name} is being executed by {who}. Wait for it or interrupt "
         "it."
     )
 

@@ -49,10 +49,15 @@ class Metric:
     ) -> Self | None:
         """Return the metric that a user has named; None is images per second."""
         if name is None:
-            if better is not None or margin or minimum_runs != MINIMUM_RUNS:
+            settings = {
+                f"better={better!r}": better is not None,
+                f"margin={margin:g}": margin,
+                f"minimum_runs={minimum_runs}": minimum_runs != MINIMUM_RUNS,
+            }
+            if given := [text for text, is_set in settings.items() if is_set]:
                 message = (
-                    f"better={better!r}, margin={margin:g} and minimum_runs="
-                    f"{minimum_runs} belong to a metric. Name it: metric='val_loss'."
+                    f"{', '.join(given)} without metric. Set it, such as "
+                    "metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None
@@ -63,7 +68,7 @@ class Metric:
             )
             raise ConfigError(message)
         if not 0 <= margin < 1:
-            message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2 %."
+            message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2%."
             raise ConfigError(message)
         if not isinstance(minimum_runs, int) or minimum_runs < 2:
             message = f"minimum_runs={minimum_runs!r} gives no interval. Use 2 or more."
@@ -123,9 +128,9 @@ class Metric:
             raise NotEnoughDataError(message)
         if not math.isfinite(found) or found <= 0:
             message = (
-                f"metric {self.name!r} of run {run.run_id} is {found:g}, and arms are "
-                "compared by ratios of positive numbers. Log a positive one, such as a "
-                "loss, an error rate or a time."
+                f"metric {self.name!r} of run {run.run_id} is {found:g}, but must be "
+                "finite and above 0. Log a positive metric, such as a loss, an error "
+                "rate or a time."
             )
             raise NotEnoughDataError(message)
         return float(found)

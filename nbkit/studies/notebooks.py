@@ -35,7 +35,7 @@ def notebook(name: str) -> Path:
     if name in found:
         return found[name]
     message = (
-        f"notebook={name!r} is not one of nbkit's; use one of {', '.join(found)}."
+        f"notebook={name!r} is unknown. Use one of {', '.join(found)}."
         f"{suggest(name, list(found))}"
     )
     raise ConfigError(message)

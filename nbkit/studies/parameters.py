@@ -118,7 +118,7 @@ def params(question: str | None = None) -> Parameters:
     """
     shell = get_ipython()
     if shell is None:
-        message = "params() reads the cells of a notebook; call it in one."
+        message = "params() reads the cells of a notebook. Call it in a notebook."
         raise ParameterError(message)
     checked = check_parameters(shell.user_ns["In"], shell.user_ns, question)
     # What only the question declares stays out: another notebook's study may run here.
@@ -138,7 +138,7 @@ def check_parameters(
     namespace = {name: value for name, value in namespace.items() if name not in unset}
     declared = {**declared, **further, **declared}
     errors = [
-        f"{name}={namespace.get(name)!r} is not a parameter of this notebook; use one "
+        f"{name}={namespace.get(name)!r} is not a parameter of this notebook. Use one "
         f"of {', '.join(declared)}.{suggest(name, list(declared))}"
         for name in injected
         if name not in declared
@@ -260,7 +260,7 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
                 if isinstance(it, str)
             ]
     if mixed:
-        heading = "The newest cell with parameters holds more than parameters:"
+        heading = "The newest cell with parameters contains other statements:"
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
         "No cell that ran declares parameters. Run a cell of "
@@ -274,27 +274,27 @@ def _declaration(statement: ast.stmt) -> tuple[str, ParameterKind, Any] | str:
     match statement:
         case ast.AnnAssign(target=ast.Name(name), value=None):
             annotation = ast.unparse(statement.annotation)
-            return f"has no default; write {name}: {annotation} = None."
+            return f"has no default. Write {name}: {annotation} = None."
         case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
             annotation = ast.unparse(statement.annotation)
         case ast.Assign(targets=[ast.Name(name)], value=value):
             annotation = None
         case _:
-            return "declares no parameter; move it to another cell."
+            return "declares no parameter. Move it to another cell."
     try:
         default = ast.literal_eval(value)
     except (ValueError, TypeError):
-        return "is computed; write a literal, or move it to another cell."
+        return "is computed. Write a literal, or move it to another cell."
     if isinstance(default, tuple | set):
-        return f"is a {type(default).__name__}; write a list of one type."
+        return f"is a {type(default).__name__}. Write a list of one type."
     if annotation is None:
         annotation, what = annotation_of(default), "has no type"
     else:
-        what = f"has the type {annotation}, which a parameter cannot be"
+        what = f"has the unsupported type {annotation}"
         if (kind := kind_of(annotation, default)) is not None:
             return name, kind, default
         annotation = annotation_of(default)
-    return f"{what}; write {name}: {annotation} = {ast.unparse(value)}."
+    return f"{what}. Write {name}: {annotation} = {ast.unparse(value)}."
 
 
 def _first_line(source: str, statement: ast.stmt) -> str:

@@ -185,8 +185,8 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
 def resume_hint(study_id: str) -> str:
     """Return what to do with a study that was interrupted, in words."""
     return (
-        f"nbkit.Study.open({study_id!r}).resume() runs what is missing; nbkit report "
-        f"{study_id} answers from what has finished."
+        f"nbkit.Study.open({study_id!r}).resume() completes the study; nbkit report "
+        f"{study_id} reports the finished runs."
     )
 
 

@@ -122,7 +122,7 @@ class Feed:
             self._apply(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             message = (
-                f"command {line[:200]!r} is not valid ({error}), the rest of it is "
+                f"command {line[:200]!r} is not valid ({error}), its other keys are "
                 "ignored. Send an object with the keys of Feed.handle_command.\n"
             )
             sys.stderr.write(message)
@@ -229,7 +229,7 @@ class Feed:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m nbkit.telemetry.feed",
-        description="Write readings of this machine to stdout, as lines of JSON.",
+        description="Write samples of this machine to stdout as JSON lines.",
     )
     add_child_options(parser)
     parser.add_argument(
@@ -243,7 +243,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--run-marker",
         metavar="NAME",
-        help="environment variable that holds a run's id in each of its processes",
+        help="environment variable with the run id in each process of a run",
     )
     return parser.parse_args(argv)
 

@@ -41,10 +41,10 @@ def checks() -> Iterator[CheckResult]:
     for gpu in devices:
         if gpu.error:
             detail = f"cannot be read ({gpu.error})"
-            remedy = "look for an Xid message in dmesg, then reset the GPU or reboot"
+            remedy = "check dmesg for an Xid message, then reset the GPU or reboot"
             yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.mig_enabled:
-            detail = "divided by MIG; an instance serves a run of one rank"
+            detail = "divided by MIG; an instance supports only one rank"
             yield CheckResult(f"GPU {gpu.index}", "info", detail)
     yield from _persistence(devices)
     yield from _conditions(conditions)
@@ -69,9 +69,7 @@ def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
         yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
-        detail = (
-            f"{len(kinds)} kinds: a run over both waits for the slower at each step"
-        )
+        detail = f"{len(kinds)} kinds: a mixed run waits for the slowest GPU each step"
         remedy = f"export CUDA_VISIBLE_DEVICES={alike} leaves GPUs of one kind"
         yield CheckResult("Mix of GPUs", "warning", detail, remedy)
 

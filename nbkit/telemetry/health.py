@@ -65,7 +65,7 @@ def checks() -> Iterator[CheckResult]:
     yield from _packages()
     usable, model = machine["usable_cpus"], machine["cpu_model"] or "unknown model"
     detail = f"{usable:g} of {machine['num_cpus']} usable; {model}"
-    remedy = "the cgroup limit is below one CPU; request more"
+    remedy = "the cgroup limit is below one CPU; request more CPUs"
     yield check("CPUs", usable >= 1, detail, remedy)
     yield _binding(machine["num_numa_nodes"])
     detail = f"{machine['memory_total_bytes'] / 2**30:.1f} GiB"
@@ -88,8 +88,7 @@ def _nbkit() -> CheckResult:
     detail, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
         detail += f"; the package {NAMESAKE} ({other}) is also installed: another "
-        detail += f"project, or nbkit before its name was {DISTRIBUTION}; both write "
-        detail += "into the folder nbkit"
+        detail += "project that writes into the folder nbkit"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
     return check("nbkit", other is None, detail, remedy, "failure")
@@ -102,7 +101,7 @@ def _packages() -> Iterator[CheckResult]:
     if newer:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
         detail = f"newer than tested: {', '.join(names)}"
-        remedy = "if something fails, try the tested versions"
+        remedy = "in case of errors, install the tested versions"
         yield CheckResult("Packages", "info", detail, remedy)
 
 
@@ -137,7 +136,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     detail = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
-        f"{who} need about {_mib(needed)}, or end by a bus error; sudo mount -o "
+        f"{who} need about {_mib(needed)}, or end with a bus error; sudo mount -o "
         f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
     return check("Shared memory", space.free >= needed, detail, remedy)
@@ -151,7 +150,7 @@ def _processes() -> CheckResult:
     if granted is not None and (granted < soft or soft == resource.RLIM_INFINITY):
         soft, detail = granted, f"{granted:,} (control group)"
         remedy = (
-            f"each thread counts: ask for {_FEWEST_PROCESSES} or more (docker run "
+            f"each thread counts: allow {_FEWEST_PROCESSES} or more (docker run "
             "--pids-limit; systemd: TasksMax)"
         )
     return check("Processes", soft not in range(_FEWEST_PROCESSES), detail, remedy)

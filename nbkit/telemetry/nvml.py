@@ -35,11 +35,11 @@ _REMEDIES = {
     "start the container with access to the GPUs (--gpus all)",
     "driver not loaded": "the NVIDIA kernel module is not loaded; as root, run "
     "nvidia-smi or modprobe nvidia",
-    "version mismatch": "the driver's library and its kernel module are of different "
-    "versions, as after an update; reboot, or reload the kernel module",
+    "version mismatch": "the driver library and the kernel module have different "
+    "versions, for example after an update; reboot, or reload the kernel module",
     "no permission": "this user may not open /dev/nvidiactl; ask the administrator "
     "for access to the GPUs",
-    "gpu lost": "a GPU has fallen off the bus; look for an Xid message in dmesg, then "
+    "gpu lost": "a GPU has fallen off the bus; check dmesg for an Xid message, then "
     "reset the GPU or reboot",
     "no gpu": "no GPU found, or none that the driver supports; see lspci and dmesg",
     "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
@@ -125,7 +125,7 @@ def _has_nvidia_device() -> bool:
 
 def unavailable(reason: str) -> NvmlUnavailableError:
     """Return the error that tells why GPUs cannot be read, and what to do now."""
-    remedy = _REMEDIES.get(reason, "run nvidia-smi, which may say more")
+    remedy = _REMEDIES.get(reason, "run nvidia-smi for details")
     message = f"GPUs cannot be read ({reason}): {remedy}."
     return NvmlUnavailableError(message, reason=reason)
 

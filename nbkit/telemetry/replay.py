@@ -75,8 +75,8 @@ def open_replay(name: str) -> Replay:
 def refuse(value: str, why: str) -> NvmlUnavailableError:
     """Return the error that tells that a source of GPUs cannot be used."""
     message = (
-        f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Name a "
-        "file that nbkit's sampler wrote, as replay:FILE, or one of replay:"
+        f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
+        "replay:FILE with a file of nbkit's sampler, or one of replay:"
         f"{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
@@ -148,7 +148,7 @@ def _longest(parts: Iterator[Trace]) -> Trace:
         message = "it has no header line"
         raise ValueError(message)
     if not trace.samples and not trace.header.get("gpus_unavailable"):
-        message = "it holds no sample"
+        message = "it contains no sample"
         raise ValueError(message)
     return trace
 

@@ -208,7 +208,7 @@ class _Recorder(threading.Thread):
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m nbkit.telemetry.sampler",
-        description="Append samples of this machine to a file, as lines of JSON.",
+        description="Append samples of this machine to a file as JSON lines.",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     add_child_options(parser)
@@ -218,14 +218,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="PID",
-        help="also sum up this process and its descendants; may be repeated",
+        help="also report the total of this process tree; may be repeated",
     )
     gpus = parser.add_mutually_exclusive_group()
     gpus.add_argument(
         "--gpu",
         action="append",
         metavar="UUID",
-        help="read this GPU only; may be repeated; default all",
+        help="read this GPU only; may be repeated (default: all GPUs)",
     )
     gpus.add_argument(
         "--no-gpus", action="store_const", dest="gpu", const=[], help="read no GPU"
@@ -242,7 +242,7 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
         "--parent-fd",
         type=int,
         metavar="N",
-        help="read end of a pipe; this process ends when its other end is closed",
+        help="read end of a pipe; this process exits when the write end is closed",
     )
 
 

@@ -23,7 +23,7 @@ def software_differences(
 ) -> list[str]:
     """Return what a host has otherwise than it should, in words; empty if nothing."""
     return [
-        f"{name} {installed.get(name) or 'is missing'}, not {version}"
+        f"{name} {installed.get(name) or 'missing'} (expected {version})"
         for name, version in expected.items()
         if version is not None and installed.get(name) != version
     ]

@@ -175,8 +175,8 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         where = f" ({', '.join(places)})" if places else ""
         message = (
             f"state contains {', '.join(unsafe_globals)}{where}, which a checkpoint "
-            "cannot restore. Save tensors, numbers and text, in dicts and lists; of a "
-            "random generator, save its state."
+            "cannot restore. Save tensors, numbers and text, in dicts and lists, and "
+            "of a random generator its state."
         )
         raise ConfigError(message)
 

@@ -207,7 +207,7 @@ def _cuda_error() -> tuple[str, str]:
     else:
         problem = "CUDA initializes but reports no GPU"
     advice = cuda_advice(problem)
-    return problem, advice.text if advice else "run nvidia-smi, which may say more"
+    return problem, advice.text if advice else "run nvidia-smi for details"
 
 
 def _remedy(capability: tuple[int, int]) -> str:

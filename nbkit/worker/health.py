@@ -102,7 +102,7 @@ def checks() -> Iterator[CheckResult]:
         both = pip_install("torch", "torchvision")
         vision = CheckResult("torchvision", "failure", "not installed", both)
         yield from _import("torchvision", "torchvision", remedy=anew, missing=vision)
-        words = "not installed: trainings fail without tensorboard=False"
+        words = "not installed: training fails unless tensorboard=False"
         command = pip_install("tensorboard")
         yield check_package("TensorBoard", "tensorboard", words, command, "failure")
         yield judge_compiler()

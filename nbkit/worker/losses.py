@@ -26,8 +26,8 @@ def training_loss(
         unknown = [label for label, weight in weights.items() if weight is None]
         if unknown and rank.rank == 0:
             sys.stdout.write(
-                f"label_weighting: weight 1 for {', '.join(unknown)}, which all or no "
-                "training images have\n"
+                f"label_weighting: weight 1 for {', '.join(unknown)}, present in all "
+                "or no training images\n"
             )
             sys.stdout.flush()
         return nn.BCEWithLogitsLoss(

@@ -146,8 +146,8 @@ class NodeLogs(LogsSpecs):
         expected = self._submission["software"]
         if differences := software_differences(expected, software()):
             _refuse(
-                f"host {hostname()} has {', '.join(differences)}. Use the environment "
-                "of the launch on every host."
+                f"host {hostname()} differs from the launch environment: "
+                f"{'; '.join(differences)}. Use the same environment on every host."
             )
 
     def _refuse_old_line(self) -> None:
@@ -156,7 +156,7 @@ class NodeLogs(LogsSpecs):
         if is_over or self._attempt < self._submission["attempt"]:
             _refuse(
                 f"attempt {self._attempt} of run {self._paths.run_id} has ended. "
-                "Resume it with resume(), and paste the line that it prints."
+                "Call resume(), and paste the line that it prints."
             )
 
     def _refuse_further_host(self) -> None:
@@ -165,7 +165,7 @@ class NodeLogs(LogsSpecs):
             where = ", ".join(sorted(host["host"] for host in hosts))
             _refuse(
                 f"torchrun runs on {where} already, and nnodes={self._config.nnodes}. "
-                "Paste the line on as many hosts, once on each."
+                f"Paste the line once on each of {self._config.nnodes} hosts."
             )
 
     def _hint_at_loopback(self) -> None:
@@ -179,8 +179,9 @@ class NodeLogs(LogsSpecs):
             return
         if ipaddress.ip_address(own).is_loopback:
             _print(
-                f"this host resolves its name to {own}, which no other can reach: if "
-                "the ranks do not meet, fix /etc/hosts, or add --local-addr=ADDRESS "
+                f"this host resolves its name to {own}, which other hosts cannot "
+                "reach: if the rendezvous fails, fix /etc/hosts, or add "
+                "--local-addr=ADDRESS "
                 "to the line, and GLOO_SOCKET_IFNAME=INTERFACE in front of it."
             )
 

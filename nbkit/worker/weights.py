@@ -101,8 +101,9 @@ def _load_pretrained(
         weights: Any = torchvision.models.get_model_weights(config.model).DEFAULT  # type: ignore[attr-defined]
     except (ValueError, AttributeError):
         message = (
-            f"weights='pretrained': torchvision has none for model={config.model!r}. "
-            "Use 'random', a run, a checkpoint, or a model of torchvision."
+            f"weights='pretrained': torchvision has no pretrained weights for "
+            f"model={config.model!r}. Use a torchvision model, or set weights to "
+            "'random', a run or a checkpoint."
         )
         raise ConfigError(message) from None
     if rank.local_rank:
@@ -324,7 +325,7 @@ def _load_strictly(
             f"weights={config.weights!r} do not fit model={config.model!r} with "
             f"image_size={config.image_size}: {len(lacking)} missing, "
             f"{len(foreign)} unexpected and {len(other)} of another shape, such as "
-            f"{first}. Use {of}, at the image size it was trained with."
+            f"{first}. Use {of}, with the image size of its training."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

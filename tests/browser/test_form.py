@@ -254,7 +254,7 @@ def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened
         notebook.enter(path, text)
     until(notebook.page, lambda: wrong.keys() <= notebook.errors().keys(), "errors")
     assert notebook.errors()["loader_config.num_workers"] == (
-        "'-1 apple': is not a whole number; use one."
+        "'-1 apple': is not a whole number. Use an integer."
     )
     assert wrong.items() <= notebook.entered().items()
     expect(form.get_by_role("alert")).to_contain_text("loader_config.num_workers")

@@ -24,14 +24,14 @@ def test_pipelines_old_and_new():
     ("pipeline", "said"),
     [
         ("chexnet_odl", r"Did you mean 'chexnet_old'"),
-        ("list,shard,raed,map,batch", r"'raed' is not a pipeline.*Did you mean 'read'"),
+        ("list,shard,raed,map,batch", r"'raed' is neither .*Did you mean 'read'"),
         ("shard,list,read,map,batch", "'shard' takes files or records or images"),
-        ("list,shard,read,batch", "'batch' takes images, but before it .* records"),
+        ("list,shard,read,batch", "'batch' takes images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' takes records"),
-        ("list,shard,read,map", "ends with images, training takes batches"),
+        ("list,shard,read,map", "ends with images, but training takes batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
         ("list,shard,read,shard,map_and_batch", "2 'shard' steps"),
-        ("", "is not a pipeline"),
+        ("", "is neither a pipeline"),
     ],
 )
 def test_pipeline_steps_refusals(pipeline, said):

@@ -11,12 +11,12 @@ from nbkit.errors import ConfigError
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("array", "does not submit a single job; remove it"),
-        ("test_only", "does not submit a single job; remove it"),
-        ("wait", "does not submit a single job; remove it"),
-        ("partition", "follows from slurm_partition; set that"),
-        ("mem", "follows from mem_gb; set that"),
-        ("export-file", "follows from the environment of the launch"),
+        ("array", "is not supported for the job of a run. Remove it"),
+        ("test_only", "is not supported for the job of a run. Remove it"),
+        ("wait", "is not supported for the job of a run. Remove it"),
+        ("partition", "is set by slurm_partition. Remove it"),
+        ("mem", "is set by mem_gb. Remove it"),
+        ("export-file", "is set by the environment of the launch"),
     ],
 )
 def test_slurm_options_refused(option, advice):
@@ -40,13 +40,13 @@ def test_slurm_options_of_old_run():
 @pytest.mark.parametrize(
     ("fields", "advice"),
     [
-        ({"timeout_min": 3}, "timeout_min=3 is too short.*set timeout_min=4"),
-        ({"slurm_signal_delay_s": 59}, "=59 is too short.*set slurm_signal_delay_s=60"),
+        ({"timeout_min": 3}, "timeout_min=3 is too short.*Set timeout_min=4"),
+        ({"slurm_signal_delay_s": 59}, "=59 is too short.*Set slurm_signal_delay_s=60"),
         (
             {"timeout_min": 4, "slurm_signal_delay_s": 121},
-            "timeout_min=4 is too short.*set timeout_min=5 .*slurm_signal_delay_s=60",
+            "timeout_min=4 is too short.*Set timeout_min=5 .*slurm_signal_delay_s=60",
         ),
-        ({"timeout_min": 2}, "set timeout_min=4 or more, or stop_grace_seconds lower"),
+        ({"timeout_min": 2}, "Set timeout_min=4 or more, or stop_grace_seconds lower"),
     ],
 )
 def test_slurm_time_limit_refused(fields, advice):

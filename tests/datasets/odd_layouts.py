@@ -48,7 +48,7 @@ def below(folder, images=None):
 
 
 def unread(name):
-    return (f"images beside train/ are not read: in {name}",)
+    return (f"images outside train/ are not read: in {name}",)
 
 
 def counted(images):
@@ -87,16 +87,13 @@ FOLDERS = {
     "val among classes": (two("", "val/"), "val/ looks like a split, but no folder is"),
     "flat splits": (
         ["train/1.jpg", "test/1.jpg"],
-        "test/ looks like a split, but train/ has no folder of a class",
+        "test/ looks like a split, but train/ has no class folder",
     ),
-    "flat val": (
-        [*two("train/"), "val/1.jpg"],
-        "val/ holds images, but no folder of a class",
-    ),
-    "two for training": (two("train/", "Train/"), "Train and train each name the tra"),
+    "flat val": ([*two("train/"), "val/1.jpg"], "val/ contains images, but no class"),
+    "two for training": (two("train/", "Train/"), "Train and train are all folders"),
     "val of other classes": (
         [*two("train/"), "val/c/1.jpg"],
-        r"val/ has 1 class that train/ has not \(c\)",
+        r"val/ has 1 class that train/ lacks \(c\)",
     ),
     "class valid": (
         ["valid/1.jpg", "invalid/1.jpg"],
@@ -128,7 +125,7 @@ FOLDERS = {
     ),
     "splits in classes": (
         [f"{name}/{split}/1.jpg" for name in "ab" for split in ("train", "test")],
-        "a looks like a class, but holds splits",
+        "a looks like a class, but contains splits",
     ),
     # Files
     "images and archives beside classes": (
@@ -164,23 +161,23 @@ FOLDERS = {
         Read({**TWO, "a/gone.jpg": 0, "a/self.jpg": 0}),
     ),
     # Links
-    "loop": ([*two(), "a/loop -> ."], r"a and \S+a/loop are one folder, by a link"),
-    "link upwards": ([*two(), "a/deep/up -> ../.."], "up are one folder, by a link"),
+    "loop": ([*two(), "a/loop -> ."], r"a and \S+a/loop are the same folder"),
+    "link upwards": ([*two(), "a/deep/up -> ../.."], "up are the same folder"),
     "link to another class": (
         [*two(), "a/other -> ../b"],
-        r"a/other and \S+b are one folder, by a link",
+        r"a/other and \S+b are the same folder",
     ),
     "two links to one folder": (
         [*two(), ".shared/1.jpg", "a/l1 -> ../.shared", "a/l2 -> ../.shared"],
-        r"a/l[12] and \S+a/l[12] are one folder, by a link",
+        r"a/l[12] and \S+a/l[12] are the same folder",
     ),
     "split by a link to the other": (
         [*two("train/"), "val -> train"],
-        r"train and \S+val are one folder, by a link",
+        r"train and \S+val are the same folder",
     ),
     "link to a class of the other split": (
         [*SPLITS, "train/a/more -> ../../val/a"],
-        r"train/a/more and \S+val/a are one folder, by a link",
+        r"train/a/more and \S+val/a are the same folder",
     ),
     "classes by links": (
         [".x/1.jpg", ".y/1.jpg", "a -> .x", "b -> .y"],
@@ -212,7 +209,7 @@ FOLDERS = {
     "images alone": (["1.jpg"], r"has 0 class folders.*train/<class>/"),
     "shards one folder down": (
         ["shards/0.tar", "shards/1.tar"],
-        r"1 class folder in .*found 2 \*\.tar \(.*name the folder of the packed files",
+        r"1 class folder in .*found 2 \*\.tar \(.*pass the folder of the packed files",
     ),
     "checkpoint beside classes": (
         [*two(), "variables.data-00000-of-00001"],

@@ -91,7 +91,7 @@ PACKS = {
     "more after the end": ({"train.tar": PAIR + b"something else" * 100}, AFTER_END),
     "gif with a label": (
         train_tar(*ONE, ("3.gif", b"GIF"), ("3.cls", b"1")),
-        r"'3' has a label, but no image \('3\.gif', '3\.cls'\)\. Give it an image",
+        r"'3' has a label, but no image \('3\.gif', '3\.cls'\)\. Add an image",
     ),
     "jp2 with labels": (
         train_tar(*ONE, ("3.jp2", b"jp2"), ("3.json", b"[1]")),
@@ -111,7 +111,7 @@ PACKS = {
     ),
     "image twice": (
         train_tar(*ONE, *OTHER, ("./1.jpg", JPEG), ("./1.cls", b"0")),
-        r"train\.tar contains '1\.jpg' twice, as after tar --append. Unpack it, which",
+        r"train\.tar contains '1\.jpg' twice, as after tar --append. Unpack it",
     ),
     "image twice in a row": (
         train_tar(*ONE, *ONE, *OTHER),
@@ -123,7 +123,7 @@ PACKS = {
     ),
     "brackets without end": (
         train_tar(("1.jpg", JPEG), ("1.json", b"[" * 200_000)),
-        r"'1\.json' holds b'\[+', but a label is the index of a class",
+        r"'1\.json' contains b'\[+', but a label is the index of a class",
     ),
     "one class": (
         train_tar(*ONE),
@@ -149,13 +149,13 @@ PACKS = {
             BOTH,
             {"val/3.jpg": 0},
             {},
-            ("1 packed file of a test beside val: not read",),
+            ("not read (val is used): 1 packed test file",),
         ),
     ),
     "testing": ({"training-0.tar": PAIR, "testing-0.tar": TURNED}, Read(BOTH, BOTH)),
     "shard of two splits": (
         {"train_val.tar": PAIR, "train.tar": PAIR},
-        r"train_val\.tar is named for train and validation, so that its images would",
+        r"train_val\.tar has train and validation in its name",
     ),
     "compressed shards beside others": (
         {"train-0.tar": PAIR, "train-1.tar.gz": PAIR, "2.tgz": PAIR, "notes.txt": b""},

@@ -52,7 +52,7 @@ def test_a_pack_among_images_is_refused(folder, packed):
 def test_what_cannot_be_used_gets_a_list_of_what_can(tmp_path, name, said):
     (tmp_path / "file.zip").write_bytes(b"")
 
-    with pytest.raises(ConfigError, match=f"{name}' {said}. Give the path") as caught:
+    with pytest.raises(ConfigError, match=f"{name}' {said}. Pass the path") as caught:
         find(str(tmp_path / name))
 
     for possible in (*NAMED, "synthetic", "<class>/", "*.tar", "*.rec", "CSV"):

@@ -233,7 +233,7 @@ def test_a_manifest_that_is_none_is_named(folder, tmp_path, damage):
     manifest_of(folder, target)
     target.write_text(damage(target.read_text()))
 
-    with pytest.raises(StoreError, match=f"{target} is not a manifest.*Remove it"):
+    with pytest.raises(StoreError, match=f"{target} is not a valid man.*Remove it"):
         read_manifest(target)
 
 

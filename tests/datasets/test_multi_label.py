@@ -114,7 +114,7 @@ def test_another_rule_makes_another_manifest(tmp_path):
 
 def test_rule_that_is_none_is_refused(tmp_path):
     with pytest.raises(
-        ConfigError, match="uncertain_labels='two' is not one of refuse"
+        ConfigError, match=r"uncertain_labels='two' is unknown. Use one of refuse"
     ):
         find(str(tmp_path), uncertain_labels="two")
 
@@ -157,7 +157,7 @@ def test_another_label_changes_the_fingerprint(table):
     [
         (["1.png,1"], "path,sick", "has no column 'file', only path, sick"),
         (["1.png,1"], "file,file", "several columns 'file'"),
-        (["1.png,2"], "file,sick", "no column of labels"),
+        (["1.png,2"], "file,sick", "no label column"),
         (["1.png,exam,1"], "file,split,a", "split='exam' in line 2"),
         (["1.png,val,1"], "file,split,a", "no image for training"),
         (["1.png,1", "1.png,0"], "file,sick", "'1.png' more than once"),
@@ -167,7 +167,7 @@ def test_another_label_changes_the_fingerprint(table):
 def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
     table = write_table(tmp_path, rows, columns)
 
-    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*\. Give a CSV file"):
+    with pytest.raises(ConfigError, match=rf"labels.csv' .*{said}.*\. Pass a CSV file"):
         list_multi_label(table)
 
 
@@ -175,7 +175,7 @@ def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
 def test_a_file_that_lies_elsewhere_is_refused(table, name):
     table.write_text(f"file,sick\n{name},1\n")
 
-    with pytest.raises(ConfigError, match=rf"file '{name}' in line 2, which is else"):
+    with pytest.raises(ConfigError, match=rf"file '{name}' in line 2, which is outs"):
         list_multi_label(table)
 
 

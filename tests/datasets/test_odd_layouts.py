@@ -110,7 +110,7 @@ def test_packing_tells_what_is_not_read(tmp_path, capsys):
     pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
 
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "images beside train/ are not read: in test",
+        "images outside train/ are not read: in test",
         "not packed (not part of the data): 1 file (1 *.gif)",
     ]
 

@@ -113,8 +113,8 @@ def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["train-0.tar", "holdout-0.tar"], "holdout-0.tar is named for neither"),
-        (["labeled/0.tar", "unlabeled/0.tar"], "unlabeled/0.tar is named for neither"),
+        (["train-0.tar", "holdout-0.tar"], "holdout-0.tar is a file of neither"),
+        (["labeled/0.tar", "unlabeled/0.tar"], "unlabeled/0.tar is a file of neither"),
         (["trainval.tar", "test.tar"], None),
         (["unlabeled-0.tar", "unlabeled-1.tar"], None),
         (["holdout-val.tar", "train.tar"], None),

@@ -40,7 +40,7 @@ def test_a_patient_on_both_sides_is_refused(tmp_path):
     rows = ["1.png,train,a,1", "2.png,val,a,0", "3.png,train,b,0"]
     table = write_table(tmp_path, rows, "file,split,patient_id,sick")
 
-    with pytest.raises(ConfigError, match=r"1 patient with .* evaluation .leakage"):
+    with pytest.raises(ConfigError, match=r"1 patient in both .* evaluation .leakage"):
         list_multi_label(table)
 
 
@@ -57,5 +57,5 @@ def test_the_rule_of_the_split_is_part_of_the_stamp_alone(tmp_path):
 def test_a_row_without_its_patient_is_refused(tmp_path):
     table = write_table(tmp_path, ["1.png,a,1", "2.png,,0"], "file,patient_id,sick")
 
-    with pytest.raises(ConfigError, match="has no patient_id in line 3"):
+    with pytest.raises(ConfigError, match="lacks patient_id in line 3"):
         list_multi_label(table)

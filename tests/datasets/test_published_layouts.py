@@ -100,7 +100,7 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "no image but folders of the same names .*Name data=.*/Balinese'",
+        "no images, but folders of the same names .*Name data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
@@ -141,7 +141,7 @@ REFUSED = {
     ),
     "splits in classes": (
         class_folders("cat", "dog", files=("train_images/1.jpg", "test_images/1.jpg")),
-        "holds splits",
+        "contains splits",
     ),
 }
 

@@ -119,7 +119,7 @@ def test_a_tfrecord_file_is_known_by_its_name(name, is_one):
     [
         (lambda data: data[:-1], r"byte 0: the file ends inside a record"),
         (lambda data: data + data[:5], r"byte \d+: the file ends inside a record"),
-        (lambda data: b"?" + data[1:], "byte 0: a length that its checksum denies"),
+        (lambda data: b"?" + data[1:], "byte 0: a length that does not match its"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(tmp_path, damage, said):

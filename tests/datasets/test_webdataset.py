@@ -75,14 +75,14 @@ def test_an_image_without_a_label_is_named(tmp_path):
 def test_a_label_that_is_none_is_named(tmp_path, name, text):
     write_tar(tmp_path / "0.tar", [("1.jpg", b"1"), (name, text)])
 
-    with pytest.raises(ConfigError, match=rf"'{name}' holds b.* but a label is the"):
+    with pytest.raises(ConfigError, match=rf"'{name}' contains b.* but a label is the"):
         list_webdataset(tmp_path).read()
 
 
 def test_two_images_of_one_stem_are_refused(tmp_path):
     write_tar(tmp_path / "0.tar", [("1.jpg", b"1"), ("1.cls", b"0"), ("1.png", b"1")])
 
-    with pytest.raises(ConfigError, match=r"two images of one stem, '1.jpg' and"):
+    with pytest.raises(ConfigError, match=r"images with the same stem, '1.jpg' and"):
         list_webdataset(tmp_path).read()
 
 
@@ -128,7 +128,7 @@ def test_what_is_no_tar_file_is_named(tmp_path, content):
         ('{"schema": "other/1"}', "schema 'other/1'"),
         (
             '{"schema": "nbkit.pack/1", "classes": ["a"], "is_multi_label": false}',
-            "the files have 2 classes, but dataset.json, of other files, names 1",
+            "the files have 2 classes, but dataset.json lists 1",
         ),
     ],
 )
@@ -137,5 +137,5 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, text, said):
     write_tar(tmp_path / "0.tar", members)
     (tmp_path / "dataset.json").write_text(text)
 
-    with pytest.raises(ConfigError, match=rf"{said}.*[Rr]emove it"):
+    with pytest.raises(ConfigError, match=rf"{said}.*[Rr]emove"):
         list_webdataset(tmp_path).read()

@@ -173,13 +173,13 @@ def test_a_bundle_leaves_arguments_out_unless_told_and_says_what_is_missing(
 @needs_root
 def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_path):
     paths = script_run(store, tmp_path).run.paths
-    words = rf"uid {os.geteuid()}, and this is uid {STRANGER}: ask its owner, or "
+    words = rf"uid {os.geteuid()}, not to uid {STRANGER}: ask its owner, or "
     report = Report(title="a question", answer="an answer")
 
     with as_stranger(paths.root):
         with pytest.raises(StoreError, match=f"{words}export and import it"):
             write_json_once(paths.stop, {})
-        with pytest.raises(StoreError, match=rf"{words}name a folder \(nbkit report"):
+        with pytest.raises(StoreError, match=rf"{words}choose a folder \(nbkit report"):
             report.save(paths.root)
 
 

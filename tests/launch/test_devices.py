@@ -66,8 +66,8 @@ def test_request_devices(gpus, fields, names, request_on):
 @pytest.mark.parametrize(
     ("gpus", "fields", "words"),
     [
-        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs; use gpus=2"),
-        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU; visible: 0"),
+        ((A, B), {"gpus": 3}, "gpus=3 exceeds the visible 2 GPUs. Use gpus=2"),
+        ((A, B), {"gpus": 2, "devices": (0, 9)}, "9 is not a visible GPU. Use one of"),
         ((A, B), {"gpus": 2, "devices": (1, "GPU-b-x")}, "lists a GPU twice"),
         (
             (A, LOST_B),
@@ -82,7 +82,7 @@ def test_request_devices(gpus, fields, names, request_on):
         (
             (TWO_MIGS,),
             {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
-            "which supports only one rank",
+            "one run cannot span MIG instances .MIG-a",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_request_devices_broken_gpus(request_on):
         request_on(A, LOST_B, EMPTY_MIG, FakeGpu("GPU-e-x", migs=(None,)), gpus=2)
 
     message = str(error.value)
-    assert "GPU 1 cannot be read (gpu lost): look for an Xid" in message
+    assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
     assert " and GPU 3 is in MIG mode and has no instance: create one" in message
     assert message.count("reset the GPU") == message.count("create one") == 1
 
@@ -118,7 +118,7 @@ def test_request_devices_unknown_setting(setting, entry, device, request_on):
     with pytest.raises(DeviceError) as error:
         request_on(A, B, setting=setting, device=device)
 
-    known = f"no GPU {entry}, only GPUs 0 to 1 (nvidia-smi -L)"
+    known = f"GPU {entry} does not exist: this host has GPUs 0 to 1 (see nvidia-smi -L)"
     assert f"CUDA_VISIBLE_DEVICES={setting!r}: {known}. Correct" in str(error.value)
 
 

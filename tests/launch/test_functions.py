@@ -204,7 +204,7 @@ def test_launch_script(script, whole_torch):
     assert run.metrics("log")[0]["values"] == {"rate": 0.5}
     assert (run.paths.source / "script" / "train.py").read_text() == SCRIPT
     assert run.config.title == "train"
-    with pytest.raises(RunError, match="which returns nothing"):
+    with pytest.raises(RunError, match="has no return value: task='script'"):
         _ = run.returns
 
     # torchrun does the same.
@@ -221,7 +221,7 @@ def test_launch_script(script, whole_torch):
     [
         ("train.ipynb", "{}", r"is a notebook. Run it with `papermill /\S+ out.ipynb`"),
         ("a b.IPYNB", "{}", "Run it with `papermill '/.*/a b.IPYNB' out.ipynb`"),
-        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script. Pass the Python"),
+        ("conf.yaml", "model:\n  lr: 0.1\n", "is not a Python script. Pass a Python"),
         ("conf.json", '{"a": [1, -2.5]}', "is not a Python script"),
         ("train.sh", "python train.py --lr 0.1\n", "is not a Python script"),
         ("bad.py", "def train(:\n", "is not valid Python"),
@@ -358,7 +358,7 @@ def steps():
         (boom, {"env": {"A": "x"}}, "is not a field. Did you mean 'environment'"),
         (boom, {"task": "train"}, "conflicts with a function. Remove task"),
         (None, {"args": (1,)}, "need a function or a script"),
-        (None, {"task": "function"}, "pass the function itself"),
+        (None, {"task": "function"}, "task='function' needs a function. Pass it"),
         (boom, {"environment": {"A": 1}}, "is not a string"),
         (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),

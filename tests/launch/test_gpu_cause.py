@@ -64,7 +64,7 @@ def cause(tmp_path):
     [
         (
             _LAUNCH,
-            "CUDA error: unspecified launch failure; a GPU has stopped answering",
+            "CUDA error: unspecified launch failure; a GPU does not respond",
             "sudo dmesg | grep Xid",
             True,
         ),
@@ -76,7 +76,7 @@ def cause(tmp_path):
         ),
         (
             "NVMLError_GpuIsLost: GPU is lost",
-            "GPU is lost; a GPU has stopped answering",
+            "GPU is lost; a GPU does not respond",
             "reset the GPU",
             False,
         ),
@@ -106,7 +106,7 @@ def test_failure_cause_cuda_error(words, said, todo, may_pass, cause):
     [
         ("ValueError: mine", [], "exception", "mine", None),
         (_ASSERT, [], "exception", "device-side assert", None),
-        (_LAUNCH, [("GPU-b", 79)], "device", "GPU 1 (GPU-b): Xid 79 (it has", False),
+        (_LAUNCH, [("GPU-b", 79)], "device", "GPU 1 (GPU-b): Xid 79 (the GP", False),
         (_NCCL, [("GPU-b", 79)], "device", "has fallen off the bus): reboot", False),
         # It hit this run alone.
         (_ECC, [("GPU-a", 94)], "device", "GPU 0 (GPU-a): Xid 94", True),

@@ -71,7 +71,7 @@ def test_manual_ctrl_c_and_resume(by_hand, terminals, capsys):
     run = nbkit.launch(by_hand(model="slow", steps=10_000))
     begin(run, terminals)
     terminals.paste(run.torchrun_line)
-    assert "nnodes=2. Paste the line on as many hosts" in terminals.screen(2)
+    assert "nnodes=2. Paste the line once on each of 2 hosts" in terminals.screen(2)
 
     # Ctrl-C goes to the foreground group of a terminal: torchrun, and not its ranks.
     os.killpg(terminals.opened[1].pid, signal.SIGINT)
@@ -231,7 +231,7 @@ def test_manual_engine_threads(told, fields, threads, by_hand, monkeypatch):
 
 @pytest.mark.parametrize("host", ["node-1:29400", "two hosts", "a;b", "$(id)"])
 def test_manual_rendezvous_host(by_hand, host):
-    with pytest.raises(ConfigError, match="its own field"):
+    with pytest.raises(ConfigError, match="rendezvous_port"):
         by_hand(manual={"rendezvous_host": host})
 
 

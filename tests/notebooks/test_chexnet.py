@@ -52,12 +52,12 @@ def test_areas_stand_beside_the_baseline_and_are_those_of_the_predictions(tmp_pa
 
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "never: no evaluation image has it" in done.text
-    assert "late: no training image has it, so it cannot" in done.text
+    assert "never: no evaluation image has this label" in done.text
+    assert "late: no training image has this label, so it cannot" in done.text
     assert "[2/2]" in done.text
     assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 2
     report = done.report
-    assert_answer(report, "Mean AUROC", "2 devices minus 1 device")
+    assert_answer(report, "Mean AUROC", "between 2 devices and 1 device")
     assert any("is a medical claim" in note for note in report["notes"])
     assert_as_scikit_learn(report["result"])
 
@@ -66,7 +66,7 @@ def assert_as_scikit_learn(result):
     """Compare the report, the predictions and the run's own evaluation."""
     rows = {row["label"]: row for row in result["labels"]}
     assert rows["never"]["single"] is None
-    assert rows["late"]["caveat"] == "no training image has it, or all have it"
+    assert rows["late"]["caveat"] == "all or none of the training images have the label"
     assert rows["bright"]["baseline"]["value"] > 0.7
     assert rows["mean"]["baseline"]["value"] > 0.5
     conditions = result["conditions"]

@@ -23,7 +23,7 @@ def test_two_jobs_at_once_are_compared_with_one_alone_pinned_and_not(tmp_path):
 
     assert done.returncode == 0, done.terminal
     assert not [o for o in done.outputs if o.get("name") == "stderr"]
-    assert "CPU smoke test: device=cpu was asked for" in done.text
+    assert "CPU smoke test: device=cpu was requested" in done.text
     assert "[4/4] 1,1 job 2 (pinned), repeat 1: finished" in done.text
     report = done.report
     assert_answer(

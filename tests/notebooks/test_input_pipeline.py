@@ -20,7 +20,7 @@ def test_both_pipelines_a_naive_and_a_tuned_input_feed_an_emulated_gpu(tmp_path)
     )
 
     done.assert_complete()
-    assert "Emulated GPU: device=cpu was asked for" in done.text
+    assert "Emulated GPU: device=cpu was requested" in done.text
     assert "Not measured: single changes between the two pipelines" in done.text
     assert "new, 10 steps" in done.reported
     assert "Tuner trials: " in done.reported

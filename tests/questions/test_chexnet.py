@@ -130,7 +130,7 @@ def test_answer_one_training_that_is_not_finite(golden, lose, arm, answer):
 
     assert report.answer.startswith(f"Diverged: {arm} ({LOST}). ")
     assert answer in report.answer
-    assert "devices minus 1" not in report.answer
+    assert "devices and 1 device" not in report.answer
     assert report.result["verdict"] is None
 
 
@@ -158,5 +158,5 @@ def test_without_a_finite_training_on_several_devices_the_report_says_so(golden,
 
     [said] = chexnet.result(study).same.sentences
     assert said.startswith("No pair of trainings has finished")
-    assert "use gpus=2 or more" not in said
+    assert "Use gpus=2 or more" not in said
     assert make(study).answer.startswith(f"Diverged: {BOTH[1]} ({LOST}). ")

@@ -48,8 +48,8 @@ def test_labels_that_cannot_be_judged_say_why_and_the_mean_goes_without_them():
     findings = found()
 
     never, lonely = findings["never"], findings["one patient"]
-    assert (never.single, never.caveat) == (None, "no evaluation image with it")
-    assert lonely.caveat == "1 patient with it (minimum 10)"
+    assert (never.single, never.caveat) == (None, "no evaluation image with the label")
+    assert lonely.caveat == "1 patient with the label (minimum 10)"
     assert (lonely.positives, lonely.patients) == (2, 1)
     assert lonely.single.low is None
     values = [findings[label].single.value for label in ("often", "seldom")]
@@ -85,7 +85,7 @@ def test_where_nobody_says_of_whom_they_are_images_stand_for_themselves():
     lonely = found(patients=None)["one patient"]
 
     assert (lonely.positives, lonely.patients) == (2, None)
-    assert lonely.caveat == "2 images with it (minimum 10)"
+    assert lonely.caveat == "2 images with the label (minimum 10)"
     assert lonely.single.low is not None
 
 
@@ -98,7 +98,7 @@ def test_a_label_in_perfect_order_does_not_make_the_mean_look_sure():
     *_, perfect, mean = judge_labels(ScoredImages(labels, PATIENTS, networks, [], None))
 
     assert (perfect.single.value, perfect.single.low) == (1.0, None)
-    assert perfect.caveat == "its ranking is perfect, so its spread is unknown"
+    assert perfect.caveat == "the ranking is perfect, so its variance is unknown"
     assert mean.single == found()[MEAN].single
 
 
@@ -111,7 +111,7 @@ def test_a_label_that_the_training_never_shows_is_left_out_of_every_mean():
         ScoredImages(labels, PATIENTS, networks, [], base)
     )
 
-    assert seldom.caveat == "no training image has it, or all have it"
+    assert seldom.caveat == "all or none of the training images have the label"
     assert (seldom.baseline, seldom.above_baseline) == (None, "no baseline")
     assert mean.single == often.single
     assert mean.baseline == often.baseline
@@ -157,7 +157,7 @@ def test_published_areas_are_of_all_fourteen_labels_and_of_no_other_set():
 
 
 @pytest.mark.parametrize(
-    ("patients", "caveat"), [(9, "9 patients with it (minimum 10)"), (10, None)]
+    ("patients", "caveat"), [(9, "9 patients with the label (minimum 10)"), (10, None)]
 )
 def test_judge_labels_fewest_patients(patients, caveat):
     given = {"few": [int(number < 2 * patients) for number in range(300)]}

@@ -51,8 +51,8 @@ def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
     said = "\n".join(made.notes)
     assert "Generated patterns, not X-rays" in said
     assert "96 for training, 24 for evaluation, no overlap" in said
-    assert "Train/evaluation split: a fifth of the patients" in said
-    assert made.labels.notes[0].startswith("rare: no evaluation image has it")
+    assert "Train/evaluation split: 20% of the patients" in said
+    assert made.labels.notes[0].startswith("rare: no evaluation image has this label")
     assert made.labels.rows[3] == ["rare", "2", "0"]
 
 
@@ -69,9 +69,10 @@ def test_what_the_images_cannot_teach_or_show_is_said(planned, tmp_path):
     assert "split: its column 'split'." in said
     assert "Columns that are not labels: age." in said
     assert made.labels.notes == [
-        "odd: no evaluation image has it, so it has no AUROC.",
-        "one: no training image has it, so it cannot be learned.",
-        "one: 1 evaluation patient with it; the mean excludes labels of fewer than 10.",
+        "odd: no evaluation image has this label, so it has no AUROC.",
+        "one: no training image has this label, so it cannot be learned.",
+        "one: 1 evaluation patient with this label; the mean excludes labels with "
+        "fewer than 10.",
     ]
 
 

@@ -39,7 +39,7 @@ def test_a_cpu_that_may_not_be_used_is_named_with_those_that_may(small):
 
 @pytest.mark.parametrize(
     ("cpus", "said"),
-    [((), "names no CPU"), ((1, 1), "names a CPU twice"), ((-1,), "is below 0")],
+    [((), "is empty. List"), ((1, 1), "lists a CPU twice"), ((-1,), "is below 0")],
 )
 def test_cpus_are_named_once_each(cpus, said):
     with pytest.raises(ConfigError, match=said):
@@ -112,7 +112,7 @@ def test_a_job_has_cpus_near_its_gpus_and_then_names_these(tmp_path):
     ("gpu", "said"),
     [
         (Candidate("a", ""), "does not report the NUMA node of its GPU"),
-        (Candidate("a", "", is_instance=True), "not those near its MIG instance"),
+        (Candidate("a", "", is_instance=True), "not near its MIG instance"),
     ],
 )
 def test_a_job_whose_gpu_is_nowhere_known_says_so_and_takes_any(tmp_path, gpu, said):

@@ -125,7 +125,7 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     said = prepare(found).notes[len(found.notes) :]
     first, second = copies / "images-job-1", copies / "images-job-2"
     assert list_image_folder(second).classes == [*CLASSES]
-    assert "remove it when you are done" in said[0]
+    assert "Remove it when no longer needed" in said[0]
     assert "already exists with the same data" in prepare(found).notes[-2]
     arms = found.arms
     assert arms["1,1 job 1"].data == arms["1,1 job 2"].data == str(data)
@@ -139,9 +139,9 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "data='synthetic' is not one"),
-        ({"data": "."}, "copies names 0 folders for the copies of 2 jobs"),
-        ({"data": ".", "copies": ["a", "b", "c"]}, "copies names 3 folders"),
+        ({}, "data='synthetic' is not a folder"),
+        ({"data": "."}, "copies lists 0 folders for 2 jobs"),
+        ({"data": ".", "copies": ["a", "b", "c"]}, "copies lists 3 folders for 2"),
     ],
 )
 def test_separate_storage_needs_a_folder_and_places_for_its_copies(cpus, changes, said):
@@ -249,5 +249,5 @@ def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
 
-    with pytest.raises(ConfigError, match="pinned=true needs a CPU for each of 2"):
+    with pytest.raises(ConfigError, match="pinned=true needs 2 CPUs"):
         plan(parameters(device="auto", pinned=[True]))

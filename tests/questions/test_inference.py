@@ -71,7 +71,7 @@ def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys)
     assert "[1/1] int8 once: failed" in capsys.readouterr().out
 
     alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
-    with pytest.raises(ConfigError, match="This leaves only fp32; add a format"):
+    with pytest.raises(ConfigError, match=r"This leaves only fp32\. Add a format"):
         prepare(replace(planned(), arms=alone))
 
 

@@ -24,7 +24,7 @@ def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
     assert not any(note.startswith("FP16") for note in asked.notes)
 
     assert list(planned.arms) == ["fp32", "bf16", "int8"]
-    assert planned.notes[1].startswith("FP16 is skipped: few CPUs compute in it")
+    assert planned.notes[1].startswith("FP16 is skipped: few CPUs support it")
 
 
 def test_on_gpus_convolutions_have_no_int8_and_transformers_have(drive):
@@ -52,7 +52,7 @@ def test_on_gpus_int8_is_compiled_and_so_is_what_it_is_compared_with(drive):
     assert {one.compile for one in without.arms.values()} == {False}
     assert "int8" not in refused.arms
     assert refused.notes[0].startswith("INT8 is skipped: without compile")
-    with pytest.raises(ConfigError, match=r"precision='int8' .* set compile=True"):
+    with pytest.raises(ConfigError, match=r"precision='int8' .* Set compile=True"):
         plan(parameters(**transformer, compile=False, precisions=["fp16", "int8"]))
 
 
@@ -115,7 +115,7 @@ def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
         ({"data": "synthetic"}, "weights='train' needs images to learn"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"accuracy_margin": 1.0}, "accuracy_margin=1.0 is not between 0 and 1"),
-        ({"batch_sizes": [4, 4]}, "names a batch size twice"),
+        ({"batch_sizes": [4, 4]}, "lists a batch size twice"),
         ({"model": "resnet19"}, "Did you mean"),
     ],
 )

@@ -118,7 +118,7 @@ def test_runs_that_say_too_little_are_left_out_with_the_reason(here):
         ),
         (no_batch, "which does not record: batch size"),
     ):
-        assert f"Left out: run {paths.run_id} of the store, {why}." in notes
+        assert f"Omitted: run {paths.run_id} of the store, {why}." in notes
     assert unknown_data
 
 
@@ -168,7 +168,7 @@ def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store, monkey
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"devices": [5]}, "holds a record that"),
+        ({"devices": [5]}, "contains a record that"),
         ({"world_size": [2], "devices": 5}, "cannot be .*devices=5"),
     ],
 )
@@ -188,12 +188,12 @@ def test_a_whole_bundle_with_a_record_of_another_shape_is_refused(
     ("values", "said"),
     [
         ({"bundles": [ONE]}, "all runs are of one machine"),
-        ({"a": "nowhere"}, "a='nowhere' is not one of the machines here"),
+        ({"a": "nowhere"}, "a='nowhere' is not a machine of the bundles"),
         ({"a": "two-cpu-vm", "b": "two-cpu-vm"}, "a and b are both 'two-cpu-vm'"),
         ({"model": "resnet50"}, "no training run (model=resnet50, "),
-        ({"published": ["A100"]}, "names 1 GPU. Name two."),
-        ({"published": ["A100", "A100"]}, "names 1 GPU. Name two."),
-        ({"published": ["A100", "V100", "A100"]}, "names 3 GPUs. Name two."),
+        ({"published": ["A100"]}, "lists 1 GPU. List two."),
+        ({"published": ["A100", "A100"]}, "lists 1 GPU. List two."),
+        ({"published": ["A100", "V100", "A100"]}, "lists 3 GPUs. List two."),
         (
             {"a": "two-cpu-vm", "b": "one-cpu-vm", "measure": True},
             "are both read from bundles",

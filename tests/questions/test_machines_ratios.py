@@ -133,7 +133,7 @@ def test_a_row_without_a_rate_has_no_ratio():
         replace(pair, a=replace(pair.a, images_per_second=None)),
         replace(pair, b=replace(pair.b, images_per_second=None)),
     ):
-        with pytest.raises(NotEnoughDataError, match=r"rates .*None"):
+        with pytest.raises(NotEnoughDataError, match=r"images_per_second is .*None"):
             _ = one.ratio
 
 

@@ -22,11 +22,11 @@ def test_batch_normalisation_by_others_is_a_fact_and_a_footnote(here):
 
     table = result.side_by_side
     rows = {row[0]: row for row in table.rows}
-    assert set(str(rows["batch normalisation"][2]).split(" | ")) == {
+    assert set(str(rows["batch normalization"][2]).split(" | ")) == {
         "fp32: cudnn",
         "bf16: native",
     }
-    assert rows["batch normalisation"][1] is None
+    assert rows["batch normalization"][1] is None
     said = " ".join(table.to_text().split())
     assert "Batch-norm kernels differ between arms" in said
     assert "cuDNN in fp32 on " in said

@@ -132,7 +132,7 @@ def test_plan_arms(values, arms):
         # Nothing else is said of it.
         (
             {"batch_size_per_gpu": 0},
-            ["batch_size_per_gpu=0 is below 1; use 1 or more."],
+            ["batch_size_per_gpu=0 is below 1. Use 1 or more."],
         ),
     ],
 )

@@ -67,7 +67,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
         ([BASELINE, SLOWER, BF16], ["bf16", "of the first loss."]),
         (
             [BASELINE, WRONG],
-            ["No arm except fp32, channels_last has", "Not counted: fp16"],
+            ["No arm except fp32, channels_last passed", "Not counted: fp16"],
         ),
         (
             [arm(FP32, 1.0, DIVERGED), BF16],

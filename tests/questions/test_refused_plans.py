@@ -34,7 +34,7 @@ def test_tf32_on_cpus_starts_no_arm(small, drive):
     drive()
     arms = {"good": small(), "bad": small(device="auto", precision="tf32")}
 
-    refused(nbkit.Study.create("demo", arms), "this run is on cpu; use 'fp32'")
+    refused(nbkit.Study.create("demo", arms), "this run is on cpu. Use 'fp32'")
 
 
 def test_tf32_that_the_environment_turns_off_starts_no_arm(small, drive):

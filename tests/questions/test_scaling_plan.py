@@ -35,10 +35,10 @@ def test_every_count_below_one_is_named_at_once():
         plan(parameters(gpus=0, nnodes=-1, repeats=0, data=""))
 
     said = str(raised.value)
-    assert "gpus=0 is below 1; use 1 or more." in said
+    assert "gpus=0 is below 1. Use 1 or more." in said
     assert "nnodes=-1" in said
     assert "repeats=0" in said
-    assert "data='' names nothing" in said
+    assert "data='' is empty" in said
 
 
 def test_with_fewer_gpus_than_asked_what_exists_is_measured_and_it_is_said_first(
@@ -156,7 +156,7 @@ def test_all_else_of_slurm_is_one_parameter_and_is_checked_like_the_fields(clust
     assert "slurm_exclusive" not in " ".join(planned.notes)
     with pytest.raises(ConfigError, match="slurm_qoz"):
         plan(parameters(engine="slurm", slurm={"slurm_qoz": "high"}))
-    with pytest.raises(ConfigError, match="but slurm says 'a'; set it once"):
+    with pytest.raises(ConfigError, match=r"but slurm has 'a'\. Set it in"):
         plan(
             parameters(engine="slurm", slurm_account="b", slurm={"slurm_account": "a"})
         )

@@ -77,16 +77,16 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cache": "lukewarm"}, "cache='lukewarm' is not one of cold, warm"),
-        ({"read_engine": "dd"}, "read_engine='dd' is not one of auto, own, fio"),
-        ({"stages": "load,sing"}, "'sing' is not one of load, emulate, train"),
-        ({"forms": "zip"}, "'zip' is not one of files"),
-        ({"engine": "slurm"}, "page cache are measured on this machine; use engine="),
+        ({"cache": "lukewarm"}, "cache='lukewarm' is unknown. Use one of cold, warm"),
+        ({"read_engine": "dd"}, "read_engine='dd' is unknown. Use one of auto"),
+        ({"stages": "load,sing"}, "'sing' is unknown. Use some of load, emulate"),
+        ({"forms": "zip"}, "'zip' is unknown. Use some of files"),
+        ({"engine": "slurm"}, "page cache are measured on this machine. Use engine="),
         ({"engine": "slurm", "cache": "warm"}, "engine='slurm' may start runs elsewh"),
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
-        ({"data": "{nas},nas={nas}"}, "2 places are called .nas.."),
+        ({"data": "{nas},nas={nas}"}, "2 places have the name .nas.."),
         ({"paths": "nas={nas}/nowhere"}, "nowhere is not a folder"),
         ({"data": "synthetic"}, "data=.synthetic.: .* not read .*.photos."),
         ({"data": "nas=synthetic"}, "data=.nas=synthetic.: .* not read .*.photos."),
@@ -138,7 +138,7 @@ def test_photographs_are_never_put_into_a_data_set(place, below, name):
     (place / "link").symlink_to(place / "link")
     before = sorted(place.rglob("*"))
 
-    with pytest.raises(ParameterError, match=r"holds data \(.*-p data here=.*empty"):
+    with pytest.raises(ParameterError, match=r"contains data \(.*-p data here=.*empty"):
         plan(parameters(paths=f"here={place}", replicate=1))
 
     assert sorted(place.rglob("*")) == before
@@ -202,7 +202,7 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
     memory = {"kind": "memory", "file_system": "tmpfs"}
     monkeypatch.setattr(storage_places, "describe_place", lambda path: memory)
 
-    with pytest.raises(ConfigError, match="nas is on tmpfs, which is memory"):
+    with pytest.raises(ConfigError, match="nas is on tmpfs, which is in memory"):
         plan(parameters(data=str(nas)))
 
     planned = plan(parameters(data=str(nas), cache="warm", read_repeats=1))
@@ -210,5 +210,5 @@ def test_a_place_in_memory_is_never_called_cold(nas, monkeypatch):
 
 
 def test_a_gpu_that_nobody_has_measured_is_refused_with_those_that_are(nas):
-    with pytest.raises(NotEnoughDataError, match="use one of A10"):
+    with pytest.raises(NotEnoughDataError, match="Use one of A10"):
         plan(parameters(data=str(nas), gpu="TPU"))

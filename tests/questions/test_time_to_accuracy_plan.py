@@ -81,11 +81,11 @@ def test_recipes_of_different_things_are_not_compared():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"data": "synthetic"}, "nothing to learn"),
+        ({"data": "synthetic"}, "cannot be learned"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"price_per_hour": 0.0}, "price_per_hour=0.0 is not above 0"),
         ({"recipes": ["adamw"]}, "recipe='adamw' is not a training recipe"),
-        ({"estimate_recipe": "sgd"}, "is for any images"),
+        ({"estimate_recipe": "sgd"}, "has no fixed data set"),
         ({"target_accuracy": 75.9}, "target_accuracy=75.9"),
         ({"estimate_for": ["toaster"]}, "gpu='toaster' is not a GPU"),
         ({"batch_size_per_gpu": 0}, "batch_size_per_gpu=0 is below 1"),

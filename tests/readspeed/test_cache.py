@@ -129,7 +129,7 @@ def _in_memory() -> Iterator[Path]:
 def test_memory_is_never_cold():
     with (
         _in_memory() as path,
-        pytest.raises(PageCacheError, match="tmpfs, which is memory and never cold"),
+        pytest.raises(PageCacheError, match="tmpfs, which is in memory and never cold"),
     ):
         drop_page_cache(path)
 
@@ -235,7 +235,7 @@ def test_a_device_that_is_no_disk_proves_nothing(file, tmp_path, monkeypatch, na
 
     monkeypatch.setattr(places, "block_device", lambda path: volume)
 
-    assert str(unproven_because(ext4, file)).startswith(f"{name} is a device in memory")
+    assert str(unproven_because(ext4, file)).startswith(f"{name} is a virtual device")
 
 
 def test_every_file_system_of_the_files_is_looked_at(file):

@@ -98,7 +98,7 @@ def test_measure_what_no_device_delivered(tmp_path, made, direct, pattern):
         ("cold", True, 2**27, "cold, proven (empty; 50% of the bytes came from the "),
         ("cold", True, 2**27 - 1, "not proven (128 MiB of 256 MiB came from the "),
         ("cold", True, 4096, "not proven (4 KiB of 256 MiB came from the device)"),
-        ("cold", True, None, "cold (empty; no device counts what it delivers)"),
+        ("cold", True, None, "cold (empty; no device counter covers these reads)"),
         ("not provable", False, 0, "not proven (0 B of 256 MiB came from the device)"),
         ("client cold", False, None, "client cold, server unknown (empty)"),
         ("warm", False, 0, "warm (empty)"),
@@ -290,8 +290,8 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"pattern": "zigzag"}, "'zigzag' is not one of sequential, random"),
-        ({"cache": "lukewarm"}, "'lukewarm' is not one of cold, warm"),
+        ({"pattern": "zigzag"}, "'zigzag' is unknown. Use one of sequential, random"),
+        ({"cache": "lukewarm"}, "'lukewarm' is unknown. Use one of cold, warm"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"threads": -1}, "threads=-1 is below 1"),
         ({"threads": 0}, "threads=0 is below 1"),

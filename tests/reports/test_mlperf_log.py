@@ -233,7 +233,7 @@ def test_a_run_that_still_runs_has_no_log(tmp_path):
     record = json.loads(run.paths.record.read_text())
     run.paths.record.write_text(json.dumps({**record, "state": "running"}))
 
-    with pytest.raises(NotEnoughDataError, match=r"is running, .* wait\(\) for it"):
+    with pytest.raises(NotEnoughDataError, match=r"is running, .* Call wait\(\)"):
         mllog(run)
 
 

@@ -182,10 +182,10 @@ def test_page_loads_nothing():
             ],
         ),
         (
-            "nbkit.Study.open('s').resume() runs what is missing",
+            "nbkit.Study.open('s').resume() completes the study",
             [
                 "<pre><code>nbkit.Study.open(&#x27;s&#x27;).resume()</code></pre>",
-                "<p>runs what is missing</p>",
+                "<p>completes the study</p>",
             ],
         ),
     ],

@@ -211,7 +211,7 @@ def test_a_page_of_another_users_server_at_the_same_address_may_not_post(start):
             "study_id='20200101-000000-s-aaaa' has",
             "Study",
         ),
-        ("all-runs", "The store has", "the button beside Runs"),
+        ("all-runs", "The store has", "the button next to Runs"),
     ],
 )
 def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(

@@ -17,7 +17,7 @@ from tests.soak.test_noise_models import MODELS, study
 
 STUDIES, REPEATS = 1_000, 10
 NAMES = ("base", "a", "b", "base again")
-SHOWN = ("lognormal 2 %", "lognormal 5 %")
+SHOWN = ("lognormal 2%", "lognormal 5%")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def test_false_verdicts_at_the_practical_margin_are_at_most_5_percent(model):
 
 
 def test_power_at_5_percent_is_kept_with_fewer_repeats():
-    found = simulate("lognormal 2 %", 0.05)
+    found = simulate("lognormal 2%", 0.05)
 
     assert found.verdicts >= found.in_all_repeats - 0.02
     assert found.repeats < REPEATS

@@ -32,7 +32,7 @@ print("loss:", FACTOR * (1 + noise))
 """
 EFFECTS = (0.0, 0.01, 0.02, 0.05, -0.05, -0.2)
 """By how much the new version is better."""
-SHOWN = ("lognormal 2 %", "Student t(3), 2 %", "2 %, one start in ten 20 % slow")
+SHOWN = ("lognormal 2%", "Student t(3), 2%", "2%, one start in ten 20% slow")
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ def test_changes_that_are_no_worse_are_rarely_discarded(model, effect):
 
 
 def test_power_grows_with_the_effect():
-    powers = [simulate("lognormal 2 %", effect).kept for effect in EFFECTS[:4]]
+    powers = [simulate("lognormal 2%", effect).kept for effect in EFFECTS[:4]]
 
     assert all(less < more for less, more in pairwise(powers))
     assert powers[-1] > 0.8
 
 
 def test_a_much_worse_version_ends_early():
-    found = simulate("lognormal 2 %", -0.2)
+    found = simulate("lognormal 2%", -0.2)
 
     assert found.discarded > 0.5
     assert found.starts < 9

@@ -28,5 +28,5 @@ def test_the_page_has_the_numbers_of_the_code():
 
     assert MINIMUM_RUNS == 5
     assert "with five runs of each arm" in PAGE
-    assert f"beyond {PRACTICAL_MARGIN * 100:g} %" in PAGE
-    assert f"`warmup_steps` ({warmup} unless you say otherwise)" in PAGE
+    assert f"beyond {PRACTICAL_MARGIN * 100:g}%" in PAGE
+    assert f"`warmup_steps` (default: {warmup})" in PAGE

@@ -195,7 +195,7 @@ def test_export_refusals(tmp_path):
         nbkit.export(running, tmp_path / "x.zip")
     with pytest.raises(RunNotFoundError):
         nbkit.export("nobody", tmp_path / "x.zip")
-    with pytest.raises(ConfigError, match="is neither a run, nor a study"):
+    with pytest.raises(ConfigError, match="is neither a run nor a study"):
         nbkit.export(5, tmp_path / "x.zip")  # pyright: ignore[reportArgumentType]
     with pytest.raises(StoreError, match="cannot be written"):
         nbkit.export(_run(), tmp_path / "nowhere" / "x.zip")
@@ -294,7 +294,7 @@ def _under_way(contents, manifest, run):
         (_leads("RUN/config.json/x"), "json/x' is below another file"),
         (
             lambda contents, _, run: contents.update({f"{run}/more.txt": b"more"}),
-            "is not in the manifest, or present twice",
+            "is not in the manifest, or is in the archive twice",
         ),
         (
             lambda contents, _, run: contents.pop(f"{run}/record.json") and None,
@@ -333,7 +333,7 @@ def test_import_duplicate_file(tmp_path, elsewhere, place):
             archive.writestr(name, archive.read(name))
     elsewhere()
 
-    with pytest.raises(StoreError, match="or present twice"):
+    with pytest.raises(StoreError, match="or is in the archive twice"):
         nbkit.import_bundle(bundle)
 
 
@@ -376,7 +376,7 @@ def test_export_name_not_utf8(tmp_path, elsewhere):
     run = _run()
     Path(os.fsdecode(os.fsencode(run.paths.root) + b"/caf\xe9.txt")).touch()
 
-    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(.* not UTF-8"):
+    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(.* not in UTF-8"):
         bundle = nbkit.export(run, tmp_path / "x.zip")
     elsewhere()
 

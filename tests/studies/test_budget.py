@@ -153,7 +153,7 @@ def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
     assert report.notes[0].startswith(said)
     assert report.answer.startswith("CPU smoke test: b: 1.50x")
     assert report.next_step == (
-        f"nbkit.Study.open('{study.study_id}').resume(minutes=0) runs what is missing"
+        f"nbkit.Study.open('{study.study_id}').resume(minutes=0) completes the study"
     )
 
 

@@ -151,7 +151,7 @@ def test_every_error_is_told_at_once_with_what_to_do():
     assert len(lines) == 4
     assert "gpuz=8 is not a parameter" in lines[0]
     assert lines[0].endswith("Did you mean 'gpus'?")
-    assert lines[1] == "gpus='lots' is not a whole number; use one, such as 8."
+    assert lines[1] == "gpus='lots' is not a whole number. Use an integer, such as 8."
     assert "precision='a,,b'" in lines[2]
     assert "strict_gpus=1 is neither true nor false" in lines[3]
 
@@ -214,21 +214,21 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("seed = 0", "seed = 0 (line 3) has no type; write seed: int = 0."),
-        ("rates = [1, 0.5]", "has no type; write rates: list[float] = [1, 0.5]."),
-        ("amp = True  # fast", "amp = True (line 3) has no type; write amp: bool ="),
-        ("names = []", "write names: list[str] = []."),
-        ("slurm = {'a': 1}", "write slurm: dict = {'a': 1}."),
+        ("seed = 0", "seed = 0 (line 3) has no type. Write seed: int = 0."),
+        ("rates = [1, 0.5]", "has no type. Write rates: list[float] = [1, 0.5]."),
+        ("amp = True  # fast", "amp = True (line 3) has no type. Write amp: bool ="),
+        ("names = []", "Write names: list[str] = []."),
+        ("slurm = {'a': 1}", "Write slurm: dict = {'a': 1}."),
         (
             "seed: np.int64 = 0",
-            "has the type np.int64, which a parameter cannot be; write seed: int = 0.",
+            "has the unsupported type np.int64. Write seed: int = 0.",
         ),
-        ("seed: int", "seed: int (line 3) has no default; write seed: int = None."),
-        ("seed: int = 2**3", "is computed; write a literal, or move it to another"),
-        ("seed: int = {[]: 1}", "is computed; write a literal, or move it to another"),
-        ("import nbkit", "import nbkit (line 3) declares no parameter; move it to"),
-        ("for n in x:\n    f(n)", "for n in x: (line 3) declares no parameter; move"),
-        ("a = b = 0", "a = b = 0 (line 3) declares no parameter; move it to another"),
+        ("seed: int", "seed: int (line 3) has no default. Write seed: int = None."),
+        ("seed: int = 2**3", "is computed. Write a literal, or move it to another"),
+        ("seed: int = {[]: 1}", "is computed. Write a literal, or move it to another"),
+        ("import nbkit", "import nbkit (line 3) declares no parameter. Move it to"),
+        ("for n in x:\n    f(n)", "for n in x: (line 3) declares no parameter. Move"),
+        ("a = b = 0", "a = b = 0 (line 3) declares no parameter. Move it to another"),
     ],
 )
 def test_a_line_that_spoils_the_parameters_cell_is_named_with_what_to_write(line, said):

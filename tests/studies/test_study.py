@@ -120,8 +120,8 @@ def test_an_interrupt_stops_the_run_that_is_going_on(small):
         _, errors = executor.communicate(timeout=patient(60))
 
     assert "KeyboardInterrupt" in errors
-    assert f"Study.open('{study.study_id}').resume() runs what is missing" in errors
-    assert f"nbkit report {study.study_id} answers from what has finished" in errors
+    assert f"Study.open('{study.study_id}').resume() completes the study" in errors
+    assert f"nbkit report {study.study_id} reports the finished runs" in errors
     assert run.state is RunState.STOPPED
     assert run.cause["message"]
 
@@ -234,7 +234,7 @@ def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small)
 def test_study_is_executed_once_at_a_time(small):
     study = nbkit.Study.create("demo", {"a": small()})
 
-    with locked(study.paths), pytest.raises(RunError, match="by another process; wait"):
+    with locked(study.paths), pytest.raises(RunError, match=r"by another process\. W"):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []
@@ -258,7 +258,7 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
     other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
     study.paths.study.write_text(json.dumps({**content, "executor": other}))
 
-    with pytest.raises(RunError, match=r"on gone; .* gone: resume\(force=True\)\.$"):
+    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
         study.resume(progress=False)
     argv = [sys.executable, "-c", RESUME, study.study_id]
     with (

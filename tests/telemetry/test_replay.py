@@ -245,7 +245,7 @@ def test_half_a_line_at_the_end_is_left_out(write, clock):
     ("text", "why"),
     [
         ("", "it has no header line"),
-        ('{"kind": "header"}\n', "it holds no sample"),
+        ('{"kind": "header"}\n', "it contains no sample"),
         ('{"kind": "header"}\nnonsense\n', "line 2"),
         ('{"kind": "header"}\n{"kind": "dance"}\n', "'dance'"),
         ("[]\n", "line 1"),

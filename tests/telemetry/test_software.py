@@ -10,9 +10,9 @@ def test_every_difference_of_a_host_is_named():
     found = {"python": "3.11.2", "nbkit": "0.8", "torch": None}
 
     assert software_differences(wanted, found) == [
-        "nbkit 0.8, not 0.9",
-        "torch is missing, not 2.7.1",
-        "cuda is missing, not 12",
+        "nbkit 0.8 (expected 0.9)",
+        "torch missing (expected 2.7.1)",
+        "cuda missing (expected 12)",
     ]
 
 

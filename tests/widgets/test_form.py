@@ -118,7 +118,7 @@ def test_all_that_is_wrong_is_said_at_once_and_what_was_typed_stays(form):
 
     assert set(form.panel.checked["errors"]) == set(wrong)
     said = form.panel.checked["errors"]["loader_config.dali.hw_decoder_load"]
-    assert said == "7: is above 1.0; use 1.0 or less."
+    assert said == "7: is above 1.0. Use 1.0 or less."
     assert form.panel.checked["commands"] == []
     assert wrong.items() <= form.panel.entered.items()
     with pytest.raises(ConfigError) as raised:
@@ -177,7 +177,7 @@ def test_a_task_that_needs_code_is_refused_beside_the_button(form):
     said = told(form, kind="launch", entered=form.panel.entered)
 
     assert said["is_error"]
-    assert "pass the function itself" in said["text"]
+    assert "task='function' needs a function. Pass it" in said["text"]
 
 
 def test_the_commands_name_the_devices_of_the_run():

@@ -44,7 +44,7 @@ def enter(form, **entered):
         ("gpus", "1024", "1024 ranks, but no usable GPU"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),
-        ("task", "script", "'script': pass the script itself"),
+        ("task", "script", "'script' needs a script. Pass it"),
     ],
 )
 def test_it_says_what_launch_raises_beside_the_field(form, path, entered, said):

@@ -83,7 +83,7 @@ def test_what_is_wrong_with_an_option_stands_beside_its_field(form):
     enter(form, **{"slurm.slurm_additional_parameters": "nodes=3"})
 
     said = form.panel.checked["errors"]["slurm.slurm_additional_parameters"]
-    assert "follows from nnodes" in said
+    assert "is set by nnodes" in said
 
 
 def test_partitions_are_listed_with_their_free_gpus_once_the_engine_is_slurm(

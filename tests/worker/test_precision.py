@@ -169,7 +169,7 @@ def test_tf32_that_libraries_are_told_to_leave_out_is_refused(monkeypatch):
 
 
 def test_tf32_on_a_cpu_is_refused_rather_than_replaced():
-    with pytest.raises(ConfigError, match=r"'tf32'.*cpu; use 'fp32'"):
+    with pytest.raises(ConfigError, match=r"'tf32'.*cpu. Use 'fp32'"):
         Precision(ExperimentConfig(precision="tf32"), CPU)
 
 

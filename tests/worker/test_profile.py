@@ -156,7 +156,7 @@ def test_a_moment_of_a_gpu_counts_once():
 
 
 def test_a_profile_that_leaves_nothing_to_measure_is_refused(small):
-    with pytest.raises(ConfigError, match=r"use steps=8 or more"):
+    with pytest.raises(ConfigError, match=r"Use steps=8 or more"):
         small(profile=True, steps=7)
     with pytest.raises(ConfigError, match=r"task='train'"):
         small(profile=True, task="function")

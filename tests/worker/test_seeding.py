@@ -61,7 +61,7 @@ def test_seed_cudnn_search(search, expected):
 def test_a_model_without_a_deterministic_gradient_is_refused_where_a_gpu_was_found():
     config = ExperimentConfig(model="alexnet", deterministic=True)
 
-    with pytest.raises(ConfigError, match=r"^deterministic=True: alexnet .*; use det"):
+    with pytest.raises(ConfigError, match=r"^deterministic=True: alexnet .*. Use det"):
         seed(config, GPU)
     seed(config, CPU)
     seed(config.replace(deterministic=False), GPU)

@@ -59,7 +59,7 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert ". Copy the packed data again, or fix or remove it in the original" in said
+    assert ". Copy the packed data again, or correct the original data" in said
 
 
 def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):
@@ -180,7 +180,7 @@ def test_many_reasons_are_cut_and_counted():
     said = in_words([*many, many[-1]])
 
     assert said.startswith("j.jpg, j.jpg (reason j), a.jpg (reason a), ")
-    assert said.endswith("g.jpg (reason g), 2 more for 2 other reasons")
+    assert said.endswith("g.jpg (reason g), 2 more images for 2 other reasons")
     assert in_words(many[:9]).endswith("h.jpg (reason h), i.jpg (reason i)")
 
 
@@ -248,13 +248,13 @@ def test_classes_that_look_alike_are_named(tmp_path, new_run, capsys, others):
     for number, name in enumerate((*others, "dog")):
         fill(tmp_path, f"data/{name}/1.jpg", data=jpeg(number))
     config = config_of(pack(tmp_path / "data", tmp_path / "packed", "tfrecord"))
-    assert "classes differ in case" in capsys.readouterr().out
+    assert "class names differ only in case" in capsys.readouterr().out
 
     manifest = source.prepare(config, new_run())
 
     first, second = sorted(others)
     (note,) = source.describe(config, manifest)["notes"]
-    assert note.endswith(f"Unicode form alone: {first!r} and {second!r}")
+    assert note.endswith(f"Unicode form: {first!r} and {second!r}")
     assert f"data: {note}\n" in capsys.readouterr().out
 
 
@@ -302,5 +302,5 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
         f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned). Fix them, or set "
+        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, "
     ) in str(raised.value)

@@ -373,7 +373,7 @@ def test_weights_that_cannot_be_downloaded_say_where_to_put_the_file(rank, cache
 def test_a_model_of_nobody_has_no_pretrained_weights(rank):
     config = taking("pretrained", model="resnet20")
 
-    with pytest.raises(ConfigError, match="torchvision has none for model='resnet20'"):
+    with pytest.raises(ConfigError, match="no pretrained weights for model='resnet20'"):
         weights.load(built(config), config, rank)
 
 

@@ -79,12 +79,12 @@ def refused(tmp_path, monkeypatch):
         (
             _COUNTED + "101: invalid device ordinal",
             "Error 101",
-            "a GPU of this number does not exist",
+            "no GPU has this number",
         ),
         (
             "CUDA driver initialization failed, you might not have a CUDA gpu.",
             "CUDA driver initialization failed",
-            "look for an Xid message",
+            "check for an Xid message",
         ),
         (
             "CUDA unknown error - this may be due to an incorrectly set up "
@@ -93,7 +93,7 @@ def refused(tmp_path, monkeypatch):
             "CUDA unknown error",
             "modprobe nvidia_uvm",
         ),
-        ("Something new", "Something new", "run nvidia-smi, which may say more"),
+        ("Something new", "Something new", "run nvidia-smi for details"),
     ],
     ids=["802", "too old", "803", "804", "none", "101", "driver", "unknown", "new"],
 )

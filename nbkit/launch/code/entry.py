@@ -135,8 +135,8 @@ def script_entry(
         raise ConfigError(message)
     if suffix not in ("", ".py", ".pyw") and path.is_file():
         message = (
-            f"script={str(script)!r} is not a Python script. Pass the Python script "
-            "that it starts or that reads it: nbkit.launch('train.py', args=[...])."
+            f"script={str(script)!r} is not a Python script. Pass a Python script and "
+            "its arguments: nbkit.launch('train.py', args=[...])."
         )
         raise ConfigError(message)
     try:
@@ -253,8 +253,9 @@ def function_entry(
     if changed := _changed_variables():
         more = f" and {len(changed) - 2} others" if len(changed) > 2 else ""
         message = (
-            f"{'; '.join(changed[:2])}{more}, which the ranks of {name}() import. Pass "
-            "the value as an argument, or set it inside the function."
+            f"{'; '.join(changed[:2])}{more}, but the ranks of {name}() import the "
+            "unchanged module. Pass the value as an argument, or set it inside the "
+            "function."
         )
         warnings.warn(message, stacklevel=4)
     described, sources = _sources(pickle.code_files)
@@ -336,8 +337,8 @@ def _refuse_what_is_no_call(
     for kind, is_one in _NOT_CALLED:
         if is_one(function):
             message = (
-                f"{name}() is {kind}, which a rank would call but not run. Launch a "
-                "function that runs it to its end."
+                f"{name}() is {kind}, so a call would not execute its body. Launch a "
+                "function that runs it to completion."
             )
             raise ConfigError(message)
     try:

@@ -139,8 +139,8 @@ def _permit(
         message = _refusal(what, why, means)
         if host is None:
             message += (
-                " If it is yours and unchanged by others, run `chmod -R go-w "
-                f"{paths.root}`; else let its owner continue it."
+                " If you own it and no other user has changed it, run `chmod -R go-w "
+                f"{paths.root}`; otherwise ask its owner to continue it."
             )
         raise RunError(message)
     return Permit(paths.root)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
 
-_RESET = "look for an Xid message in dmesg, then reset the GPU or reboot"
+_RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
 _DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
@@ -131,7 +131,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
         _refuse_unknown((), setting, {})
         gpus, reason = [], str(error)
         if device == "auto" and Path("/proc/driver/nvidia/version").exists():
-            message = f"device='auto': {reason} Fix that, or set device='cpu'."
+            message = f"device='auto': {reason} Fix the GPUs, or set device='cpu'."
             raise DeviceError(message) from error
     if not gpus and device == "cuda":
         message = f"device='cuda', but no usable GPU: {reason}"
@@ -202,9 +202,9 @@ def _refuse_unknown(
     entry = unknown_entry(gpus, setting, parents)
     if entry is None:
         return
-    present = "GPU 0 alone" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
-    broken = "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
-    what = f"no GPU {entry}, only {present} (nvidia-smi -L){broken}"
+    present = "GPU 0" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1}"
+    what = f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
+    what += "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
     if not gpus:
         what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
     message = (
@@ -268,13 +268,13 @@ def _choose(
         usable = [gpu for gpu in gpus if not gpu.is_instance]
     if len(usable) < config.gpus and not (config.oversubscribe and usable):
         visible = plural(len(usable), "GPU")
-        message = f"gpus={config.gpus} exceeds the visible {visible}; "
+        message = f"gpus={config.gpus} exceeds the visible {visible}"
         if len(usable) < len(gpus):
             message += (
-                f"{len(gpus) - len(usable)} MIG instances support only one rank; "
+                f"; {len(gpus) - len(usable)} MIG instances support only one rank"
             )
-        message += f"{broken}; " if broken else ""
-        message += f"use gpus={max(len(usable), 1)}"
+        message += f"; {broken}" if broken else ""
+        message += f". Use gpus={max(len(usable), 1)}"
         message += " or oversubscribe=True." if usable else "."
         raise DeviceError(message)
     return list(usable)
@@ -288,8 +288,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     instances = [gpu.name for gpu in named if gpu.is_instance]
     if instances:
         message = (
-            f"devices={config.devices}, gpus={config.gpus}: {', '.join(instances)} is "
-            "a MIG instance, which supports only one rank. Use gpus=1."
+            f"devices={config.devices}, gpus={config.gpus}: one run cannot span MIG "
+            f"instances ({', '.join(instances)}). Use gpus=1."
         )
         raise DeviceError(message)
 
@@ -299,7 +299,7 @@ def _named(name: int | str, gpus: Sequence[Candidate], broken: str) -> Candidate
         if name in (gpu.index, gpu.name) or str(name) == str(gpu.index):
             return gpu
     labels = ", ".join(f"{gpu.label.removeprefix('GPU ')} ({gpu.name})" for gpu in gpus)
-    message = f"devices: {name!r} is not a visible GPU; visible: {labels}"
+    message = f"devices: {name!r} is not a visible GPU. Use one of {labels}"
     message += f"; {broken}." if broken else "."
     raise DeviceError(message)
 
@@ -321,7 +321,7 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
     if not usable.issuperset(cpus):
         message = (
             f"cpus={tuple(cpus)}: this process may only use CPUs "
-            f"{', '.join(map(str, sorted(usable)))}. Name some of these."
+            f"{', '.join(map(str, sorted(usable)))}. Choose some of these."
         )
         raise DeviceError(message)
 

@@ -159,7 +159,7 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
         raise ValueError(message)
     number, run_id = values["number"], check_name(values["run_id"])
     if type(number) is not int or not 1 <= number <= MOST_NUMBER:
-        message = f"number {number!r:.40} is not one of 1 to {MOST_NUMBER}"
+        message = f"number {number!r:.40} is not between 1 and {MOST_NUMBER}"
         raise ValueError(message)
     if path.name != claim_file(path.parents[1], number, run_id).name:
         message = f"{path.name} is not the file of claim {number} of {run_id}"
@@ -194,7 +194,7 @@ def _printable_name(name: object) -> str | None:
 def check_name(name: str) -> str:
     """Return a name if a file may be called so."""
     if not _NAME.fullmatch(name):
-        message = f"{name!r} is not made of letters, digits, '.', '_' and '-'"
+        message = f"{name!r} has characters other than letters, digits, '.', '_', '-'"
         raise ValueError(message)
     return name
 

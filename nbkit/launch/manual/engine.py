@@ -63,8 +63,8 @@ class ManualEngine:
         """Return what every host needs to know of a run."""
         if importlib.util.find_spec("torch") is None:
             message = (
-                f"torch is not installed for {sys.executable}, which every host uses; "
-                f"{pip_install(*packages_of('train'))} adds it."
+                f"torch is not installed for {sys.executable}, which every host uses. "
+                f"Run {pip_install(*packages_of('train'))}."
             )
             raise LaunchError(message)
         _refuse_what_only_others_do(config)

@@ -57,9 +57,9 @@ class SlurmEngine:
         own_environment = not (slurm.setup or slurm.container)
         if own_environment and versions["torch"] is None:
             message = (
-                f"torch is not installed for {sys.executable}; "
-                f"{pip_install(*packages_of('train'))} adds it, or name the "
-                "environment by slurm.setup."
+                f"torch is not installed for {sys.executable}. Run "
+                f"{pip_install(*packages_of('train'))}, or activate an "
+                "environment in slurm.setup."
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())

@@ -45,8 +45,8 @@ def node_command(
     config, submission = run.config, run.submission
     if differences := software_differences(submission["software"], software()):
         message = (
-            f"it has {', '.join(differences)}. Use the same environment on every node, "
-            "by its path or by slurm.setup."
+            f"it differs from the launch environment: {'; '.join(differences)}. Use "
+            "the same environment on every node (same path, or slurm.setup)."
         )
         raise LaunchError(message)
     device_type = submission["device_type"]

@@ -62,7 +62,7 @@ async function curvesAddress({ baseUrl, token }, runId) {
     throw new Error(
       answer?.message ??
         (isUnknown
-          ? "the server does not have nbkit's extension"
+          ? "nbkit is not enabled on the Jupyter server"
           : response.statusText)
     );
   }

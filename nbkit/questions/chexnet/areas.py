@@ -170,9 +170,11 @@ def _caveat(given: Sequence[int], patients: Sequence[str] | None) -> str | None:
     for wanted, which in ((1, "with"), (0, "without")):
         count = len({one for one, has in zip(who, given, strict=True) if has == wanted})
         if not count:
-            return f"no evaluation image {which} it"
+            return f"no evaluation image {which} the label"
         if count < FEWEST_PATIENTS:
-            return f"{plural(count, what)} {which} it (minimum {FEWEST_PATIENTS})"
+            return (
+                f"{plural(count, what)} {which} the label (minimum {FEWEST_PATIENTS})"
+            )
     return None
 
 
@@ -181,11 +183,11 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     models = [*images.single, *images.parallel]
     models += [] if images.baseline is None else [images.baseline]
     if any(scores.get(label) is None for scores in models):
-        return "no training image has it, or all have it"
+        return "all or none of the training images have the label"
     if areas is None:
         return "a network score is NaN"
     if areas.is_perfect:
-        return "its ranking is perfect, so its spread is unknown"
+        return "the ranking is perfect, so its variance is unknown"
     return None
 
 

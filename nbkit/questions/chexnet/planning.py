@@ -83,7 +83,7 @@ class ChexnetPlan(Plan):
         return Table(
             f"Labels: {len(listing.train):,} images for training, "
             f"{len(listing.evaluation):,} for evaluation",
-            ["label", "training images with it", "evaluation images with it"],
+            ["label", "positive training images", "positive evaluation images"],
             [
                 [label, f"{train[label]:,}", f"{evaluation[label]:,}"]
                 for label in listing.classes
@@ -151,7 +151,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
             *smoke_test(
                 p,
                 devices,
-                "AUROCs are valid; throughput and speedup say nothing about GPUs.",
+                "AUROCs are valid; throughput and speedup do not apply to GPUs.",
             ),
             *_images(values, listing),
             _what(values),
@@ -166,7 +166,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     if not 0 < values["auroc_margin"] < 0.5:
         lines.append(
             f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5. Use the "
-            "largest difference that counts as equal, such as 0.02."
+            "largest AUROC difference that counts as equal, such as 0.02."
         )
     batch, gpus = values["global_batch_size"], max(1, values["gpus"])
     if values["loader"] == "tfrecord" and gpus > 1:
@@ -269,13 +269,13 @@ def _lacking(
             which = (
                 "all training images have" if train[label] else "no training image has"
             )
-            yield f"{label}: {which} it, so it cannot be learned."
+            yield f"{label}: {which} this label, so it cannot be learned."
         if not evaluation[label]:
-            yield (f"{label}: no evaluation image has it, so it has no AUROC.")
+            yield f"{label}: no evaluation image has this label, so it has no AUROC."
         elif patients and patients[label] < FEWEST_PATIENTS:
             yield (
-                f"{label}: {plural(patients[label], 'evaluation patient')} with it; "
-                f"the mean excludes labels of fewer than {FEWEST_PATIENTS}."
+                f"{label}: {plural(patients[label], 'evaluation patient')} with this "
+                f"label; the mean excludes labels with fewer than {FEWEST_PATIENTS}."
             )
 
 

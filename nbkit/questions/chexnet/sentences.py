@@ -65,7 +65,7 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     if mean.baseline is None or mean.gain is None:
         return (
             "The shortcut baseline is unknown, so this AUROC is not "
-            f"evidence that the network recognises {what}."
+            f"evidence that the network recognizes {what}."
         )
     start = (
         f"Shortcut baseline (12 global image statistics): {mean.baseline.value:.3f}; "
@@ -75,19 +75,19 @@ def shortcut_sentence(mean: LabelFinding, *, is_made: bool) -> str:
     if verdict == "above the statistics":
         return (
             f"{start}. The network beats the baseline, which does not prove that it "
-            f"recognises {what}."
+            f"recognizes {what}."
         )
     worse = verdict == "below the statistics"
     why = "below the baseline" if worse else "not shown to be better"
     if verdict == "not enough runs":
         why += f" (n={mean.gain.trainings}, a verdict needs {MINIMUM_RUNS})"
-    return f"{start}: {why}, so the AUROC is not evidence that it recognises {what}."
+    return f"{start}: {why}, so the AUROC is not evidence that it recognizes {what}."
 
 
 def nothing_to_pair(gpus: int) -> str:
     """Return why several devices are not compared with one."""
     if gpus == 1:
-        return "Only 1 device was trained on. Use gpus=2 or more to compare."
+        return "All trainings used 1 device. Use gpus=2 or more to compare."
     return (
         f"No pair of trainings has finished on both 1 and {gpus} devices. "
         "Lower learning_rate if one of each pair diverged."
@@ -100,7 +100,7 @@ def same_clause(finding: LabelFinding, gpus: int, margin: float) -> str:
     if difference is None:
         return ""
     start = (
-        f"{gpus} devices minus 1 device at equal global batch: "
+        f"difference between {gpus} devices and 1 device at equal global batch size: "
         f"{difference_text(difference)},"
     )
     verdict = finding.same_within(margin)

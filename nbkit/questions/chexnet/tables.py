@@ -51,7 +51,7 @@ def areas_table(
         f"AUROC of the network on 1 device (n={trainings}) and of 12 global statistics",
         (
             Column("label", "label"),
-            Column("images with it", "positives", "{:,}".format),
+            Column("positive images", "positives", "{:,}".format),
             *[Column("patients", "patients", "{:,}".format)] * has_patients,
             area_column("network", "single", "network_auroc"),
             Column("95% CI", "single", interval_text),

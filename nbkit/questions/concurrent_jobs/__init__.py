@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Concurrent jobs",
-    text="does each job keep its speed when several train concurrently?",
+    text="slowdown, fairness and aggregate throughput of concurrent jobs",
     modules={
         "ConcurrentPlan": ".planning",
         "ConcurrentResult": ".page",

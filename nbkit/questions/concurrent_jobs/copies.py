@@ -19,13 +19,13 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     if not source.is_absolute() or not source.is_dir():
         message = (
             f"storage=separate copies a folder for each job, but data={data!r} is not "
-            "one; use a folder of images or packed files, or storage=shared."
+            "a folder. Use a folder of images or packed files, or storage=shared."
         )
         raise ConfigError(message)
     if len(folders) not in (1, jobs):
         message = (
-            f"copies names {len(folders)} folders for the copies of {jobs} jobs; name "
-            f"1 folder for all of them, or {jobs}."
+            f"copies lists {len(folders)} folders for {jobs} jobs. List 1 folder for "
+            f"all jobs, or {jobs} folders."
         )
         raise ConfigError(message)
     folders_by_job = [*folders] * jobs if len(folders) == 1 else [*folders]
@@ -36,8 +36,8 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     for copy in copies:
         if copy.is_relative_to(source.resolve()):
             message = (
-                f"copies={str(copy.parent)!r} is in data={data!r}, where a copy would "
-                "become part of the data; name a folder outside of it."
+                f"copies={str(copy.parent)!r} is inside data={data!r}, so a copy "
+                "would become part of the data. Use a folder outside of it."
             )
             raise ConfigError(message)
     return copies
@@ -60,7 +60,7 @@ def copy_data(data: str, copies: Sequence[Path]) -> list[str]:
             raise store_error(copy, OSError(str(error))) from error
         except OSError as error:
             raise store_error(copy, error) from error
-        notes.append(f"{copy} is a copy of {data}; remove it when you are done.")
+        notes.append(f"{copy} is a copy of {data}. Remove it when no longer needed.")
     return notes
 
 
@@ -89,7 +89,7 @@ def _refuse_other_data(data: str, copy: Path) -> None:
         other = sorted(dict(source ^ there))[:1]
         message = (
             f"{copy} exists, but is not a copy of {data}: {len(source ^ there)} files "
-            f"differ, such as {other[0]}; remove it, or name another folder in copies."
+            f"differ, such as {other[0]}. Remove it, or list another folder in copies."
         )
         raise ConfigError(message)
 

@@ -1,12 +1,12 @@
 """Parameters that the cell of the concurrent jobs notebook leaves out."""
 
-copies: list[str] = None  # for separate: a folder for all copies, or one per job
+copies: list[str] = None  # of separate storage: one folder for all copies, or per job
 image_size: int = None  # side of the square image in pixels (None: 224, CPU 64)
-loader: str = "torch"  # loader of image files: torch, dali or naive
+loader: str = "torch"  # image loader: torch, dali or naive
 warmup_steps: int = None  # leading steps not measured (None: 20, CPU 4)
 control: bool = True  # A/A control: the first job alone twice
-seed: int = 0  # of the first job; job k uses seed + k - 1
+seed: int = 0  # seed of the first job; job k uses seed + k - 1
 wait_for_idle: float = 0  # max seconds to wait for an idle machine
-unreadable_images: str = "stop"  # or skip: leave out what cannot be decoded
+unreadable_images: str = "stop"  # or skip: omit images that cannot be decoded
 missing_labels: str = "refuse"  # blanks in a labels CSV: zero, one or ignore
-uncertain_labels: str = "refuse"  # -1 or words in it: zero, one or ignore
+uncertain_labels: str = "refuse"  # -1 or words in a labels CSV: zero, one or ignore

@@ -125,7 +125,7 @@ def plan(parameters: Parameters) -> ConcurrentPlan:
         data=values["data"],
         copies=copies,
         notes=(
-            *smoke_test(p, devices, "The numbers say nothing about jobs on GPUs."),
+            *smoke_test(p, devices, "The numbers do not apply to jobs on GPUs."),
             _what(planned, devices, values["repeats"], control=p.control),
             *_pinning(shares, cpus),
             *_storage(p.storage, copies),
@@ -150,16 +150,16 @@ def _check_values(p: Parameters) -> None:
     lines = []
     if p.layout is not None and (not p.layout or min(p.layout) < 1):
         lines.append(
-            f"layout={_listed(p.layout)} has a job without a device; use 1 or more for "
+            f"layout={_listed(p.layout)} has a job without a device. Use 1 or more for "
             "each job, such as 1,1."
         )
     if p.layout == [1]:
         lines.append(
-            "layout=1 is one job on one device, with nothing to compare; use 1,1."
+            "layout=1 is one job on one device, with nothing to compare. Use 1,1."
         )
     lines += below_one(p, "repeats")
     lines += [
-        f"storage={name!r} is not one of {' and '.join(_STORAGE)}; use one or both."
+        f"storage={name!r} is not one of {' and '.join(_STORAGE)}. Use one or both."
         for name in p.storage
         if name not in _STORAGE
     ]

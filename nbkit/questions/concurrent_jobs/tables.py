@@ -194,8 +194,8 @@ def published_table(rounds: Sequence[PublishedRound]) -> Table:
         _PUBLISHED,
         rounds,
         [
-            "Images/s; one number each, no CI or verdict. Where the report says "
-            '"about", a ratio within 2% of 1 means nothing.',
+            "Images/s; one number each, no CI or verdict. Where the report prints "
+            '"about", a ratio within 2% of 1 is not a difference.',
         ],
     )
 

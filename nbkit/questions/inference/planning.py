@@ -154,9 +154,8 @@ def _precisions(
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
-            "FP16 is skipped: few CPUs compute in it; -p precisions "
-            "fp32,fp16,bf16,int8 measures it anyway. "
-            "TF32 needs a GPU."
+            "FP16 is skipped: few CPUs support it; -p precisions fp32,fp16,bf16,int8 "
+            "measures it anyway. TF32 needs a GPU."
         )
     wanted, skipped = formats_of(gpus, wanted, p.precisions)
     notes += skipped
@@ -229,8 +228,7 @@ def _where(p: Parameters, devices: Devices) -> list[str]:
         return []
     why = "device=cpu was requested" if p.device == "cpu" else "no GPU found"
     return [
-        f"On a CPU: {why}. The numbers are valid for this CPU and say nothing about "
-        "GPUs."
+        f"On a CPU: {why}. The numbers are valid for this CPU and do not apply to GPUs."
     ]
 
 

@@ -58,7 +58,7 @@ def prepare(plan: InferencePlan) -> InferencePlan:
     if len(arms) == 1:
         message = (
             f"precisions={','.join(plan.arms)}: {notes[-1]} This leaves only "
-            f"{BASELINE}; add a format, such as bf16."
+            f"{BASELINE}. Add a format, such as bf16."
         )
         raise ConfigError(message)
     prepared = {**plan.prepared, "unavailable": unavailable}

@@ -123,8 +123,8 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
         )
     if differing:
         notes.append(
-            f"Process starts of {'; '.join(differing)} disagree on some classes; "
-            "the first start is compared."
+            f"Runs of {'; '.join(differing)} predict different classes for some "
+            "images. Only the first run is compared."
         )
     unjudged = dict.fromkeys(kept, "not judged") | {baseline: "baseline"}
 
@@ -256,8 +256,9 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
         ),
         rows,
         [
-            "Single numbers without a CI, from other software and machines. Images "
-            "that are read may limit the rate; here they are on the device already. "
+            "Single numbers without a CI, from other software and machines. Reading "
+            "images may limit a published rate; here the images are already on the "
+            "device. "
             "Per device and format: the batch sizes measured here, and the best.",
         ],
     )

@@ -5,7 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Input pipeline",
-    text="is training input-bound, and what fixes it?",
+    text="throughput and data wait of input pipelines, and loader tuning",
     modules={
         "PipelinePlan": ".planning",
         "PipelineResult": ".page",

@@ -53,8 +53,8 @@ def put_files(data: str, copies: int) -> None:
         kind = find(data).kind
         if kind != "tfrecord":
             message = (
-                f"data={data!r} is of kind {kind}, but the steps read TFRecord files; "
-                "pack it with nbkit.datasets.pack(data, folder, 'tfrecord') and name "
+                f"data={data!r} is of kind {kind}, but the steps read TFRecord files. "
+                "Pack it with nbkit.datasets.pack(data, folder, 'tfrecord') and name "
                 "that folder."
             )
             raise ConfigError(message)
@@ -91,7 +91,7 @@ def check_images(
             message = (
                 f"data={data!r} has {len(listing.train):,} training images, {batches} "
                 f"batches of {batch_size} in an epoch of each of {ranks} ranks, but "
-                f"{_FEWEST_BATCHES} are needed; use {remedy}fewer gpus or more images."
+                f"{_FEWEST_BATCHES} are needed. Use {remedy}fewer gpus or more images."
             )
             raise ConfigError(message)
 
@@ -104,9 +104,9 @@ def _copied(copies: int) -> Path:
         check_room(folder, copies, ["files", "tfrecord"])
         return put_photos(folder, copies, ["files"])["files"]
     except ConfigError as error:
-        found = str(error).partition(";")[0]
+        found = str(error).partition(". ")[0]
         message = (
-            f"data='photos' is needed {copies} times for such batches ({found}); use a "
-            "smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
+            f"data='photos' must be copied {copies} times for these batches ({found}). "
+            "Use a smaller batch_size_per_gpu, fewer gpus, or your own TFRecord files."
         )
         raise ConfigError(message) from error

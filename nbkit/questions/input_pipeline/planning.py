@@ -259,11 +259,12 @@ def _check_numbers(p: Parameters) -> None:
     lines = below_one(p, "gpus", "repeats", "trials", "batch_size_per_gpu", "steps")
     if p.workers is not None and not 0 <= p.workers <= _MOST_WORKERS:
         lines.append(
-            f"workers={p.workers} is not 0 to {_MOST_WORKERS}; use one of these."
+            f"workers={p.workers} is not between 0 and {_MOST_WORKERS}. Use a "
+            "number in this range."
         )
     if "naive" in (p.loaders or []):
         lines.append(
-            f"loaders={','.join(p.loaders)}: 'naive' has no workers to tune; use "
+            f"loaders={','.join(p.loaders)}: 'naive' has no workers to tune. Use "
             "torch, tfrecord or dali."
         )
     if lines:
@@ -279,8 +280,8 @@ def _names(asked: Sequence[str] | None) -> list[str]:
     if unknown:
         near = suggest(unknown[0], known)
         message = (
-            f"arms={','.join(asked)}: {unknown[0]!r} is not one of {', '.join(known)} "
-            f"or all.{near}"
+            f"arms={','.join(asked)}: {unknown[0]!r} is unknown. Use "
+            f"{', '.join(known)} or all.{near}"
         )
         raise ConfigError(message)
     return known if "all" in asked else list(asked)
@@ -293,8 +294,8 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
     if asked := [name for name in ("tuned", "rule") if name in names]:
         message = (
             f"engine={engine!r}: arms={','.join(asked)} need the number of cores, "
-            "which is known only where the ranks run; use -p arms naive, or "
-            "engine='local' in a job of the cluster (srun papermill ...)."
+            "which is known only where the ranks run. Use -p arms naive, or "
+            "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)
     return None

@@ -228,8 +228,9 @@ _OF_A_TRAINING = (
     "fewer cores. Cores that share caches or a physical core deliver less."
 )
 _OF_LOADING = (
-    "It includes normalisation, which a GPU would do. Cores needed is a lower bound: "
-    "cores that share caches or a physical core deliver less."
+    "It includes normalization, which runs on the GPU in training. The column "
+    '"cores needed" is a lower bound, because cores that share caches or a physical '
+    "core deliver less."
 )
 
 

@@ -5,10 +5,7 @@ from nbkit.questions.question import Question
 QUESTION = Question(
     __name__,
     label="Machines",
-    text=(
-        "V100 or A100, PCIe or SXM, virtual or bare metal: which trains "
-        "faster, like for like?"
-    ),
+    text="training throughput of two machines under equal conditions",
     modules={
         "MachinesResult": ".page",
         "measure": ".planning",
@@ -21,8 +18,8 @@ QUESTION = Question(
     parameters={"published": ["A100-PCIe", "V100"]},
     gpus=1,
     needs=(
-        "bundles of two machines, such as a V100 and an A100, or one bare and one "
-        "virtual"
+        "bundles of two machines, such as V100 and A100, or bare metal and virtual "
+        "machine"
     ),
     rank=3,
 )

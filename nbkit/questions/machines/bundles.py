@@ -113,7 +113,7 @@ class _Reading:
         if why is None:
             self.runs.setdefault(run.run_id, run)
         else:
-            self.notes.append(f"Left out: run {run.run_id} of {source}, {why}.")
+            self.notes.append(f"Omitted: run {run.run_id} of {source}, {why}.")
 
 
 def example_bundles() -> list[Path]:
@@ -164,8 +164,8 @@ def _machines(runs: Sequence[Run]) -> list[Machine]:
 
 def _not_nbkits(entry: str, error: BaseException) -> str:
     return (
-        f"{entry} holds a record that cannot be read "
-        f"({type(error).__name__}: {error}); get the bundle again."
+        f"{entry} contains a record that cannot be read "
+        f"({type(error).__name__}: {error}). Copy the bundle again."
     )
 
 

@@ -13,7 +13,7 @@ from nbkit.reports.batch_norms import batch_norm_of
 from nbkit.reproduction.cpu_bindings import bound_to
 from nbkit.statistics import quantities as wording
 
-BATCH_NORM = "batch normalisation"
+BATCH_NORM = "batch normalization"
 """The fact that tells whose kernels computed it, by number format."""
 
 _CONDITIONS = (

@@ -147,12 +147,12 @@ def _errors(p: Parameters) -> list[str]:
     """Return what is wrong with parameters by themselves."""
     errors = below_one(p, "repeats")
     errors += [
-        f"precision={name!r} is not one of {', '.join(_PRECISIONS)}; use these."
+        f"precision={name!r} is not one of {', '.join(_PRECISIONS)}. Use some of these."
         for name in p.precision or ()
         if name not in _PRECISIONS
     ]
     errors += [
-        f"published={name!r} is not a GPU of the published table; use one such as "
+        f"published={name!r} is not a GPU of the published table. Use one such as "
         "V100-SXM2-32GB, A100-PCIe or H100."
         for name in p.published or ()
         if canonical_gpu_name(name) is None
@@ -162,7 +162,7 @@ def _errors(p: Parameters) -> list[str]:
     count = len(named) if len(named) != 2 else len({*named})
     if p.published is not None and count != 2:
         errors.append(
-            f"published={','.join(named)} names {plural(count, 'GPU')}. Name two."
+            f"published={','.join(named)} lists {plural(count, 'GPU')}. List two."
         )
     return errors
 
@@ -172,7 +172,7 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     known = [*names, *([HERE] if p.measure else [])]
     listed = ", ".join(known)
     errors = [
-        f"{which}={name!r} is not one of the machines here ({listed}); use one of them."
+        f"{which}={name!r} is not a machine of the bundles. Use one of {listed}."
         for which, name in (("a", p.a), ("b", p.b))
         if name is not None and name not in known
     ]
@@ -182,11 +182,11 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
             "another, or use measure=True for this machine."
         )
     if p.a is not None and p.a == p.b:
-        errors.append(f"a and b are both {p.a!r}; name two machines of {listed}.")
+        errors.append(f"a and b are both {p.a!r}. Use two of {listed}.")
     if not errors and p.measure and HERE not in _chosen(p, names):
         errors.append(
-            f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles; "
-            f"leave one of them out, or name {HERE!r}."
+            f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles. "
+            f"Omit one of them, or use {HERE!r}."
         )
     return errors
 

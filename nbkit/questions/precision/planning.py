@@ -85,7 +85,7 @@ def plan(parameters: Parameters) -> Plan:
     lines = below_one(p, "gpus", "repeats", "batch_size_per_gpu")
     if not 0 < p.loss_tolerance < 1:
         lines.append(
-            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1; use a fraction "
+            f"loss_tolerance={p.loss_tolerance} is not between 0 and 1. Use a fraction "
             "of the first loss, such as 0.05."
         )
     if lines:

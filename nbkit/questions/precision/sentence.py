@@ -54,7 +54,7 @@ def computed_sentence(
         )
     best = max(sound, key=_estimate, default=None)
     if best is None:
-        text = f"No arm except {baseline} has a loss that can be trusted"
+        text = f"No arm except {baseline} passed the loss check"
     elif floor is not None and best.against and floor.covers(best.against):
         text = f"N{not_beyond(floor, baseline)[1:]}".rstrip(".")
     else:

@@ -113,7 +113,7 @@ def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table
         effects,
         [
             *notes,
-            "The first two columns are speedups over the baseline.",
+            "channels_last and channels_first are speedups over the baseline.",
         ],
     )
 

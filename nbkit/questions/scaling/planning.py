@@ -107,19 +107,19 @@ def _checked_slurm(p: Parameters) -> dict[str, Any]:
     """Return the fields of a run's ``slurm``; raise with all that cannot be used."""
     lines = below_one(p, "gpus", "nnodes", "repeats")
     if p.data == "":
-        lines.append("data='' names nothing; use a folder of images, or 'synthetic'.")
+        lines.append("data='' is empty. Use a folder of images, or 'synthetic'.")
     named = {name: p[name] for name in _SLURM if p[name] is not None}
     fields: dict[str, Any] = p.slurm or {}
     lines += [
-        f"{name}={named[name]!r}, but slurm says {fields[name]!r}; set it once."
+        f"{name}={named[name]!r}, but slurm has {fields[name]!r}. Set it in one place."
         for name in named
         if name in fields
     ]
     if p.engine != "slurm":
         given = {**named, **({"slurm": fields} if fields else {})}
         lines += [
-            f"{name}={value!r} is for engine='slurm', but this is engine={p.engine!r}; "
-            "add -p engine slurm, or omit it."
+            f"{name}={value!r} is for engine='slurm', but this is engine={p.engine!r}. "
+            "Add -p engine slurm, or omit it."
             for name, value in given.items()
         ]
     if lines:

@@ -110,8 +110,8 @@ def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     folders = p.paths or ([] if p.data else [f"local={_own_folder()}"])
     wanted += [_photographs(folder, copies_of(p, values), values) for folder in folders]
     lines = [
-        f"cache='cold': {name.name} is on {name.storage['file_system']}, which is "
-        "memory and never cold; use cache='warm', or another place."
+        f"cache='cold': {name.name} is on {name.storage['file_system']}, which is in "
+        "memory and never cold. Use cache='warm', or a place on a disk."
         for name in wanted
         if p.cache == "cold" and name.storage["kind"] == "memory"
     ]
@@ -128,8 +128,8 @@ def _data_set(text: str) -> Wanted:
     if path == "synthetic":
         message = (
             f"data={text!r}: synthetic images are made in memory, not read from "
-            f"storage; name a data set, such as a folder of images or 'photos', or "
-            "leave data out and name folders for photographs with paths."
+            f"storage. Use a data set, such as a folder of images or 'photos', or "
+            "omit data and set paths to folders for photographs."
         )
         raise ParameterError(message)
     data = existing_data(path, NAMED)
@@ -152,16 +152,16 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     folder = expanded(path, "paths").resolve()
     if not folder.is_dir():
         message = (
-            f"paths={text!r}: {folder} is not a folder; create it, or name a data "
-            "set with data."
+            f"paths={text!r}: {folder} is not a folder. Create it, or set data to a "
+            "data set."
         )
         raise ParameterError(message)
     held = _first_of_a_data_set(folder)
     if held is not None:
         message = (
-            f"paths={text!r}: {folder} holds data ({held.relative_to(folder)}), but "
-            "photographs are written only to folders without data; use "
-            f"-p data {text} to read these in place, or name an empty folder."
+            f"paths={text!r}: {folder} contains data ({held.relative_to(folder)}), but "
+            "photographs are written only to folders without data. Use "
+            f"-p data {text} to read the data in place, or use an empty folder."
         )
         raise ParameterError(message)
     forms = values["forms"]

@@ -154,7 +154,7 @@ def _check(p: Parameters) -> None:
     names = ("gpus", "epochs", "repeats", "replicate", "read_bytes", "read_repeats")
     lines = below_one(p, *names)
     lines += [
-        f"{name}={p[name]!r} is not one of {', '.join(known)}."
+        f"{name}={p[name]!r} is unknown. Use one of {', '.join(known)}."
         for name, known in (
             ("cache", get_args(CacheState)),
             ("read_engine", get_args(ReadEngine)),
@@ -164,14 +164,14 @@ def _check(p: Parameters) -> None:
     if p.engine != "local":
         lines.append(
             f"engine={p.engine!r} may start runs elsewhere, but reads, memory and page "
-            "cache are measured on this machine; use engine='local', in a job of the "
-            "cluster if the runs belong there (srun papermill ...)."
+            "cache are measured on this machine. Use engine='local', in a cluster job "
+            "if needed (srun papermill ...)."
         )
     places = Counter(
         name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
     )
     lines += [
-        f"{count} places are called {name!r}. Name them, as in "
+        f"{count} places have the name {name!r}. Use different names: "
         "nas=/mnt/nas,local=/scratch."
         for name, count in places.items()
         if count > 1
@@ -182,7 +182,8 @@ def _check(p: Parameters) -> None:
 
 def _check_words(values: Mapping[str, Any]) -> None:
     lines = [
-        f"{name}={','.join(values[name])}: {word!r} is not one of {', '.join(known)}."
+        f"{name}={','.join(values[name])}: {word!r} is unknown. Use some of "
+        f"{', '.join(known)}."
         for name, known in (("forms", FORMS), ("stages", STAGES))
         for word in values[name]
         if word not in known

@@ -49,7 +49,7 @@ _OVERRIDES = (
 """Parameters that take the place of what the recipes say."""
 
 _VALID_ON_CPUS = (
-    "Accuracies and epochs are valid; times, energy and cost say nothing about GPUs."
+    "Accuracies and epochs are valid; times, energy and cost do not apply to GPUs."
 )
 
 _ALIKE = ("model", "image_size", "target_accuracy")
@@ -112,20 +112,19 @@ def plan(parameters: Parameters) -> Plan:
 def _check_numbers(p: Parameters) -> None:
     lines = below_one(p, "gpus", "repeats", "batch_size_per_gpu")
     if p.estimate_steps is not None and p.estimate_steps < 0:
-        lines.append(f"estimate_steps={p.estimate_steps} is below 0; use 0 or more.")
+        lines.append(f"estimate_steps={p.estimate_steps} is below 0. Use 0 or more.")
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes is empty. Name a training recipe, or leave it out for sgd and "
-            "lars."
+            "recipes is empty. Use a training recipe, or omit recipes for sgd and lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(
             f"price_per_hour={p.price_per_hour} is not above 0. Use the price of the "
-            "machine, or leave it out."
+            "machine, or omit price_per_hour."
         )
     if p.data == "synthetic":
         lines.append(
-            "data='synthetic' has nothing to learn, so no target can be reached. Use "
+            "data='synthetic' cannot be learned, so no target can be reached. Use "
             "photos, cifar10, imagenette or a folder of images."
         )
     if lines:

@@ -246,7 +246,7 @@ class ImageData(ABC):
         return (
             f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
             f"data={config.data!r} has no readable evaluation image: "
-            f"{in_words(images)}. Fix them, or set evaluation_period_epochs=None."
+            f"{in_words(images)}. Fix the images, or set evaluation_period_epochs=None."
         )
 
 

@@ -32,5 +32,6 @@ def in_words(images: Sequence[Unreadable]) -> str:
         count = f" and {more:,} more" if more > 0 else ""
         parts.append(f"{names}{count} ({group[0].reason})")
     if hidden:
-        parts.append(f"{sum(map(len, hidden)):,} more for {len(hidden)} other reasons")
+        total = sum(map(len, hidden))
+        parts.append(f"{total:,} more images for {len(hidden)} other reasons")
     return ", ".join(parts)

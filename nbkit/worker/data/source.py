@@ -191,14 +191,11 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     them = "it" if count == 1 else "them"
     remedy = f"Fix or remove {them}"
     if manifest.train.are_packed:  # an image there cannot be fixed
-        remedy = (
-            f"Copy the packed data again, or fix or remove {them} in the original data "
-            "and pack it again"
-        )
+        remedy = "Copy the packed data again, or correct the original data and repack"
     if config.unreadable_images == "stop":
         return (
-            f"{have}, but unreadable_images='stop' allows none: {reasons}. {remedy}, "
-            f"or skip {them} with unreadable_images='skip'."
+            f"{have}, but unreadable_images='stop' allows none: {reasons}. {remedy}. "
+            "To skip unreadable images, set unreadable_images='skip'."
         )
     train = manifest.train
     classes = any(train.label(i) != train.label(0) for i in range(len(train)))
