@@ -7,6 +7,7 @@ import { duration, inPercent } from './units';
 
 const MOST_BINS = 120;
 const LEAST_BINS = 10;
+const LATE_SECONDS = 60;
 const HEIGHT = 100;
 /** As far as a key leads that leaps. */
 const LEAP_BINS = 10;
@@ -21,8 +22,12 @@ interface ISpan {
 /** What is known of the GPUs or the host, up to what was chosen. */
 function useSpan(of: 'gpus' | 'host'): ISpan {
   const { model, choices } = usePanel();
-  const since = model.history.since(of);
-  const known = since === null ? 0 : model.serverTime - since;
+  const first = model.history.since(of) ?? model.serverTime;
+  // A run's first sample comes late on a busy machine: its start belongs to it.
+  const starts = (model.runs ?? [])
+    .map(run => Date.parse(run.started ?? '') / 1000)
+    .filter(t => first - LATE_SECONDS < t && t < first);
+  const known = model.serverTime - Math.min(first, ...starts);
   const most = 60 * choices.historyMinutes;
   const seconds = Math.min(most, Math.max(LEAST_BINS, Math.ceil(known)));
   // Whole slots of the history: else each second would shift what the bins hold.

@@ -361,8 +361,8 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     view = notebook.page.locator(".nbkv")
     expect(view).to_have_count(1)
     expect(view).to_contain_text(second.run_id)
-    wait_until(lambda: second.record.get("queue"), "the second run to wait")
-    assert "slow of " in second.record["queue"]["reason"]
+    # The first one's claim may be read before its name is in it.
+    wait_until(lambda: "slow of " in str(second.record.get("queue")), "the reason")
     # Nobody has pressed Refresh: a form that is used looks again.
     form.get_by_role("button", name="GPU 7").hover()
     held = form.get_by_role("button", name=re.compile(f"GPU 7.*{first.run_id}"))
