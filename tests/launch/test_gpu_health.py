@@ -81,13 +81,6 @@ def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
     assert remedy in result["remedy"]
 
 
-def test_check_all_reduce_hang(all_reduce):
-    result = all_reduce("signal.pause()", "True", hang_timeout_seconds=1.0)
-
-    assert "no rank made progress for 1 s" in result["found"]
-    assert "also fails with NCCL_P2P_DISABLE=1" in result["remedy"]
-
-
 def test_check_all_reduce_too_slow(all_reduce):
     result = all_reduce(seconds=0)
 

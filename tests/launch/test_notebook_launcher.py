@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, RunFailedError
+from nbkit.errors import ConfigError
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
 
@@ -87,17 +86,6 @@ def test_notebook_launcher():
     assert float(lines[-1].partition(":")[2]) > 80
     assert "process 0 of 2" in text
     assert "process 1 of 2" in text
-
-
-def test_notebook_launcher_failing_process():
-    def fail():
-        message = f"rank {nbkit.context().rank} is out"
-        if nbkit.context().rank == 1:
-            raise ValueError(message)
-        threading.Event().wait()
-
-    with pytest.raises(RunFailedError, match="on rank 1: ValueError: rank 1 is out"):
-        nbkit.notebook_launcher(fail, num_processes=2)
 
 
 def test_interrupting_the_cell_stops_the_processes():

@@ -108,22 +108,6 @@ def test_train_several_labels(small, tmp_path):
     assert written.value == pytest.approx(mean)
 
 
-def test_stop_while_checking_images(small, images):
-    # One large photograph by many names: each is decoded, which takes minutes.
-    large = images / "val" / "dark" / "zz.jpg"
-    Image.effect_noise((3000, 3000), 50).convert("RGB").save(large)
-    for number in range(2000):
-        os.link(large, large.with_stem(f"zz{number}"))
-
-    run = nbkit.launch(small(data=str(images), gpus=2))
-    wait_until(lambda: "checked" in run.logs(stream="stdout"), "the first images")
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert "before its ranks were ready" in run.cause["message"]
-
-
 def test_unreadable_images(small, images):
     (images / "train" / "dark" / "3.jpg").write_bytes(b"no image")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbkit
-from nbkit.errors import RunFailedError, StoreError
+from nbkit.errors import StoreError
 from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
 from nbkit.review.causes import Cause, Diagnosis
@@ -39,17 +39,6 @@ def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
     names = [nbkit.attach(one.run_id).config.name for one in found.trials]
     assert names == ["tuner tfrecord", "tuner torch"]
     assert "tuner: 2 runs in" in capsys.readouterr().out
-
-
-def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
-    loading, capsys
-):
-    grid = Grid(["tfrecord"], [1], [2])
-
-    with pytest.raises(RunFailedError, match="reads TFRecord files"):
-        tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"))
-
-    assert "tuner: 1 run in" in capsys.readouterr().out
 
 
 def test_a_trial_ends_with_a_search_that_cannot_show_its_progress(loading, monkeypatch):

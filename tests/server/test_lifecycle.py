@@ -41,7 +41,7 @@ def test_sampler_runs_from_first_to_last_viewer(start):
         assert again.next("sample")["seq"] > status["seq"]
 
 
-def test_sampler_killed_or_stopped_is_replaced(start):
+def test_sampler_killed_is_replaced(start):
     server = start()
     with server.view() as view:
         view.next("sample")
@@ -52,17 +52,9 @@ def test_sampler_killed_or_stopped_is_replaced(start):
         while (again := view.next("status"))["sampler"] != "running":
             pass
         view.next("sample")
-        sampler = server.wait_for_sampler()
-        sampler.suspend()
-        while (stopped := view.next("status"))["sampler"] == "running":
-            pass  # signs of life
-        view.next("sample")
-
-        assert server.wait_for_sampler() != sampler
     assert "signal 9, SIGKILL" in status["message"]
     assert "it restarts in 1 s" in status["message"]
     assert again["message"] is None
-    assert "no output for 20 s" in stopped["message"]
 
 
 def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):

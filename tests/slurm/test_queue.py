@@ -15,11 +15,10 @@ import nbkit
 from nbkit.store import jobs
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hold_both_nodes, job_of
-from tests.waiting import patient, wait_until
+from tests.slurm.runs import TwoNodes, hold_both_nodes
+from tests.waiting import wait_until
 
 MANY = 12
-ALL_GPUS_OF_A_NODE = {"gpus_per_node": 2}
 
 
 @pytest.fixture
@@ -36,29 +35,6 @@ def squeue_calls(
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
     return lambda: calls.read_text().splitlines()
-
-
-def test_a_run_waits_for_gpus_and_starts_once_another_has_ended(
-    two_nodes: TwoNodes, slurm: SlurmCluster
-):
-    one = {"nnodes": 1, "gpus": 1, "slurm": ALL_GPUS_OF_A_NODE}
-    first, second = (
-        two_nodes.launch(model="slow", steps=10_000, **one) for _ in range(2)
-    )
-    slurm.wait_for_job(job_of(second), "RUNNING")
-
-    third = two_nodes.launch(**one)
-
-    two_nodes.reach_state(third, RunState.QUEUED)
-    wait_until(lambda: "(Resources)" in (third.queue or {}).get("reason", ""), "a word")
-    assert third.record == {}
-    two_nodes.reach(first).stop()
-    third.wait(patient(PATIENCE_SECONDS))
-    assert third.state is RunState.FINISHED
-    node = slurm.job(job_of(third))["NodeList"]
-    assert node == slurm.job(job_of(first))["NodeList"]
-    second.stop()
-    two_nodes.expect_nothing_left(first, second, third)
 
 
 def test_many_runs_wait_behind_a_job_and_each_look_asks_slurm_once(

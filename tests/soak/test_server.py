@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import psutil
 
+from nbkit.server.tensorboards import MOST_TENSORBOARDS
 from tests.server.conftest import start
+from tests.server.curves import (
+    TAGS,
+    boards,
+    open_board,
+    store_curves,
+)
 from tests.server.jupyter import Jupyter
 from tests.waiting import wait_until
 
 __all__ = ["start"]
+
 
 CYCLES = 1000
 
@@ -45,3 +55,63 @@ def come_and_go(server: Jupyter, times: int) -> None:
         return sum(one.status != psutil.CONN_LISTEN for one in tcp)
 
     wait_until(lambda: sockets() == 1, "the end of all sockets but one")
+
+
+def test_sampler_stopped_is_replaced(start):
+    server = start()
+    with server.view() as view:
+        view.next("sample")
+        sampler = server.wait_for_sampler()
+        sampler.suspend()
+        while (stopped := view.next("status"))["sampler"] == "running":
+            pass  # signs of life
+        view.next("sample")
+
+        assert server.wait_for_sampler() != sampler
+    assert "no output for 20 s" in stopped["message"]
+
+
+def test_a_viewer_that_does_not_read_skips_samples_and_delays_nobody(start):
+    # So large that the sockets between the two do not hold many.
+    server = start(variables={"STAND_IN": json.dumps({"cores": 400_000})})
+    with server.view() as quick, server.view() as slow:
+        slow.next("status")
+        quick.next("sample")
+        before = psutil.Process(server.process.pid).memory_info().rss
+        seen = [quick.next("sample") for _ in range(30)]
+        grown = psutil.Process(server.process.pid).memory_info().rss - before
+        late = [slow.next("sample")["seq"]]
+        while late[-1] < seen[-1]["seq"]:
+            late.append(slow.next("sample")["seq"])
+
+    numbers = [sample["seq"] for sample in seen]
+    assert numbers == sorted(set(numbers))
+    assert late == sorted(set(late))
+    assert _missed(numbers) < _missed(late)
+    assert grown < 15 * len(json.dumps(seen[-1]))
+
+
+def _missed(numbers: list[int]) -> int:
+    return numbers[-1] - numbers[0] + 1 - len(numbers)
+
+
+def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
+    server = start()
+    names = [
+        f"20200101-00000{number}-run-aaaa" for number in range(MOST_TENSORBOARDS + 1)
+    ]
+    for name in names:
+        store_curves(server, name)
+    for name in names[:MOST_TENSORBOARDS]:
+        assert open_board(server, name).status == 200
+    _, oldest, *_ = boards(server)
+    server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}")
+
+    assert open_board(server, names[MOST_TENSORBOARDS]).status == 200
+
+    assert not oldest.is_running()
+    assert len(boards(server)) == MOST_TENSORBOARDS
+    assert server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}").status == 200
+    gone = server.request(f"nbkit/tensorboard/{names[1]}/{TAGS}")
+    assert gone.status == 404
+    assert "Open it from the run's row" in gone.body

@@ -15,14 +15,17 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.datasets import pack
+from nbkit.errors import RunFailedError
 from nbkit.questions.input_pipeline.planning import with_setting
 from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
 from nbkit.studies.order import balanced_order
 from tests.launch.conftest import plugins, small, store
+from tests.questions.test_tuner import loading
 from tests.worker.images import write_classes
 
-__all__ = ["plugins", "small", "store"]
+__all__ = ["loading", "plugins", "small", "store"]
+
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -106,3 +109,14 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as temporary:
         record(Path(sys.argv[1]), Path(temporary))
+
+
+def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
+    loading, capsys
+):
+    grid = Grid(["tfrecord"], [1], [2])
+
+    with pytest.raises(RunFailedError, match="reads TFRecord files"):
+        tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"))
+
+    assert "tuner: 1 run in" in capsys.readouterr().out

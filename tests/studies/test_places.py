@@ -134,38 +134,6 @@ def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arm
     assert len(nbkit.runs()) == 2
 
 
-@pytest.mark.waiting
-def test_trainings_on_images_run_side_by_side_if_asked(small, eight_gpus, monkeypatch):
-    monkeypatch.setenv("BAD_RANK", "0")
-    fields = {"device": "replay", "oversubscribe": False, "steps": 3}
-    arms = {"a": small(**fields), "b": small(**fields, batch_size_per_gpu=2)}
-    study = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
-
-    study.run(progress=False)
-
-    by_arm = study.runs_by_arm().values()
-    used = [[str(devices(run)) for run in runs] for runs in by_arm]
-    assert used[0] == used[1]
-    assert len({*used[0]}) == 2
-    # Without a metric, a failure ends the study.
-    arms["b"] = small(**fields, model="raises")
-    failing = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
-    with pytest.raises(RunFailedError, match="the bad rank raises") as error:
-        failing.run(progress=False)
-    assert failing.study_id in error.value.__notes__[0]
-
-
-def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
-    study = nbkit.Study.create(
-        "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
-    )
-    study.run(progress=False)
-
-    answer = make(study).answer
-    assert "Not enough starts for a verdict (5 per arm needed)" in answer
-    assert [slot.repeat for slot in study.missing] == [2]
-
-
 def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("print('error: 0.5')")

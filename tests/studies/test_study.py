@@ -25,7 +25,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.studies.executor import locked
 from nbkit.studies.parameters import Parameters
-from tests.launch.test_namespaces import forget
 from tests.waiting import patient, wait_until
 
 
@@ -238,66 +237,6 @@ def test_study_is_executed_once_at_a_time(small):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []
-
-
-RESUME = """
-import sys, nbkit
-study = nbkit.Study.open(sys.argv[1])
-print("ready", flush=True)
-input()
-try:
-    study.resume(progress=False, force=True)
-except nbkit.errors.RunError as error:
-    print(error)
-"""
-
-
-def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    content = json.loads(study.paths.study.read_text())
-    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
-    study.paths.study.write_text(json.dumps({**content, "executor": other}))
-
-    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
-        study.resume(progress=False)
-    argv = [sys.executable, "-c", RESUME, study.study_id]
-    with (
-        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as one,
-        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as two,
-    ):
-        for process in (one, two):
-            assert process.stdout.readline() == "ready\n"
-        for process in (one, two):
-            process.stdin.write("\n")
-            process.stdin.flush()
-        said = sorted(process.stdout.read() for process in (one, two))
-
-    assert said[0] == ""
-    assert "being executed by " in said[1]
-    assert study.missing == []
-    assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
-    files = {path.name for path in study.paths.root.iterdir()}
-    assert files == {"study.json", "progress.json"}
-
-
-def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    (run,) = study.run(progress=False).runs_by_arm()["a"]
-    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
-    for path, changes in (
-        (study.paths.study, {"executor": other}),
-        (run.paths.submission, {"supervisor": other}),
-        (run.paths.record, {"supervisor": other, "state": "running"}),
-    ):
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    with pytest.raises(RunError, match=r"is running: .* 5 minutes after its last"):
-        study.resume(progress=False, force=True)
-    forget(run)
-    study.resume(progress=False, force=True)
-
-    (again,) = study.runs_by_arm()["a"]
-    assert again.run_id != run.run_id
 
 
 def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):

@@ -1,0 +1,169 @@
+"""Studies whose host is gone, that are interrupted at once, repeated and estimated."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import nbkit
+from nbkit.errors import (
+    RunError,
+    RunFailedError,
+)
+from nbkit.questions.study_report import make
+from nbkit.reports.arm_rows import arm_run
+from nbkit.store.processes import ProcessIdentity
+from nbkit.store.record import RunState
+from tests.launch.test_namespaces import forget
+from tests.questions.conftest import cluster, drive, plugins, small, store
+from tests.studies.test_places import arms, devices, eight_gpus
+from tests.telemetry.conftest import no_setting
+from tests.waiting import patient, wait_until
+
+__all__ = [
+    "arms",
+    "cluster",
+    "drive",
+    "eight_gpus",
+    "no_setting",
+    "plugins",
+    "small",
+    "store",
+]
+
+
+RESUME = """
+import sys, nbkit
+study = nbkit.Study.open(sys.argv[1])
+print("ready", flush=True)
+input()
+try:
+    study.resume(progress=False, force=True)
+except nbkit.errors.RunError as error:
+    print(error)
+"""
+
+
+def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    content = json.loads(study.paths.study.read_text())
+    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
+    study.paths.study.write_text(json.dumps({**content, "executor": other}))
+
+    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
+        study.resume(progress=False)
+    argv = [sys.executable, "-c", RESUME, study.study_id]
+    with (
+        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as one,
+        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as two,
+    ):
+        for process in (one, two):
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, two):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = sorted(process.stdout.read() for process in (one, two))
+
+    assert said[0] == ""
+    assert "being executed by " in said[1]
+    assert study.missing == []
+    assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
+    files = {path.name for path in study.paths.root.iterdir()}
+    assert files == {"study.json", "progress.json"}
+
+
+def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    (run,) = study.run(progress=False).runs_by_arm()["a"]
+    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
+    for path, changes in (
+        (study.paths.study, {"executor": other}),
+        (run.paths.submission, {"supervisor": other}),
+        (run.paths.record, {"supervisor": other, "state": "running"}),
+    ):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    with pytest.raises(RunError, match=r"is running: .* 5 minutes after its last"):
+        study.resume(progress=False, force=True)
+    forget(run)
+    study.resume(progress=False, force=True)
+
+    (again,) = study.runs_by_arm()["a"]
+    assert again.run_id != run.run_id
+
+
+def both_in_a_step():
+    """Return the two runs of the store once both have done a step."""
+    runs = nbkit.runs()
+    return runs if len(runs) == 2 and all(run.metrics() for run in runs) else None
+
+
+def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
+    slow = small(gpus=1, model="slow", steps=100_000)
+    study = nbkit.Study.create("demo", {"a": slow, "b": slow}, concurrent=[["a", "b"]])
+    code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, study.study_id], stderr=subprocess.PIPE, text=True
+    ) as executor:
+        runs = wait_until(both_in_a_step, "a step of both runs", 120)
+        executor.send_signal(signal.SIGINT)
+        _, errors = executor.communicate(timeout=patient(120))
+
+    assert "KeyboardInterrupt" in errors
+    assert [run.state for run in runs] == [RunState.STOPPED] * 2
+    assert {run.cause["by"] for run in runs} == {"interrupt"}
+    assert json.loads(study.paths.study.read_text())["executor"] is None
+
+
+def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
+    arms = {"short": small(steps=5), "long": small(steps=60)}
+    first = nbkit.Study.create("first", arms)
+    assert first.estimated_seconds is None
+    first.run()
+    assert "Estimated" not in capsys.readouterr().out
+
+    again = nbkit.Study.create("again", arms)
+    estimate = again.estimated_seconds
+    again.run()
+
+    runs = [run for many in again.runs_by_arm().values() for run in many]
+    taken = sum(arm_run(run).seconds or 0.0 for run in runs)
+    assert 1 / 3 < estimate / taken < 3
+    assert "by earlier runs of the same arms" in capsys.readouterr().out
+    assert again.estimated_seconds == 0  # nothing is missing
+
+
+@pytest.mark.waiting
+def test_trainings_on_images_run_side_by_side_if_asked(small, eight_gpus, monkeypatch):
+    monkeypatch.setenv("BAD_RANK", "0")
+    fields = {"device": "replay", "oversubscribe": False, "steps": 3}
+    arms = {"a": small(**fields), "b": small(**fields, batch_size_per_gpu=2)}
+    study = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
+
+    study.run(progress=False)
+
+    by_arm = study.runs_by_arm().values()
+    used = [[str(devices(run)) for run in runs] for runs in by_arm]
+    assert used[0] == used[1]
+    assert len({*used[0]}) == 2
+    # Without a metric, a failure ends the study.
+    arms["b"] = small(**fields, model="raises")
+    failing = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
+    with pytest.raises(RunFailedError, match="the bad rank raises") as error:
+        failing.run(progress=False)
+    assert failing.study_id in error.value.__notes__[0]
+
+
+def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
+    study = nbkit.Study.create(
+        "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
+    )
+    study.run(progress=False)
+
+    answer = make(study).answer
+    assert "Not enough starts for a verdict (5 per arm needed)" in answer
+    assert [slot.repeat for slot in study.missing] == [2]
