@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.resources
 import json
 
 import psutil
@@ -57,11 +58,13 @@ def end_sampler(server):
         process.kill()
 
 
-def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
+def test_a_machine_whose_gpus_cannot_be_read_and_a_sampler_that_ends_say_why(
     lab, page, tmp_path
 ):
     path = tmp_path / "machine.jsonl"
-    server = lab(f"replay:{path}")
+    script, broken = tmp_path / "feed.py", tmp_path / "broken"
+    script.write_text(BREAKABLE)
+    server = lab(f"replay:{path}", f"--NbkitServer.feed_command={script}")
     visitor = page(server.address())
     panel = open_panel(visitor)
     region = panel.get_by_role("region", name="GPUs")
@@ -82,6 +85,28 @@ def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
     # The item is there, and has nothing to tell.
     expect(visitor.locator(".nbk-status")).to_have_count(1)
     expect(visitor.locator(".nbk-status")).to_be_hidden()
+
+    # A sampler that ends leaves its last values, which grow old.
+    traces = importlib.resources.files("nbkit.telemetry") / "traces"
+    path.write_text((traces / "one-gpu.jsonl").read_text())
+    end_sampler(server)
+    state = panel.locator(".nbk-connection")
+    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
+    expect(meter).to_contain_text("%")
+    expect(state).to_have_text("live")
+
+    broken.touch()
+    end_sampler(server)
+
+    expect(state).to_have_text("sampler ended")
+    expect(panel).to_contain_text("The sampler has ended")
+    expect(panel).to_contain_text("exit code 1: no way to start")
+    expect(panel.locator(".nbk-age")).to_contain_text("last values")
+    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
+    expect(meter).to_contain_text("%")
+    broken.unlink()
+    expect(state).to_have_text("live")
+    expect(panel.locator(".nbk-age")).to_have_count(0)
 
 
 def asked_and_answered(visitor, button):
@@ -131,29 +156,3 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-card")).to_have_count(1)
     expect(note).to_have_count(0)
-
-
-def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(
-    lab, page, tmp_path
-):
-    script, broken = tmp_path / "feed.py", tmp_path / "broken"
-    script.write_text(BREAKABLE)
-    server = lab("replay:one-gpu", f"--NbkitServer.feed_command={script}")
-    panel = open_panel(page(server.address()))
-    state = panel.locator(".nbk-connection")
-    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
-    expect(meter).to_contain_text("%")
-    expect(state).to_have_text("live")
-
-    broken.touch()
-    end_sampler(server)
-
-    expect(state).to_have_text("sampler ended")
-    expect(panel).to_contain_text("The sampler has ended")
-    expect(panel).to_contain_text("exit code 1: no way to start")
-    expect(panel.locator(".nbk-age")).to_contain_text("last values")
-    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
-    expect(meter).to_contain_text("%")
-    broken.unlink()
-    expect(state).to_have_text("live")
-    expect(panel.locator(".nbk-age")).to_have_count(0)

@@ -36,6 +36,7 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
     long.mkdir()
     server = start(base_url="/user/a@b/", variables={"TMPDIR": str(long)})
     store_curves(server)
+    refuses_what_has_no_curves(server)
 
     first = open_board(server)
     second = open_board(server)
@@ -60,10 +61,16 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
     assert board.net_connections("inet") == []
     assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
 
+    # One that has ended by itself is started again.
+    board.kill()
+    curves = f"{first.body['path']}{TAGS}"
+    wait_until(lambda: server.request(curves).status == 404, "its end to be seen")
+    assert open_board(server).body["started"] is True
+    assert server.request(curves).status == 200
 
-def test_board_without_run_or_curves_is_refused(start):
-    server = start()
-    store_curves(server)
+
+def refuses_what_has_no_curves(server):
+    """Ask for runs that are not there, or have no TensorBoard files."""
     for run_id in (
         *("..", "%2e%2e", "..%2F..%2Fetc", RUN_ID[:-1]),
         *(f"{RUN_ID}%2F..", f"{RUN_ID}%00"),
@@ -92,19 +99,6 @@ def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
     again = open_board(server)
 
     assert again.body["started"] is True
-
-
-def test_one_that_ended_by_itself_is_started_anew(start):
-    server = start()
-    store_curves(server)
-    path = open_board(server).body["path"]
-    (board,) = boards(server)
-    board.kill()
-    page = f"{path}{TAGS}"
-    wait_until(lambda: server.request(page).status == 404, "its end to be seen")
-
-    assert open_board(server).body["started"] is True
-    assert server.request(page).status == 200
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
