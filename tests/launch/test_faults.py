@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 
-import psutil
 import pytest
 
 import nbkit
@@ -48,28 +47,6 @@ def test_run_whose_rank_hangs(small):
     assert set(outcome.cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in outcome.cause["stacks"]["1"]
     assert "Current thread" in outcome.cause["stacks"]["0"]
-
-
-def test_stop_loading_processes(small):
-    config = small(
-        model="slow",
-        data="photos",
-        loader="forkserver_torch",
-        loader_config={"num_workers": 2},
-        steps=10_000,
-    )
-    run = nbkit.launch(config)
-    wait_until(run.metrics, "a first step", 120)
-    rank = psutil.Process(faults.rank_pid(run, 0))
-    loading = rank.children(recursive=True)
-
-    run.stop()
-
-    assert len(loading) == 2, loading
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    wait_until(lambda: not any(one.is_running() for one in loading), "their end")
-    wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
 def test_run_whose_supervisor_is_killed(small):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, RunError, RunFailedError
+from nbkit.errors import ConfigError, RunError
 from nbkit.launch.code import entry
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
@@ -112,23 +112,6 @@ def test_launch_function_of_a_cell(tmp_path):
         "Cell_In_3.py": f"{CELLS[1]}\n",
         "Cell_In_4.py": f"{CELLS[2]}\n",
     }
-
-
-def test_launch_function_fails_in_every_attempt():
-    def train():
-        return 1 / (nbkit.context().rank - 1)
-
-    run = launch(train, gpus=2, max_restarts=1)
-
-    with pytest.raises(RunFailedError, match=r"(?s)on rank 1: ZeroDivision.*in train"):
-        run.wait()
-    with pytest.raises(RunError, match="has not returned"):
-        _ = run.returns
-    with pytest.raises(RunError, match="no complete checkpoint"):
-        run.resume()
-    assert (run.cause["kind"], run.cause["rank"], run.attempt) == ("exception", 1, 1)
-    attempts = run.record["attempts"]
-    assert [attempt["state"] for attempt in attempts] == ["failed", "failed"]
 
 
 def wrong_values():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 import nbkit
@@ -115,17 +113,3 @@ def test_what_makes_no_sense_is_refused():
         nbkit.notebook_launcher(print, num_processes=0)
     with pytest.raises(ConfigError, match="nnodes=2"):
         nbkit.notebook_launcher(print, num_nodes=2)
-
-
-def fail_once(word):
-    print(word, nbkit.context().attempt, flush=True)
-    if nbkit.context().attempt == 0:
-        os.abort()
-
-
-def test_notebook_launcher_max_restarts(capsys):
-    nbkit.notebook_launcher(fail_once, args=("try",), num_processes=1, max_restarts=3)
-
-    shown = capsys.readouterr().out
-    assert "try 0\n" in shown
-    assert "try 1\n" in shown

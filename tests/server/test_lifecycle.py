@@ -75,27 +75,6 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
         assert change in line
 
 
-def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
-    server = start(variables={"STAND_IN": json.dumps({"fault": "garbage"})})
-    with server.view() as view:
-        while (status := view.next("status"))["sampler"] != "failed":
-            pass
-
-        assert "unreadable output, JSONDecodeError" in status["message"]
-        assert server.request("nbkit/api/status").status == 200
-
-
-def test_viewer_of_few_samples_gets_a_sign_of_life(start):
-    server = start("--NbkitServer.interval_seconds=60")
-    with server.view() as view:
-        view.send('{"type":"interval","interval_seconds":1000}')
-        view.next("sample")
-        status = view.next("status")
-
-    assert status["sampler"] == "running"
-    assert status["runs_fault"] is None
-
-
 def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(
     start, tmp_path
 ):

@@ -101,8 +101,12 @@ def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
     assert again.body["started"] is True
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_server_end_ends_board_and_sampler(start, how):
+def test_server_end_ends_board_and_sampler(start):
+    end_server(start, signal.SIGKILL)
+
+
+def end_server(start, how):
+    """End a server, and expect the end of its TensorBoard and its sampler."""
     server = start()
     store_curves(server)
     open_board(server)

@@ -1,23 +1,25 @@
-"""How functions stop, go on and draw again, and what ends a rank that connects."""
+"""How functions stop, continue, draw again, fail and leave; scripts by torchrun."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import nbkit
-from nbkit.errors import RunFailedError
+from nbkit.errors import RunError, RunFailedError
 from nbkit.store.record import RunState, read_json
 from tests.launch.conftest import plugins, store
 from tests.launch.test_functions import launch, script
 from tests.notebooks.kernel import running_kernel
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 
 __all__ = ["plugins", "script", "store"]
 
@@ -143,3 +145,121 @@ def test_launch_script_by_torchrun(script, whole_torch):
     copy = nbkit.attach(f"{run.run_id}-torchrun")
     assert copy.state is RunState.FINISHED
     assert copy.metrics("log")[0]["values"] == {"rate": 0.5}
+
+
+def test_rank_that_exits_early():
+    def train():
+        if nbkit.context().rank == 1:
+            os._exit(0)
+
+    run = launch(train, gpus=2).wait(raise_on_failure=False)
+
+    assert run.state is RunState.FAILED
+    assert run.cause["rank"] == 1
+    assert "exited early with exit code 0" in run.cause["message"]
+
+
+def test_resume_function_with_sigterm_handler():
+    def train():
+
+        def leave(number, frame):
+            raise TimeoutError
+
+        here = nbkit.context()
+        saved = here.load_checkpoint()
+        if saved is not None:
+            return saved["step"]
+        signal.signal(signal.SIGTERM, leave)
+        try:
+            # Not a line of nbkit.log(): imports inside it may swallow the exception.
+            (here.run_folder / "waits").touch()
+            while True:
+                time.sleep(0.1)
+        except TimeoutError:
+            here.save_checkpoint({"step": 3}, 3)
+        return "left"
+
+    run = launch(train)
+    wait_until((run.paths.root / "waits").exists, "a function that waits")
+    run.stop()
+    stopped = run.state
+    run.resume()
+    run.wait()
+
+    assert stopped is RunState.STOPPED
+    assert run.returns == [3]
+
+
+def test_launch_function_fails_in_every_attempt():
+    def train():
+        return 1 / (nbkit.context().rank - 1)
+
+    run = launch(train, gpus=2, max_restarts=1)
+
+    with pytest.raises(RunFailedError, match=r"(?s)on rank 1: ZeroDivision.*in train"):
+        run.wait()
+    with pytest.raises(RunError, match="has not returned"):
+        _ = run.returns
+    with pytest.raises(RunError, match="no complete checkpoint"):
+        run.resume()
+    assert (run.cause["kind"], run.cause["rank"], run.attempt) == ("exception", 1, 1)
+    attempts = run.record["attempts"]
+    assert [attempt["state"] for attempt in attempts] == ["failed", "failed"]
+
+
+def launch_another_and_fail(nested):
+    run = nbkit.launch(signal.pause, device="cpu", oversubscribe=True)
+    nested.write_text(run.run_id)
+    raise ValueError
+
+
+def test_launched_run_outlives_a_failed_one(tmp_path):
+    run = launch(launch_another_and_fail, args=(tmp_path / "nested",))
+    run.wait(patient(60), raise_on_failure=False)
+
+    nested = nbkit.attach((tmp_path / "nested").read_text())
+    try:
+        assert run.state is RunState.FAILED
+        wait_until(lambda: nested.state is RunState.RUNNING, "the nested run", 60)
+    finally:
+        nested.stop()
+
+
+def fail_once(word):
+    print(word, nbkit.context().attempt, flush=True)
+    if nbkit.context().attempt == 0:
+        os.abort()
+
+
+def test_notebook_launcher_max_restarts(capsys):
+    nbkit.notebook_launcher(fail_once, args=("try",), num_processes=1, max_restarts=3)
+
+    shown = capsys.readouterr().out
+    assert "try 0\n" in shown
+    assert "try 1\n" in shown
+
+
+def meet_at(port: int) -> tuple[float, int, int]:
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader
+
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", str(port)
+    dist.init_process_group("gloo")
+    batches = list(DataLoader(torch.ones(8), batch_size=2, num_workers=2))
+    total = torch.stack(batches).sum()
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return float(total), len(batches), len(os.environ["TMPDIR"])
+
+
+def test_function_own_master_port_and_long_tmpdir(tmp_path):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    environment = {"TMPDIR": str(folder)}
+    run = launch(meet_at, args=(port,), gpus=2, environment=environment).wait(120)
+
+    assert run.returns == [(16.0, 4, len(str(folder)))] * 2

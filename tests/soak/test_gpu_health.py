@@ -14,3 +14,11 @@ def test_check_all_reduce_hang(all_reduce):
 
     assert "no rank made progress for 1 s" in result["found"]
     assert "also fails with NCCL_P2P_DISABLE=1" in result["remedy"]
+
+
+def test_check_all_reduce_ok(all_reduce, tmp_path):
+    result = all_reduce()
+
+    assert (result["what"], result["state"]) == ("All-reduce", "ok")
+    assert "works over 2 GPUs" in result["found"]
+    assert list(tmp_path.glob("nbkit-doctor-*")) == []

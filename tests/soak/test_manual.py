@@ -143,3 +143,14 @@ def test_manual_failing_rank(by_hand, terminals):
     screens = terminals.screen(0) + terminals.screen(1)
     assert "ValueError: the bad rank raises" in screens
     assert not processes_of_run(run.paths)
+
+
+def test_manual_stop_while_waiting(by_hand, terminals):
+    run = nbkit.launch(by_hand())
+    terminals.paste(run.torchrun_line)
+    wait_until(lambda: run.queue and "1 of them" in run.queue["reason"], "a host", 600)
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert run.cause["message"] == "stopped by user, before its ranks were started"
+    assert f"run {run.run_id} has ended." in terminals.screen(0)

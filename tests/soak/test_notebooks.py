@@ -17,6 +17,7 @@ from tests.notebooks.executing import (
     QUICK,
     execute,
 )
+from tests.notebooks.kernel import ANSWERS_WITHIN_SECONDS, running_kernel
 from tests.widgets.test_view import LAUNCH, WIDGET
 
 __all__ = ["plugins", "store"]
@@ -95,3 +96,28 @@ def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
     # Other tests may have had the CPUs meanwhile.
     said = comparison.data["text/plain"]
     assert said.startswith(("A / B", "Inconclusive: "))
+
+
+def test_a_cell_that_waits_shows_where_its_run_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
+    shown: list[str] = []
+
+    def note(message):
+        kinds = ("display_data", "update_display_data")
+        if message["header"]["msg_type"] in kinds:
+            shown.append(message["content"]["data"]["text/plain"])
+
+    with running_kernel() as kernel:
+        reply = kernel.client.execute_interactive(
+            "import nbkit\n"
+            "run = nbkit.launch(lambda: nbkit.log({'loss': 1.0}), device='cpu',"
+            " oversubscribe=True)\n"
+            "run.wait();",
+            output_hook=note,
+            timeout=ANSWERS_WITHIN_SECONDS,
+        )
+        run_id = kernel.execute("pass", "run.run_id")
+
+    assert reply["content"]["status"] == "ok"
+    assert shown[-1].startswith(f"{run_id}: finished (")
+    assert any("starting" in line or "running" in line for line in shown)

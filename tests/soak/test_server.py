@@ -1,8 +1,9 @@
-"""Viewers that come and go a thousand times leave nothing in the server."""
+"""Viewers, samplers and TensorBoards of a server, many times or for long."""
 
 from __future__ import annotations
 
 import json
+import signal
 
 import psutil
 
@@ -15,6 +16,7 @@ from tests.server.curves import (
     store_curves,
 )
 from tests.server.jupyter import Jupyter
+from tests.server.test_tensorboard import end_server
 from tests.waiting import wait_until
 
 __all__ = ["start"]
@@ -115,3 +117,28 @@ def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
     gone = server.request(f"nbkit/tensorboard/{names[1]}/{TAGS}")
     assert gone.status == 404
     assert "Open it from the run's row" in gone.body
+
+
+def test_server_end_by_sigterm_ends_board_and_sampler(start):
+    end_server(start, signal.SIGTERM)
+
+
+def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
+    server = start(variables={"STAND_IN": json.dumps({"fault": "garbage"})})
+    with server.view() as view:
+        while (status := view.next("status"))["sampler"] != "failed":
+            pass
+
+        assert "unreadable output, JSONDecodeError" in status["message"]
+        assert server.request("nbkit/api/status").status == 200
+
+
+def test_viewer_of_few_samples_gets_a_sign_of_life(start):
+    server = start("--NbkitServer.interval_seconds=60")
+    with server.view() as view:
+        view.send('{"type":"interval","interval_seconds":1000}')
+        view.next("sample")
+        status = view.next("status")
+
+    assert status["sampler"] == "running"
+    assert status["runs_fault"] is None

@@ -1,4 +1,4 @@
-"""Studies whose host is gone, that are interrupted at once, repeated and estimated."""
+"""Studies that are interrupted, taken over, repeated, estimated or not finite."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import nbkit
+from nbkit.cli.main import main
+from nbkit.config import ExperimentConfig
 from nbkit.errors import (
+    ConfigError,
     RunError,
     RunFailedError,
 )
+from nbkit.questions.inference.planning import InferencePlan
+from nbkit.questions.inference.start import prepare
 from nbkit.questions.study_report import make
 from nbkit.reports.arm_rows import arm_run
+from nbkit.server.run_table import StoredRunTable
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
+from nbkit.studies.parameters import Parameters
+from nbkit.studies.study import Study
 from tests.launch.test_namespaces import forget
 from tests.questions.conftest import cluster, drive, plugins, small, store
 from tests.studies.test_places import arms, devices, eight_gpus
@@ -167,3 +176,118 @@ def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
     answer = make(study).answer
     assert "Not enough starts for a verdict (5 per arm needed)" in answer
     assert [slot.repeat for slot in study.missing] == [2]
+
+
+@pytest.mark.nonfinite
+def test_a_training_at_a_far_too_high_learning_rate_is_told_everywhere(
+    small, store, capsys
+):
+    usual = small(gpus=1, steps=6, warmup_steps=1)
+    wild = usual.replace(learning_rate=1e38)
+    arms = {
+        "ended": wild.replace(stop_on_nonfinite=True),
+        "usual": usual,
+        "wild": wild,
+    }
+
+    study = Study.create("rates", arms).run(progress=False)
+    runs = study.runs_by_arm(diverged=True)
+    [ended], [run] = runs["ended"], runs["wild"]
+    said = str(run.nonfinite)
+    main(["show", run.run_id])
+    main(["runs"])
+    printed = capsys.readouterr().out
+    rows = {row["run_id"]: row for row in StoredRunTable(None).poll([]).rows}
+    report = make(study)
+
+    assert said.startswith("loss not finite between step ")
+    assert f"finished; {said}" in printed
+    assert f"finished, {said}" in printed
+    assert f"failed, {said}" in printed
+    assert repr(run) == f"<Run {run.run_id} finished, {said}>"
+    assert repr(ended) == f"<Run {ended.run_id} failed, {said}>"
+    assert [rows[one.run_id]["nonfinite"] for one in (run, ended)] == [said, said]
+    found = [one.evidence for one in nbkit.audit(run) if one.code == "loss"]
+    assert found == [said]
+    told = {one.subject for one in nbkit.audit(study) if one.code == "loss"}
+    assert len(told) == 2
+    assert repr(study).endswith("2 of 3 runs finished, 1 not finite>")
+    assert report.answer.startswith(f"Diverged: ended ({said}), wild ({said}). ")
+    assert "usual trains" in report.answer
+    assert [row[5] for row in report.tables[0].rows] == ["baseline", said]
+    # The arm that was ended is a result, too.
+    assert study.missing == []
+    assert [len(many) for many in study.runs_by_arm().values()] == [0, 1, 1]
+
+
+def planned():
+    """Return a plan of small runs with synthetic images."""
+    base = ExperimentConfig(
+        task="inference",
+        model="tiny",
+        device="cpu",
+        image_size=32,
+        tensorboard=False,
+        compile=True,
+    )
+    return InferencePlan(
+        arms={one: base.replace(precision=one) for one in ("fp32", "bf16", "int8")},
+        training=None,
+        control=None,
+        repeats=1,
+        notes=("first",),
+        parameters=Parameters({}, {}),
+    )
+
+
+def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys):
+    # torch.compile cannot take in the INT8 kernels of a CPU.
+    ready = prepare(planned())
+
+    assert list(ready.arms) == ["fp32", "bf16"]
+    assert (
+        "compile=True with precision='int8' on a CPU"
+        in ready.facts["unavailable"]["int8"]
+    )
+    assert ready.notes[1].startswith("int8 is not available: ")
+    assert "[1/1] int8 once: failed" in capsys.readouterr().out
+
+    alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
+    with pytest.raises(ConfigError, match=r"This leaves only fp32\. Add a format"):
+        prepare(replace(planned(), arms=alone))
+
+
+def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small):
+    viewer = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
+    assert len(viewer.missing) == 1
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        gone = ProcessIdentity.of(process.pid).to_dict()
+        process.kill()
+    content = json.loads(viewer.paths.study.read_text())
+    viewer.paths.study.write_text(json.dumps({**content, "executor": gone}))
+
+    nbkit.Study.open(viewer.study_id).run(progress=False)
+
+    assert viewer.missing == []
+    assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
+    assert "1 of 1 runs finished" in repr(viewer)
+
+
+def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
+    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)}, repeats=2)
+    other = ProcessIdentity.of(1).to_dict()
+
+    def take_over(run, label):
+        content = json.loads(study.paths.study.read_text())
+        study.paths.study.write_text(json.dumps({**content, "executor": other}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "nbkit.studies.progress.Progress.end", lambda _, *a: take_over(*a)
+        )
+        with pytest.raises(RunError, match="another process executes study"):
+            study.run(progress=False)
+
+    content = json.loads(study.paths.study.read_text())
+    assert content["executor"] == other
+    assert len(content["runs"]) == len(list(nbkit.runs())) == 1

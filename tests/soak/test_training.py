@@ -1,21 +1,36 @@
-"""Trainings that are stopped where it takes long to get: in checks and evaluations."""
+"""Trainings that are stopped in checks and evaluations, bound, damaged or shared."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
+import pytest
 from PIL import Image
 
 import nbkit
+from nbkit.config.pipeline import PIPELINES
+from nbkit.datasets import pack
+from nbkit.datasets.manifest import read_manifest
+from nbkit.errors import RunFailedError
 from nbkit.questions.machines.facts import machine_facts
 from nbkit.reproduction.cpu_bindings import bound_to
+from nbkit.store.bundle import files_of_run
+from nbkit.store.predictions import read_predictions
 from nbkit.store.record import RunState, read_json
 from nbkit.telemetry.topology import read_cpus
+from nbkit.worker.data import source
+from tests.datasets.images import picture as numbered_picture
 from tests.launch.conftest import plugins, small, store
 from tests.launch.test_training import images
+from tests.training import train_here
 from tests.waiting import wait_until
+from tests.worker.conftest import flat, new_run
+from tests.worker.images import CLASSES, config_of
 
-__all__ = ["images", "plugins", "small", "store"]
+__all__ = ["flat", "images", "new_run", "plugins", "small", "store"]
 
 
 def test_stop_while_checking_images(small, images):
@@ -101,3 +116,149 @@ def test_cpu_binding_numa(small):
         (one.part, one.name, one.a, one.b) for one in differences
     ]
     assert {one["asked"] for one in unbound.worker["bindings"]} == {"none"}
+
+
+def test_pipeline_shared_by_two_ranks(small, tmp_path):
+    data = pack(
+        "photos",
+        tmp_path / "data",
+        "tfrecord",
+        shard_megabytes=4,
+        on_progress=lambda done, total: None,
+    )
+
+    run = nbkit.launch(
+        small(
+            gpus=2,
+            data=str(data),
+            loader="tfrecord",
+            loader_config={"pipeline": "chexnet_new", "num_workers": 2},
+            batch_size_per_gpu=32,
+            epochs=2,
+            steps=None,
+            evaluation_period_epochs=2,
+        )
+    ).wait()
+
+    assert run.state is RunState.FINISHED
+    kept = run.worker["data"]
+    steps = run.worker["steps_per_epoch"]
+    assert kept["pipeline"] == PIPELINES["chexnet_new"]
+    assert kept["train_images"] + kept["dropped_images"] == 400
+    assert steps == kept["train_images"] // 64 > 1
+    lines = run.metrics()
+    assert [line["epoch"] for line in lines] == [0] * steps + [1] * steps
+    [evaluated] = run.metrics("evaluation")
+    assert 0 <= evaluated["top1_accuracy"] <= 1
+
+
+def test_damaged_image_during_training(small, images):
+    run = nbkit.launch(small(data=str(images), model="slow", steps=None, epochs=50))
+    wait_until(lambda: len(run.metrics()) >= 2, "two steps", 120)
+    (images / "train" / "bright" / "7.jpg").write_bytes(b"no image")
+
+    with pytest.raises(
+        RunFailedError, match=r"bright/7.jpg is no longer a readable image"
+    ):
+        run.wait()
+
+    assert run.cause["kind"] == "config"
+
+
+def test_sixteen_bit_precision_loss(small):
+    config = small(model="resnet18", steps=3, warmup_steps=1)
+
+    full, half = (
+        train_here(config.replace(precision=precision)).metrics()[0]["loss"]
+        for precision in ("fp32", "bf16")
+    )
+
+    assert half == pytest.approx(full, rel=0.05)
+    assert half != full
+
+
+def named(manifest):
+    images = manifest.evaluation
+    return [images.name(number) for number in range(len(images))]
+
+
+def test_predictions_of_classes(small, tmp_path):
+    for split, count in (("train", 8), ("val", 5)):
+        for name in ("one", "two, or three"):
+            folder = tmp_path / "data" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                numbered_picture(10 * number + len(name)).save(folder / f"{number}.png")
+
+    run = nbkit.launch(
+        small(
+            data=str(tmp_path / "data"),
+            gpus=2,
+            num_classes=3,
+            steps=2,
+            warmup_steps=0,
+            evaluation_period_epochs=1,
+        )
+    ).wait()
+
+    evaluation = run.metrics("evaluation")[-1]
+    found = read_predictions(run.paths.predictions)
+    assert [*found.files] == named(read_manifest(run.paths.manifest))
+    assert [name.split("/")[1] for name in found.files] == [*found.labels]
+    right = [a == b for a, b in zip(found.labels, found.predicted, strict=True)]
+    assert (sum(right), len(right)) == (evaluation["correct"], evaluation["images"])
+    assert {*found.predicted} <= {"one", "two, or three", "output 2"}
+    assert all(1 / 3 < score <= 1 for score in found.scores)
+    assert "predictions.csv" in [
+        name for name, _, why in files_of_run(run.paths.root) if why is None
+    ]
+
+
+WAITING = """
+import signal, sys
+from pathlib import Path
+from nbkit.config import ExperimentConfig
+from nbkit.store.paths import RunPaths
+from nbkit.worker.data import source
+from nbkit.worker.rank import Rank
+
+rank = Rank(RunPaths(Path(sys.argv[1])), 1, 1, 2, 2, 0, None)
+signal.signal(signal.SIGTERM, rank._on_sigterm)
+print("ready", flush=True)
+manifest = source.prepare(ExperimentConfig(data=sys.argv[2]), rank)
+assert signal.getsignal(signal.SIGTERM) == rank._on_sigterm
+print(len(manifest.train))
+"""
+
+
+def waiting_rank(root, run):
+    return subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(run.paths.root), str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ranks_wait_for_the_first_unless_stopped(flat, new_run):
+    run = new_run()
+    with waiting_rank(flat, run) as waiting, waiting_rank(flat, run) as stopped:
+        for process in (waiting, stopped):
+            assert process.stdout.readline() == "ready\n"
+        stopped.send_signal(signal.SIGTERM)
+        assert stopped.wait(60) == -signal.SIGTERM
+        source.prepare(config_of(flat), new_run())
+
+        output, _ = waiting.communicate(timeout=60)
+
+    assert (waiting.returncode, output) == (0, f"{CLASSES}\n")
+
+
+def test_a_run_that_is_stopped_while_it_is_profiled_ends_as_any_other(small):
+    config = small(model="slow", profile=True, warmup_steps=1, steps=1_000, gpus=1)
+    run = nbkit.launch(config)
+
+    wait_until(lambda: len(run.metrics()) >= 2, "the profile has begun")
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    assert any(run.paths.checkpoints.iterdir())

@@ -214,22 +214,6 @@ def test_a_study_that_does_not_exist_says_where_studies_are(store):
         nbkit.Study.open("20260101-000000-none-abcd")
 
 
-def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small):
-    viewer = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    assert len(viewer.missing) == 1
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        gone = ProcessIdentity.of(process.pid).to_dict()
-        process.kill()
-    content = json.loads(viewer.paths.study.read_text())
-    viewer.paths.study.write_text(json.dumps({**content, "executor": gone}))
-
-    nbkit.Study.open(viewer.study_id).run(progress=False)
-
-    assert viewer.missing == []
-    assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
-    assert "1 of 1 runs finished" in repr(viewer)
-
-
 def test_study_is_executed_once_at_a_time(small):
     study = nbkit.Study.create("demo", {"a": small()})
 
@@ -237,26 +221,6 @@ def test_study_is_executed_once_at_a_time(small):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []
-
-
-def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)}, repeats=2)
-    other = ProcessIdentity.of(1).to_dict()
-
-    def take_over(run, label):
-        content = json.loads(study.paths.study.read_text())
-        study.paths.study.write_text(json.dumps({**content, "executor": other}))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "nbkit.studies.progress.Progress.end", lambda _, *a: take_over(*a)
-        )
-        with pytest.raises(RunError, match="another process executes study"):
-            study.run(progress=False)
-
-    content = json.loads(study.paths.study.read_text())
-    assert content["executor"] == other
-    assert len(content["runs"]) == len(list(nbkit.runs())) == 1
 
 
 def test_a_start_that_cannot_be_written_down_is_stopped(small, monkeypatch):
