@@ -124,18 +124,6 @@ def test_stop_run_at_once(small):
     )
 
 
-def test_run_with_broken_package(small, tmp_path, monkeypatch):
-    broken = tmp_path / "site" / "broken-1.0.dist-info"
-    broken.mkdir(parents=True)
-    (broken / "METADATA").write_bytes(b"Name: broken\nVersion: 1.0\nAuthor: \xe9\xff\n")
-    monkeypatch.setenv("PYTHONPATH", str(broken.parent), prepend=os.pathsep)
-
-    run = nbkit.launch(small()).wait()
-
-    assert run.record["environment"] is None
-    assert run.record["machine"] is not None
-
-
 def test_allreduce_run(small, whole_torch):
     sizes = nbkit.AllReduceConfig(bytes_min=1024, bytes_max=65536, iterations=5)
 

@@ -69,10 +69,10 @@ from tests.browser.test_looks import look, look_at_eight_gpus
 from tests.browser.test_pages import is_saved, tab_of
 from tests.golden.studies import FOLDER, STORED
 from tests.hostile.strangers import needs_root
-from tests.launch.test_namespaces import forget
 from tests.server.curves import ECHO, RUN_ID, boards, store_curves
 from tests.server.stored_runs import store_run, write_scalars
 from tests.soak.proxy import proxy
+from tests.soak.test_waiting_runs import forget
 from tests.waiting import wait_until
 from tests.widgets.stored_run import step
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+from tests.hostile.strangers import needs_root
 from tests.launch.conftest import plugins, store
 from tests.launch.test_gpu_health import all_reduce
-from tests.telemetry.conftest import drive, no_setting
+from tests.telemetry.conftest import drive, drive_child, no_setting
 
-__all__ = ["all_reduce", "drive", "no_setting", "plugins", "store"]
+__all__ = ["all_reduce", "drive", "drive_child", "no_setting", "plugins", "store"]
 
 
 def test_check_all_reduce_hang(all_reduce):
@@ -22,3 +27,31 @@ def test_check_all_reduce_ok(all_reduce, tmp_path):
     assert (result["what"], result["state"]) == ("All-reduce", "ok")
     assert "works over 2 GPUs" in result["found"]
     assert list(tmp_path.glob("nbkit-doctor-*")) == []
+
+
+@needs_root
+def test_doctor_without_loopback(tmp_path):
+    program = (
+        "import nbkit\n"
+        "try: nbkit.launch(print, device='cpu', oversubscribe=True)\n"
+        "except nbkit.errors.LaunchError as error: print(error)\n"
+        "from nbkit.launch.health import checks\n"
+        "print(next(checks()).found)\n"
+        "from nbkit.worker import health\n"
+        "told = {one.what: one for one in health.checks()}\n"
+        "print(told['gloo'].remedy)\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", program],
+        env={**os.environ, "NBKIT_HOME": str(tmp_path / "store")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    refused, found, remedy = done.stdout.splitlines()
+    assert refused.startswith("127.0.0.1 does not respond ([Errno 101] Network is")
+    assert "ip link set lo up" in refused
+    assert refused.startswith(found)
+    assert remedy == "start the loopback interface (ip link set lo up)"
+    assert list((tmp_path / "store" / "runs").iterdir()) == []

@@ -18,8 +18,10 @@ from nbkit.errors import (
     RunError,
     RunFailedError,
 )
+from nbkit.questions import machines
 from nbkit.questions.inference.planning import InferencePlan
 from nbkit.questions.inference.start import prepare
+from nbkit.questions.machines.planning import HERE
 from nbkit.questions.study_report import make
 from nbkit.reports.arm_rows import arm_run
 from nbkit.server.run_table import StoredRunTable
@@ -27,9 +29,11 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
-from tests.launch.test_namespaces import forget
 from tests.questions.conftest import cluster, drive, plugins, small, store
+from tests.questions.test_machines import parameters
+from tests.soak.test_waiting_runs import forget
 from tests.studies.test_places import arms, devices, eight_gpus
+from tests.studies.test_programs import train
 from tests.telemetry.conftest import no_setting
 from tests.waiting import patient, wait_until
 
@@ -42,6 +46,7 @@ __all__ = [
     "plugins",
     "small",
     "store",
+    "train",
 ]
 
 
@@ -291,3 +296,45 @@ def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
     content = json.loads(study.paths.study.read_text())
     assert content["executor"] == other
     assert len(content["runs"]) == len(list(nbkit.runs())) == 1
+
+
+def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    other = nbkit.launch(small(gpus=1, oversubscribe=False)).wait()
+    bundles = [other.run_id]
+    plan = machines.plan(parameters(bundles=bundles, measure=True, repeats=1))
+
+    study = machines.measure(plan)
+    result = machines.result(plan, study)
+
+    assert (plan.a, plan.b) == (other.record["machine"]["hostname"], HERE)
+    [arm] = result.matched
+    assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
+    assert arm.ratio.verdict == "not enough runs"
+    assert "A verdict needs n=5 on both" in result.table.to_text()
+    assert result.report().result["study_id"] == study.study_id
+    assert {run.config.model for run in nbkit.runs()} == {"tiny"}
+
+
+def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
+    arms = {
+        name: nbkit.script(train, [loss], device="cpu", gpus=1)
+        for name, loss in (("base", "0.5"), ("new", "0.9"))
+    }
+    study = nbkit.Study.create(
+        "loss", arms, metric="val_loss", better="lower", repeats=5, discard_floors=5
+    )
+
+    study.run(progress=False)
+
+    assert [len(runs) for runs in study.runs_by_arm().values()] == [2, 2]
+    assert study.missing == []
+    made = make(study)
+    assert made.answer.startswith("new is worse than base: val_loss")
+    assert "n=2" in made.answer
+    [note] = [note for note in made.tables[0].notes if "noise floors" in note]
+    assert note.startswith("new: worse than base by ")
+    assert note.endswith("noise floors, no further starts (limit 5).")
+    assert study.metric is not None
+    values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
+    assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note
