@@ -162,6 +162,7 @@ def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     write(server, "a.ipynb", LAUNCH, WAIT.format("never"))
     write(server, "b.ipynb", ATTACH, RUNS, WAIT.format("b"))
+    write(server, "c.ipynb", ATTACH)
     server.set(MANAGER, saveState=True)
     visitor = page(server.address("lab/tree/a.ipynb"))
     expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
@@ -199,6 +200,10 @@ def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
         row = visitor.locator(".nbkv-runs tbody tr:visible")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("running")
+
+        # The button stops the run.
+        open_notebook(visitor, "c.ipynb")
+        run_all(visitor)
         stops_by_its_button(visitor, view, run)
     finally:
         for each in nbkit.runs():
