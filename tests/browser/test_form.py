@@ -17,8 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 import nbkit
 from nbkit.widgets.form_fields import sections
 from tests.browser.rest import kernel_pid, kernels
-from tests.browser.sidebar import until
-from tests.browser.test_looks import EXPOSED
+from tests.browser.sidebar import EXPOSED, until
 from tests.waiting import wait_until
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
