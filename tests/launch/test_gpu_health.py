@@ -56,21 +56,12 @@ def all_reduce(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    ("fault", "condition", "remedy"),
-    [
-        ("os._exit(7)", WITH_P2P, "works without peer-to-peer access: export NCCL_P2P"),
-        ("os._exit(7)", "True", "also fails with NCCL_P2P_DISABLE=1: see "),
-        ("os.kill(os.getpid(), signal.SIGBUS)", WITH_P2P, "docker run --shm-size="),
-    ],
-    ids=["with peer-to-peer", "in any case", "without shared memory"],
-)
-def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
-    result = all_reduce(fault, condition)
+def test_check_all_reduce_failing_rank(all_reduce):
+    result = all_reduce("os._exit(7)", WITH_P2P)
 
     assert result["state"] == "failure"
     assert "fails over 2 GPUs: " in result["found"]
-    assert remedy in result["remedy"]
+    assert "works without peer-to-peer access: export NCCL_P2P" in result["remedy"]
 
 
 def test_check_all_reduce_too_slow(all_reduce):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 
 import nbkit
 from nbkit.store import jobs
-from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import TwoNodes, hold_both_nodes
 from tests.waiting import wait_until
@@ -92,32 +89,3 @@ def test_a_job_leaves_the_queue_when_its_launch_fails_after_sbatch(
     assert len(str(failure.value).split()) == 2, "its job was not in the queue"
     assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
     slurm.command("scancel", holder)
-
-
-LAUNCHES = """
-import sys, nbkit
-config = nbkit.ExperimentConfig.from_json(sys.argv[1])
-print(nbkit.launch(config, on_owner_exit="stop").run_id, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
-    two_nodes: TwoNodes, slurm: SlurmCluster
-):
-    holder = hold_both_nodes(slurm)
-    command = [sys.executable, "-c", LAUNCHES, two_nodes.config().to_json()]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as notebook:
-        assert notebook.stdout is not None
-        waiting = nbkit.attach(notebook.stdout.readline().strip())
-        two_nodes.reach_state(waiting, RunState.QUEUED)
-
-        notebook.kill()
-
-    two_nodes.reach_state(waiting, RunState.STOPPED)
-    assert waiting.cause is not None
-    assert "owner exit" in waiting.cause["message"]
-    slurm.command("scancel", holder)
-    two_nodes.expect_nothing_left(waiting)

@@ -18,6 +18,7 @@ from nbkit.errors import RunError, RunFailedError
 from nbkit.store.record import RunState, read_json
 from tests.launch.conftest import plugins, store
 from tests.launch.test_functions import launch, script
+from tests.launch.test_lone_rank import worker
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import patient, wait_until
 
@@ -263,3 +264,26 @@ def test_function_own_master_port_and_long_tmpdir(tmp_path):
     run = launch(meet_at, args=(port,), gpus=2, environment=environment).wait(120)
 
     assert run.returns == [(16.0, 4, len(str(folder)))] * 2
+
+
+def meets_itself():
+    had_torch = "torch" in sys.modules
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+
+    sums = []
+    for value in (2.0, 5.0):
+        dist.init_process_group("gloo")
+        total = torch.tensor(value)
+        dist.all_reduce(total)
+        dist.destroy_process_group()
+        sums.append(total.item())
+    return had_torch, torch.get_num_threads(), sums, str(nbkit.context().device)
+
+
+def test_lone_rank_process_group_twice():
+    run = nbkit.launch(meets_itself, device="cpu").wait()
+
+    assert run.returns == [(False, 1, [2.0, 5.0], "cpu")]
+    assert worker(run)["torch"].startswith("2.")

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.hostile.strangers import needs_root
 from tests.launch.conftest import plugins, store
-from tests.launch.test_gpu_health import all_reduce
+from tests.launch.test_gpu_health import WITH_P2P, all_reduce
 from tests.telemetry.conftest import drive, drive_child, no_setting
 
 __all__ = ["all_reduce", "drive", "drive_child", "no_setting", "plugins", "store"]
@@ -55,3 +57,19 @@ def test_doctor_without_loopback(tmp_path):
     assert refused.startswith(found)
     assert remedy == "start the loopback interface (ip link set lo up)"
     assert list((tmp_path / "store" / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "condition", "remedy"),
+    [
+        ("os._exit(7)", "True", "also fails with NCCL_P2P_DISABLE=1: see "),
+        ("os.kill(os.getpid(), signal.SIGBUS)", WITH_P2P, "docker run --shm-size="),
+    ],
+    ids=["in any case", "without shared memory"],
+)
+def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
+    result = all_reduce(fault, condition)
+
+    assert result["state"] == "failure"
+    assert "fails over 2 GPUs: " in result["found"]
+    assert remedy in result["remedy"]

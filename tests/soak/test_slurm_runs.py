@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import nbkit
 from nbkit.launch.run import attach
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import empty_after_each_test, plugins, small, store, two_nodes
-from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hurry, job_of
+from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hold_both_nodes, hurry, job_of
 from tests.slurm.test_refusals import ACTIVATE, ON_N2, end_of
 from tests.waiting import patient, wait_until
 
@@ -132,3 +134,32 @@ def test_a_node_that_does_not_see_the_store_is_named(
 
     assert said.startswith("node n2: ")
     assert "the store must be on a shared file system" in said
+
+
+LAUNCHES = """
+import sys, nbkit
+config = nbkit.ExperimentConfig.from_json(sys.argv[1])
+print(nbkit.launch(config, on_owner_exit="stop").run_id, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
+    two_nodes: TwoNodes, slurm: SlurmCluster
+):
+    holder = hold_both_nodes(slurm)
+    command = [sys.executable, "-c", LAUNCHES, two_nodes.config().to_json()]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as notebook:
+        assert notebook.stdout is not None
+        waiting = nbkit.attach(notebook.stdout.readline().strip())
+        two_nodes.reach_state(waiting, RunState.QUEUED)
+
+        notebook.kill()
+
+    two_nodes.reach_state(waiting, RunState.STOPPED)
+    assert waiting.cause is not None
+    assert "owner exit" in waiting.cause["message"]
+    slurm.command("scancel", holder)
+    two_nodes.expect_nothing_left(waiting)

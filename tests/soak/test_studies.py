@@ -15,6 +15,7 @@ from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
 from nbkit.errors import (
     ConfigError,
+    NotEnoughDataError,
     RunError,
     RunFailedError,
 )
@@ -32,7 +33,7 @@ from nbkit.studies.study import Study
 from tests.questions.conftest import cluster, drive, plugins, small, store
 from tests.questions.test_machines import parameters
 from tests.soak.test_waiting_runs import forget
-from tests.studies.test_places import arms, devices, eight_gpus
+from tests.studies.test_places import TOGETHER, arms, devices, eight_gpus
 from tests.studies.test_programs import train
 from tests.telemetry.conftest import no_setting
 from tests.waiting import patient, wait_until
@@ -338,3 +339,48 @@ def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
     assert study.metric is not None
     values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
     assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note
+
+
+@pytest.mark.waiting
+def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arms):
+    silent = tmp_path / "silent.py"
+    silent.write_text(
+        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 3 * repeat")
+    )
+    started = {
+        arm: nbkit.script(silent, [arm, tmp_path / "begun", 0], device="replay", gpus=1)
+        for arm in ("base", "new")
+    }
+    # The second start waits for more than can begin.
+    study = nbkit.Study.create(
+        "silent", started, metric="error", better="lower", repeats=2, parallel=2
+    )
+
+    with pytest.raises(NotEnoughDataError, match="no metric 'error'"):
+        study.run(progress=False)
+
+    states = {run.record["tags"]["repeat"]: run for run in nbkit.runs()}
+    assert states["0"].state is RunState.FINISHED
+    assert states["1"].state is RunState.STOPPED
+    assert states["1"].cause["by"] == "study"
+    assert len(nbkit.runs()) == 2
+
+
+def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("print('error: 0.5')")
+    bad.write_text("1 / 0")
+    arms = {
+        "base": nbkit.script(good, device="cpu", gpus=1),
+        "new": nbkit.script(bad, device="cpu", gpus=1),
+    }
+    study = nbkit.Study.create(
+        "bad", arms, metric="error", better="lower", repeats=5, parallel=1
+    )
+
+    with pytest.raises(RunFailedError, match="division by zero"):
+        study.run()
+
+    assert len(study.failed["new"]) == 2
+    assert len(study.runs_by_arm()["base"]) == 1
+    assert "new, repeat 1: failed on rank 0" in capsys.readouterr().out

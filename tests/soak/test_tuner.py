@@ -19,6 +19,8 @@ from nbkit.errors import RunFailedError
 from nbkit.questions.input_pipeline.planning import with_setting
 from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
+from nbkit.review.causes import Cause, Diagnosis
+from nbkit.store.record import RunState
 from nbkit.studies.order import balanced_order
 from tests.launch.conftest import plugins, small, store
 from tests.questions.test_tuner import loading
@@ -120,3 +122,26 @@ def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
         tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"))
 
     assert "tuner: 1 run in" in capsys.readouterr().out
+
+
+def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
+    loading, capsys, monkeypatch
+):
+    cause = Cause("other-processes", 0.5, "Others were there.", "wait.", None)
+    told = Diagnosis("a trial", [cause])
+    monkeypatch.setattr(
+        "nbkit.questions.input_pipeline.tuner.diagnose", lambda run: told
+    )
+    grid = Grid(["tfrecord", "torch"], [1], [2])
+
+    found = tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"), most_trials=2)
+
+    failed, done = found.trials
+    assert "reads TFRecord files" in failed.cause
+    assert (failed.images_per_second, done.cause) == (0.0, None)
+    assert (failed.disturbed, done.disturbed) == (None, "Others were there.")
+    assert found.chosen == LoaderSetting(1, 2, "torch")
+    assert nbkit.attach(failed.run_id).state is RunState.FAILED
+    names = [nbkit.attach(one.run_id).config.name for one in found.trials]
+    assert names == ["tuner tfrecord", "tuner torch"]
+    assert "tuner: 2 runs in" in capsys.readouterr().out
