@@ -8,13 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.browser.sidebar import (
-    card,
-    cut_off,
-    open_panel,
-    shortened,
-    until,
-)
+from tests.browser.sidebar import card, cut_off, open_panel, shortened, until
 from tests.server.stored_runs import store_run
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from nbkit.store.record import RunState
 from tests.browser.sidebar import open_panel, until
-from tests.browser.test_live_view import (
-    AXE,
-    grows,
-    has_every_step_once,
-)
+from tests.browser.test_live_view import AXE, grows, has_every_step_once
 from tests.server.stored_runs import store_run
 
 RUN_ID = "20200101-000000-run-aaaa"

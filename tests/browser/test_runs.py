@@ -5,10 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from nbkit.store.record import RunState
-from tests.browser.sidebar import (
-    open_panel,
-    until,
-)
+from tests.browser.sidebar import open_panel, until
 from tests.server.curves import boards, store_curves
 from tests.waiting import wait_until
 

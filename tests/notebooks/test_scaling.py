@@ -9,11 +9,7 @@ import nbkit
 from nbkit.reports.headline import headline
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
-from tests.notebooks.executing import (
-    QUICK,
-    assert_answer,
-    execute,
-)
+from tests.notebooks.executing import QUICK, assert_answer, execute
 
 
 def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):

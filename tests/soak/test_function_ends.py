@@ -21,6 +21,7 @@ from tests.launch.test_functions import launch, script
 from tests.launch.test_lone_rank import worker
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import patient, wait_until
+from tests.worker.test_trainer_callback import train as train_by_callback
 
 __all__ = ["plugins", "script", "store"]
 
@@ -287,3 +288,25 @@ def test_lone_rank_process_group_twice():
 
     assert run.returns == [(False, 1, [2.0, 5.0], "cpu")]
     assert worker(run)["torch"].startswith("2.")
+
+
+def test_trainer_callback_stops_with_a_checkpoint_and_resumes(tmp_path):
+    run = nbkit.launch(
+        train_by_callback, args=(10**9,), gpus=2, device="cpu", oversubscribe=True
+    )
+    wait_until(lambda: run.metrics("log"), "a line of the trainer", 120)
+
+    run.stop()
+
+    assert run.state is RunState.STOPPED
+    [saved] = (run.paths.root / "trainer").iterdir()
+    run.resume()
+    step = int(saved.name.rpartition("-")[2])
+    wait_until(
+        lambda: [line for line in run.metrics("log") if line["attempt"] == 1],
+        "a line of the second attempt",
+        120,
+    )
+    run.stop()
+    [first, *_] = [line for line in run.metrics("log") if line["attempt"] == 1]
+    assert step < first["step"] <= step + 3

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-from xml.etree import ElementTree
-
-import nbformat
-from nbclient import NotebookClient
 from PIL import Image
 
 import nbkit
 from tests.notebooks.conftest import plugins, store
-from tests.notebooks.executing import (
-    QUICK,
-    execute,
-)
+from tests.notebooks.executing import QUICK, execute
 from tests.notebooks.kernel import ANSWERS_WITHIN_SECONDS, running_kernel
-from tests.widgets.test_view import LAUNCH, WIDGET
 
 __all__ = ["plugins", "store"]
 
@@ -61,41 +50,6 @@ def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):
     assert "RunFailedError" in done.text
     assert "on rank 0" in done.text
     assert "the bad rank raises" in done.text
-
-
-def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
-    first, second = (
-        LAUNCH.format(model="resnet20", steps=6, rate=rate) for rate in (0.1, 0.2)
-    )
-    cells = [
-        f"{first}\na = nbkit.launch(config){second}\nb = nbkit.launch(config)\na",
-        "a.wait(), b.wait()",
-        "nbkit.runs()",
-        "nbkit.compare(a, b)",
-    ]
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
-
-    outputs = [cell.outputs for cell in notebook.cells]
-    assert WIDGET not in json.dumps(notebook)
-    (picture,) = outputs[0]
-    assert "finished" in picture.data["text/html"]
-    # Whoever does not trust the notebook has its curves, too.
-    found = re.findall(r'alt="(\w+).*?base64,([^"]+)', picture.data["text/html"])
-    assert dict(found).keys() >= {"Loss", "Images"}
-    for _, data in found:
-        assert ElementTree.fromstring(base64.b64decode(data)).tag.endswith("}svg")
-    assert "<svg" not in picture.data["text/html"]
-    assert "6 of 6" in picture.data["text/plain"]
-    (table,) = outputs[2]
-    assert table.data["text/html"].count("<tr>") == 3
-    assert table.data["text/plain"].count("finished") == 2
-    (comparison,) = outputs[3]
-    assert "learning_rate" in comparison.data["text/html"]
-    # Other tests may have had the CPUs meanwhile.
-    said = comparison.data["text/plain"]
-    assert said.startswith(("A / B", "Inconclusive: "))
 
 
 def test_a_cell_that_waits_shows_where_its_run_is(tmp_path, monkeypatch):

@@ -9,12 +9,7 @@ import psutil
 
 from nbkit.server.tensorboards import MOST_TENSORBOARDS
 from tests.server.conftest import start
-from tests.server.curves import (
-    TAGS,
-    boards,
-    open_board,
-    store_curves,
-)
+from tests.server.curves import TAGS, boards, open_board, store_curves
 from tests.server.jupyter import Jupyter
 from tests.server.test_tensorboard import end_server
 from tests.waiting import wait_until

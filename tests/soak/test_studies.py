@@ -13,18 +13,12 @@ import pytest
 import nbkit
 from nbkit.cli.main import main
 from nbkit.config import ExperimentConfig
-from nbkit.errors import (
-    ConfigError,
-    NotEnoughDataError,
-    RunError,
-    RunFailedError,
-)
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions import machines
 from nbkit.questions.inference.planning import InferencePlan
 from nbkit.questions.inference.start import prepare
 from nbkit.questions.machines.planning import HERE
 from nbkit.questions.study_report import make
-from nbkit.reports.arm_rows import arm_run
 from nbkit.server.run_table import StoredRunTable
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
@@ -32,6 +26,7 @@ from nbkit.studies.parameters import Parameters
 from nbkit.studies.study import Study
 from tests.questions.conftest import cluster, drive, plugins, small, store
 from tests.questions.test_machines import parameters
+from tests.reproduction.test_repetition import checkout, launch
 from tests.soak.test_waiting_runs import forget
 from tests.studies.test_places import TOGETHER, arms, devices, eight_gpus
 from tests.studies.test_programs import train
@@ -40,6 +35,7 @@ from tests.waiting import patient, wait_until
 
 __all__ = [
     "arms",
+    "checkout",
     "cluster",
     "drive",
     "eight_gpus",
@@ -132,24 +128,6 @@ def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
     assert [run.state for run in runs] == [RunState.STOPPED] * 2
     assert {run.cause["by"] for run in runs} == {"interrupt"}
     assert json.loads(study.paths.study.read_text())["executor"] is None
-
-
-def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
-    arms = {"short": small(steps=5), "long": small(steps=60)}
-    first = nbkit.Study.create("first", arms)
-    assert first.estimated_seconds is None
-    first.run()
-    assert "Estimated" not in capsys.readouterr().out
-
-    again = nbkit.Study.create("again", arms)
-    estimate = again.estimated_seconds
-    again.run()
-
-    runs = [run for many in again.runs_by_arm().values() for run in many]
-    taken = sum(arm_run(run).seconds or 0.0 for run in runs)
-    assert 1 / 3 < estimate / taken < 3
-    assert "by earlier runs of the same arms" in capsys.readouterr().out
-    assert again.estimated_seconds == 0  # nothing is missing
 
 
 @pytest.mark.waiting
@@ -384,3 +362,32 @@ def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
     assert len(study.failed["new"]) == 2
     assert len(study.runs_by_arm()["base"]) == 1
     assert "new, repeat 1: failed on rank 0" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:the bundle may contain secrets")
+def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
+    checkout, tmp_path, monkeypatch
+):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, mine_here\nprint(mine_here.VALUE, sys.argv[1:])\n")
+    original = launch(script, args=(0.5,)).wait()
+    script.unlink()
+
+    again = nbkit.reproduce(original, progress=False)
+    bundle = nbkit.export(original, tmp_path / "s.zip", include_arguments=True)
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
+    nbkit.import_bundle(bundle)
+
+    moved = nbkit.attach(original.run_id)
+    for run in (again.run, moved):
+        assert run.logs(stream="stdout") == "1 ['0.5']\n"
+    assert moved.state == "finished"
+    assert again.ratio is None
+    assert again.sentence == (
+        "No ratio: a run has no measured steps (images per second). No step has a loss "
+        "in both runs."
+    )
+    assert moved.stop().state == "finished"
+    (moved.paths.source / "script" / "script.py").unlink()
+    with pytest.raises(RunError, match="is incomplete"):
+        nbkit.reproduce(moved, trust=True)

@@ -11,13 +11,7 @@ import pytest
 import nbkit
 from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.conftest import (
-    empty_after_each_test,
-    plugins,
-    small,
-    store,
-    two_nodes,
-)
+from tests.slurm.conftest import empty_after_each_test, plugins, small, store, two_nodes
 from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, job_of
 from tests.waiting import hang_limit, wait_until
 

@@ -25,7 +25,6 @@ from nbkit.worker.data import source
 from tests.datasets.images import picture as numbered_picture
 from tests.launch.conftest import plugins, small, store
 from tests.launch.test_training import images
-from tests.training import train_here
 from tests.waiting import wait_until
 from tests.worker.conftest import flat, new_run
 from tests.worker.images import CLASSES, config_of
@@ -163,18 +162,6 @@ def test_damaged_image_during_training(small, images):
         run.wait()
 
     assert run.cause["kind"] == "config"
-
-
-def test_sixteen_bit_precision_loss(small):
-    config = small(model="resnet18", steps=3, warmup_steps=1)
-
-    full, half = (
-        train_here(config.replace(precision=precision)).metrics()[0]["loss"]
-        for precision in ("fp32", "bf16")
-    )
-
-    assert half == pytest.approx(full, rel=0.05)
-    assert half != full
 
 
 def named(manifest):

@@ -7,12 +7,7 @@ import statistics
 import pytest
 
 import nbkit
-from nbkit.errors import (
-    ConfigError,
-    NotEnoughDataError,
-    RunError,
-    RunFailedError,
-)
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions.study_report import make
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
