@@ -103,7 +103,7 @@ bench: setup
 bench-peers: setup-peers
 	.venv-peers/bin/python tests/bench/peers.py
 
-# Hours: every fault many times.
+# Hours: every fault many times, and slow tests of what is rare.
 soak: export WHOLE_TORCH = 1
 soak: setup setup-peers
 	$(BIN)/python -m pytest tests/soak
