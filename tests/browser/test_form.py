@@ -222,10 +222,7 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     expect(view).to_have_count(1)
     expect(view).to_contain_text(second.run_id)
     # For a moment it waits for its turn to look.
-    wait_until(
-        lambda: "slow of " in (second.record.get("queue") or {}).get("reason", ""),
-        "the second run to wait for the first",
-    )
+    wait_until(lambda: "slow of " in (second.queue or {}).get("reason", ""), "its turn")
     # Nobody has pressed Refresh: a form that is used looks again.
     form.get_by_role("button", name="GPU 7").hover()
     held = form.get_by_role("button", name=re.compile(f"GPU 7.*{first.run_id}"))
