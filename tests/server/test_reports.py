@@ -72,6 +72,7 @@ def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(start, study):
     assert newer == make(study).to_html()
 
     # A study without a result, or without a file, is refused in a sentence.
+    saved.page.unlink()
     for run in study.paths.root.parents[1].glob("runs/*/record.json"):
         run.unlink()
     nothing = server.request(f"nbkit/report/{study.study_id}")
