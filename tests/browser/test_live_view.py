@@ -200,8 +200,6 @@ def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
         row = visitor.locator(".nbkv-runs tbody tr:visible")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("running")
-
-        # The button stops the run.
         open_notebook(visitor, "c.ipynb")
         run_all(visitor)
         stops_by_its_button(visitor, view, run)

@@ -1,7 +1,4 @@
-"""Which rank of a function failed, where and how; nothing is left running.
-
-tests/soak has every fault, and ranks that ignore signals.
-"""
+"""Which rank of a function failed, where and how; tests/soak has every fault."""
 
 from __future__ import annotations
 

@@ -58,23 +58,28 @@ def test_a_report_is_that_of_the_study_as_of_now_and_runs_nothing(start, study):
     _, again = fetched(server, study)
     assert again == make(study).to_html()
 
-    # A page that a cell has made is shown as long as it is the newest.
+
+def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(start, study):
     study.paths.imported.unlink()
     saved = nbkit.report(study)
     saved.page.write_text("<!doctype html><title>made by a cell</title>")
-    _, made = fetched(server, study)
+    server = start()
+
+    _, page = fetched(server, study)
     record = study.runs_by_arm()[next(iter(study.arms))][0].paths.record
     later = saved.page.stat().st_mtime_ns + 1_000_000_000
     os.utime(record, ns=(later, later))
     _, newer = fetched(server, study)
 
-    assert made == saved.page.read_text()
+    assert page == saved.page.read_text()
     assert newer == make(study).to_html()
 
-    # A study without a result, or without a file, is refused in a sentence.
-    saved.page.unlink()
+
+def test_a_study_without_a_result_or_without_a_file_is_told_in_a_sentence(start, study):
     for run in study.paths.root.parents[1].glob("runs/*/record.json"):
         run.unlink()
+    server = start()
+
     nothing = server.request(f"nbkit/report/{study.study_id}")
     unknown = server.request("nbkit/report/20260101-000000-s-bbbb")
     outside = server.request("nbkit/report/..%2F..")
