@@ -30,7 +30,7 @@ run: setup
 # Everything that has to hold before a change is kept. Each of its processes would compile
 # what it imports where bytecode is not kept.
 test test-newest test-lowest quick: export PYTHONDONTWRITEBYTECODE =
-test test-newest test-lowest: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
+test test-newest test-lowest soak: export COMMANDS = $(BROWSER):$(BROWSER) fio:fio sbatch:slurm-wlm /usr/sbin/slurmd:slurm-wlm
 # More processes than CPUs: many tests wait for a state. One for which time ran out runs
 # once more, and the summary names it (RERUN).
 RERUNS := --reruns=1 --only-rerun='AssertionError: waited ' \
@@ -103,7 +103,7 @@ bench: setup
 bench-peers: setup-peers
 	.venv-peers/bin/python tests/bench/peers.py
 
-# Hours: every fault many times.
+# Hours: every fault many times, and slow tests of what is rare.
 soak: export WHOLE_TORCH = 1
 soak: setup setup-peers
 	$(BIN)/python -m pytest tests/soak

@@ -122,7 +122,7 @@ class Lab:
         # It ends its kernels and extensions by then. A request that is answered
         # meanwhile may leave it one of anyio's threads, for which it waits for ever.
         try:
-            self.process.wait(patient(10))
+            self.process.wait(min(patient(10), 40))
         except subprocess.TimeoutExpired:
             assert "Shutting down" in self.log, self.log
             self.process.kill()

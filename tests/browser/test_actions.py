@@ -113,17 +113,6 @@ def test_a_kernel_that_was_restarted_is_interrupted_and_its_notebook_opened(
     assert kernels(server) == [kernel]
 
 
-def test_a_read_only_server_says_so_and_lets_nobody_end_a_kernel(holding, page):
-    server, _ = holding("--NbkitServer.read_only=True")
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-
-    button = panel.get_by_role("button", name="Shut down the kernel of train.ipynb")
-    expect(button).to_have_attribute("title", re.compile("read-only"))
-    expect(button).to_have_attribute("aria-disabled", "true")
-    expect(panel.locator(".nbk-header")).to_contain_text("read-only")
-
-
 def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
     shared_lab, page
 ):

@@ -15,10 +15,9 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import nbkit
-from nbkit.widgets.form_fields import Control, fields_of, sections
+from nbkit.widgets.form_fields import sections
 from tests.browser.rest import kernel_pid, kernels
-from tests.browser.sidebar import until
-from tests.browser.test_looks import EXPOSED, look
+from tests.browser.sidebar import EXPOSED, until
 from tests.waiting import wait_until
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
@@ -150,40 +149,6 @@ class Notebook:
             control.fill(entered)
 
 
-def another(control: Control) -> str | bool:
-    """Return what is not the default of a field."""
-    if control.kind == "switch":
-        return not control.default
-    if control.kind == "choice":
-        return next(it for it, _ in control.choices if it != control.default)
-    return {
-        "number": "7",
-        "list": "3, 4.5",
-        "text": "some text",
-        "lines": "module load a, b\nexport B=c",
-        "pairs": "licenses=a:1\ncontiguous",
-    }[control.kind]
-
-
-def bad(control: Control) -> str | None:
-    """Return text that is no value of a field; None if every text is one."""
-    if is_free(control):
-        return None
-    if control.path == "data":
-        return ""
-    if control.path == "devices":
-        return "0, 0"
-    texts = {"number": "-1 apple", "list": "pear", "text": "plum", "pairs": "Nodes=3"}
-    return texts.get(control.kind)
-
-
-def is_free(control: Control) -> bool:
-    """Return whether a field takes any text: a name, or what only a cluster knows."""
-    of_cluster = control.path.startswith(("manual.", "slurm."))
-    is_text = control.kind in ("text", "lines")
-    return control.path == "name" or (of_cluster and is_text)
-
-
 SINFO = """#!/bin/sh
 echo 'day*|up|12:00:00|a1|mix|gpu:a100:4|gpu:a100:1(IDX:3)|'
 echo 'night|up|infinite|c1|alloc|(null)|(null)|'
@@ -211,111 +176,6 @@ def opened(lab, page, tmp_path):
     notebook.run(0)
     expect(notebook.form).to_be_visible()
     return server, notebook
-
-
-def test_every_field_keeps_what_was_typed_and_shows_what_is_wrong_with_it(opened, page):
-    server, notebook = opened
-    form, controls = notebook.form, CONTROLS
-    seen = form.locator("[data-path]").filter(visible=True)
-    common = ["name", "model", "data", "loader", "gpus", "batch_size_per_gpu"]
-    assert seen.evaluate_all("all => all.map(it => it.dataset.path)") == [
-        *common,
-        *("precision", "steps", "epochs"),
-    ]
-    assert form.bounding_box()["height"] <= 600
-    # Launch stays in sight, however long the form is.
-    form.get_by_text("Slurm", exact=True).click()
-    notebook.page.set_viewport_size({"width": 1300, "height": 700})
-    assert form.bounding_box()["y"] + form.bounding_box()["height"] > 700
-    expect(form.get_by_role("button", name="Launch")).to_be_in_viewport(ratio=1)
-    expect(form.locator(".nbkf-bar")).to_contain_text("of 8 GPUs free")
-    notebook.page.set_viewport_size({"width": 1300, "height": 1600})
-    for group in form.locator("details").all():
-        group.evaluate("group => group.open = true")
-    expect(form.locator("[data-path]")).to_have_count(len(controls))
-    launched = form.get_by_role("button", name="Launch")
-
-    # What is typed is what the kernel reads, and nothing else than that.
-    entered = {path: another(control) for path, control in controls.items()}
-    for path, typed in entered.items():
-        notebook.enter(path, typed)
-    notebook.wait_for_fields(fields_of(entered, controls))
-    assert notebook.entered() == entered
-    assert form.locator(".nbkf-mod-changed").count() == len(controls)
-
-    # Text that is no value stays, and the reason appears beside it.
-    wrong = {path: bad(control) for path, control in controls.items()}
-    wrong = {path: text for path, text in wrong.items() if text is not None}
-    typed_kinds = ("number", "list", "text", "lines", "pairs")
-    assert {path for path, it in controls.items() if is_free(it)} == {
-        path for path, it in controls.items() if it.kind in typed_kinds
-    } - set(wrong)
-    for path, text in wrong.items():
-        notebook.enter(path, text)
-    until(notebook.page, lambda: wrong.keys() <= notebook.errors().keys(), "errors")
-    assert notebook.errors()["loader_config.num_workers"] == (
-        "'-1 apple': is not a whole number. Use an integer."
-    )
-    assert wrong.items() <= notebook.entered().items()
-    expect(form.get_by_role("alert")).to_contain_text("loader_config.num_workers")
-    notebook.ask(launched.click, "ConfigError: ")
-    look(notebook.page, ".nbkf")
-
-    # So it does beside a choice, of which no value is wrong by itself.
-    notebook.run(2)
-    everywhere = dict.fromkeys(controls, "it is bad")
-    until(notebook.page, lambda: notebook.errors() == everywhere, "the errors")
-    invalid = form.locator("[data-path] [aria-invalid=true]")
-    expect(invalid).to_have_count(len(controls))
-
-    form.get_by_role("button", name="Reset precision", exact=True).click()
-    assert notebook.entered()["precision"] == "fp32"
-    reset = form.get_by_role("button", name="Reset all", exact=True)
-    reset.click()
-    expect(reset).to_be_hidden()
-    expect(form.locator(".nbkf-mod-changed, .nbkf-mod-bad")).to_have_count(0)
-    assert notebook.entered() == {path: it.default for path, it in controls.items()}
-    notebook.wait_for_fields({})
-
-    # Every field is valid, and a launch would be refused here.
-    notebook.enter("nnodes", "2")
-    error = notebook.field("nnodes").locator(".nbkf-error")
-    expect(error).to_contain_text("engine='local' supports one node")
-    expect(form.get_by_role("alert")).to_contain_text("Fix: nnodes")
-    notebook.enter("nnodes", "1")
-    expect(error).to_be_hidden()
-
-    # A cluster has other GPUs than this machine.
-    expect(form.get_by_role("region", name="Partitions")).to_be_hidden()
-    notebook.enter("engine", "slurm")
-    offered = form.get_by_role("region", name="Partitions")
-    expect(offered).to_contain_text("2 in this cluster.")
-    expect(form.get_by_role("region", name="GPUs")).to_be_hidden()
-    day = offered.get_by_role("button", name="day")
-    expect(day).to_contain_text("3 of 4 a100 free")
-    day.click()
-    offered.get_by_role("button", name="night").click()
-    expect(day).to_have_attribute("aria-pressed", "true")
-    partition = "slurm.slurm_partition"
-    assert notebook.entered()[partition] == "day,night"
-    expect(form).to_contain_text("#SBATCH --partition=day,night")
-    look(notebook.page, ".nbkf")
-    for path in ("engine", partition):
-        form.get_by_role("button", name=f"Reset {path}", exact=True).click()
-    expect(form.get_by_role("region", name="GPUs")).to_be_visible()
-
-    form.get_by_label("Filter fields").fill("trust coefficient")
-    expect(form.locator("[data-path]").filter(visible=True)).to_have_count(1)
-    expect(notebook.field("lars_eta")).to_be_visible()
-
-    # Notebook 7 shows it, too.
-    other = Notebook(
-        page(server.address("notebooks/a.ipynb"), 1300, 1600), notebook.file
-    )
-    other.wait_for_kernel()
-    other.run(0)
-    other.enter("model", "resnet34")
-    expect(other.form).to_contain_text('nbkit.launch(model="resnet34")')
 
 
 @pytest.fixture

@@ -6,14 +6,10 @@ import os
 
 import pytest
 import websocket
-from playwright.sync_api import expect
 
 import nbkit
-from tests.browser.hub import ALICE, BOB, CAROL, hub
-from tests.browser.sidebar import open_panel
-from tests.hostile.strangers import needs_root
+from tests.browser.hub import ALICE, BOB, hub
 from tests.launch.conftest import PLUGINS
-from tests.launch.test_namespaces import forget
 from tests.server.curves import RUN_ID
 from tests.server.stored_runs import store_run, write_scalars
 from tests.waiting import wait_until
@@ -48,26 +44,6 @@ def alice(users):
 
 def store_of(server):
     return server.folder / ".local" / "share" / "nbkit"
-
-
-def test_curves_are_drawn_in_a_tab_of_the_browser(users, alice, page):
-    visitor = page(users.url)
-    users.log_in(visitor, ALICE)
-    panel = open_panel(visitor)
-    expect(panel.locator(".nbk-card")).to_have_count(1)
-    row = panel.locator(".nbk-run", has_text="a run")
-
-    # Points come by a POST, which a hub asks about before it knows who posts.
-    points = "**/timeSeries"
-    with visitor.expect_popup() as opened:
-        row.get_by_role("button", name="Open TensorBoard for a run").click()
-    curves = opened.value
-    with curves.expect_response(points) as answered:
-        expect(curves.get_by_text("train/loss").first).to_be_visible()
-
-    assert answered.value.status == 200
-    # The table below a curve has its last point.
-    expect(curves.get_by_text("2 sec")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -111,33 +87,3 @@ def test_a_run_lives_on_when_the_hub_culls_the_server(users, alice, monkeypatch)
     wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")
     run.stop()
     assert run.attempt == 1
-
-
-@needs_root
-def test_a_run_that_went_with_its_container_is_unknown_and_can_be_resumed(
-    users, monkeypatch
-):
-    carol = users.start(CAROL)
-    monkeypatch.setenv("NBKIT_HOME", str(store_of(carol)))
-    carol.execute(LAUNCH)
-    run = nbkit.runs()[0]
-    path = f"nbkit/api/runs/{run.run_id}"
-    wait_until(lambda: run.paths.has_checkpoint, "a checkpoint")
-
-    users.stop(CAROL)
-    steps = len(run.metrics())
-    forget(run)
-    again = users.start(CAROL)
-
-    wait_until(lambda: again.request(path)[1]["state"] == "unknown", "it to be seen")
-    seen = again.request(path)[1]
-    assert "is not visible from" in seen["cause"]
-    assert len(run.metrics()) == steps
-    again.execute(f"import nbkit; nbkit.attach({run.run_id!r}).resume(force=True)")
-    wait_until(lambda: len(run.metrics()) > steps, "a step of the second attempt")
-    # The server notices a moment later.
-    wait_until(lambda: again.request(path)[1]["state"] == "running", "it to be seen")
-    assert again.request(f"{path}/stop", {})[0] == 202
-    wait_until(lambda: again.request(path)[1]["state"] == "stopped", "its end")
-    assert run.attempt == 1
-    users.stop(CAROL)

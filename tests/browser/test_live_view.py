@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ import nbformat
 from playwright.sync_api import Locator, Page, expect
 
 import nbkit
-from nbkit.store.record import RunState, write_json
-from tests.browser.rest import ask
+from nbkit.store.record import RunState
 from tests.browser.sidebar import until
 
 AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
@@ -121,51 +118,6 @@ def says_what_to_do_after_a_restart(view: Locator, run: nbkit.Run) -> None:
     assert not run.paths.stop.exists()
 
 
-def failed_copy(run: nbkit.Run) -> None:
-    """Write a run that has failed far below in a long traceback."""
-    root = run.paths.root.with_name("20200101-000000-broken-aaaa")
-    root.mkdir()
-    for path in (run.paths.config, run.paths.submission):
-        shutil.copy(path, root)
-    lines = [*(f"  line {number}" for number in range(200)), "ValueError: the cause"]
-    traceback, message = "\n".join(lines), lines[-1]
-    cause = {"rank": 0, "message": message, "traceback": traceback, "log": None}
-    record = {"name": "broken", "state": "failed", "cause": cause}
-    write_json(root / "record.json", run.record | record)
-
-
-def is_asked_again(visitor: Page, run: nbkit.Run) -> None:
-    """Let a table of a moment be one of now, without its cell."""
-    table = visitor.locator(".nbkv-runs:visible")
-    rows = table.locator("tbody tr")
-    expect(table.get_by_role("status")).to_contain_text("as of ")
-    expect(rows).to_have_count(1)
-    failed_copy(run)
-    table.get_by_role("button", name="Refresh").click()
-    expect(rows).to_have_count(2)
-    expect(rows.filter(has_text="broken")).to_contain_text("failed")
-    rows.get_by_role("button", name="Show broken").click()
-
-    shown = visitor.locator(".nbkv[aria-label$='broken-aaaa']")
-    trace = shown.get_by_label("Traceback")
-    # Its end is the cause.
-    is_at_end = "pre => pre.scrollTop > 0 && " + (
-        "pre.scrollHeight - pre.scrollTop - pre.clientHeight < 2"
-    )
-    until(visitor, lambda: trace.evaluate(is_at_end), "the end of the traceback")
-    expect(shown.locator(".nbkv-log-status")).to_have_text("nothing written")
-    # A page of its own, in front of the notebook.
-    visitor.locator("#jp-main-dock-panel").get_by_role("tab", name="b.ipynb").click()
-
-
-def idle_seconds(server: Any, path: str) -> float:
-    """Return how long Jupyter has known the kernel of a notebook to be idle."""
-    sessions = ask(server, "api/sessions")
-    (kernel,) = [each["kernel"] for each in sessions if each["path"] == path]
-    moment = datetime.datetime.fromisoformat(kernel["last_activity"])
-    return (datetime.datetime.now(datetime.UTC) - moment).total_seconds()
-
-
 def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
     """Stop a run, after thinking better of it once."""
     stop = view.get_by_role("button", name="Stop", exact=True)
@@ -205,34 +157,12 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
     until(visitor, lambda: step_in(view) == last, "the last step")
 
 
-def read_by_everybody(visitor: Page, part: str) -> None:
-    """Look for faults in a part of the page, in both themes."""
-    visitor.evaluate(AXE.read_text())
-    # Lab's body has no height of its own, so that axe believes that nobody sees it.
-    visitor.evaluate("document.body.style.height = '100vh'")
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        visitor.evaluate(
-            "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})",
-            theme,
-        )
-        body = visitor.locator("body")
-        expect(body).to_have_attribute("data-jp-theme-name", theme)
-        expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
-        found = visitor.evaluate("part => axe.run(part)", part)
-        assert [
-            (each["id"], node["html"], node["failureSummary"])
-            for each in found["violations"]
-            for node in each["nodes"]
-        ] == []
-        assert "color-contrast" in {each["id"] for each in found["passes"]}
-
-
-def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkeypatch):
+def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
     server = lab("replay:no-gpu", EXPOSED)
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     write(server, "a.ipynb", LAUNCH, WAIT.format("never"))
     write(server, "b.ipynb", ATTACH, RUNS, WAIT.format("b"))
-    write(server, "c.ipynb", ATTACH, "nbkit.ExperimentForm()", RUNS)
+    write(server, "c.ipynb", ATTACH)
     server.set(MANAGER, saveState=True)
     visitor = page(server.address("lab/tree/a.ipynb"))
     expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
@@ -270,53 +200,9 @@ def test_a_run_is_followed_and_outlives_page_kernel_and_server(lab, page, monkey
         row = visitor.locator(".nbkv-runs tbody tr:visible")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("running")
-
-        # The server ends and comes back: without a kernel a picture is left, also
-        # below a view that was saved.
-        server.stop()
-        assert run.state is RunState.RUNNING
-        server.start()
-        visitor.goto(server.address("lab/tree/a.ipynb"))
-        expect(visitor.locator(".nbkit-picture")).to_be_visible()
-        expect(view.locator(".nbkv-state")).to_contain_text("run the cell again")
-        expect(view.locator(".nbkv-facts").first).to_be_hidden()
-        read_by_everybody(visitor, ".nbkit-picture")
-        open_notebook(visitor, "b.ipynb")
-        run_all(visitor)
-        grows(visitor, view)
-        has_every_step_once(visitor, view)
-        # Keys that are pressed in the view are not the notebook's.
-        num_cells = visitor.locator(".jp-Notebook:visible .jp-Cell").count()
-        view.locator(".nbkv-log summary").click()
-        view.get_by_label("Rank").focus()
-        visitor.keyboard.press("d")
-        visitor.keyboard.press("d")
-        cells = visitor.locator(".jp-Notebook:visible .jp-Cell")
-        expect(cells).to_have_count(num_cells)
-        lines = run.metrics()
-        assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-
-        # A click in the table shows the run's page, with its curves.
-        is_asked_again(visitor, run)
-        row.get_by_role("button", name="Show kept").click()
-        shown = visitor.locator(".nbkv-page:visible")
-        expect(shown.locator(".nbkv-state")).to_have_text("running")
-        shown.get_by_role("button", name="TensorBoard").click()
-        tab = visitor.locator("#jp-main-dock-panel").get_by_role(
-            "tab", name="TensorBoard: kept"
-        )
-        expect(tab).to_have_attribute("aria-selected", "true")
-
-        # The button stops the run.
         open_notebook(visitor, "c.ipynb")
         run_all(visitor)
         stops_by_its_button(visitor, view, run)
-        read_by_everybody(visitor, ".nbkv")
-
-        # Whatever is shown of an ended run, its kernel is idle to Jupyter.
-        expect(visitor.locator(".nbkf:visible")).to_have_count(1)
-        expect(visitor.locator(".nbkv-runs:visible")).to_contain_text("as of")
-        until(visitor, lambda: idle_seconds(server, "c.ipynb") > 15, "an idle kernel")
     finally:
         for each in nbkit.runs():
             each.stop(grace_seconds=0)

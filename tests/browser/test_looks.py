@@ -6,21 +6,10 @@ import gzip
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
-from nbkit.store.metrics import to_json_line
-from tests.browser.sidebar import (
-    EXPOSED,
-    card,
-    cut_off,
-    no_dialogs,
-    open_panel,
-    shortened,
-    until,
-)
+from tests.browser.sidebar import card, cut_off, open_panel, shortened, until
 from tests.server.stored_runs import store_run
-from tests.widgets.stored_run import step
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "labextension/node_modules/axe-core/axe.min.js"
@@ -55,64 +44,8 @@ def look(visitor, scope=".nbk-panel, .nbk-status", themes=THEMES):
     assert cut_off(visitor.locator("#nbkit-panel")) == []
 
 
-def test_axe_finds_nothing_in_instances_and_nothing_is_cut_off(shared_lab, page):
-    server = shared_lab("replay:mig")
-    server.set("nbkit:plugin", cards="expanded")
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    expect(panel.locator(".nbk-cores")).to_be_visible()
-    expect(panel).to_contain_text("2g.20gb")
-
-    look(visitor)
-
-
-def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
-    server = lab("replay:lost-gpu", EXPOSED)
-    server.set("nbkit:plugin", cards="expanded")
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-
-    lost = panel.locator(".nbk-card", has_text="gpu lost")
-    expect(lost).to_contain_text("fallen off the bus")
-    expect(panel.get_by_role("meter", name="Utilization of GPU").first).to_be_visible()
-    expect(panel.locator(".nbk-cores")).to_be_visible()
-    look(visitor)
-
-    # The system's chosen colours leave bars, dot and swatches in sight.
-    visitor.emulate_media(forced_colors="active")
-    page_colour, *colours = panel.evaluate(
-        """panel => [
-          [panel], ...['.nbk-meter-fill', '.nbk-connection', '.nbk-key']
-            .map(name => [panel.querySelector(name), name !== '.nbk-meter-fill'])
-        ].map(([part, isBefore]) =>
-          getComputedStyle(part, isBefore ? '::before' : null).backgroundColor)"""
-    )
-    assert page_colour not in colours
-
-
-def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page, run):
-    server, _ = holding(EXPOSED)
-    run(server)
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    row = panel.locator(".nbk-run", has_text="a long run")
-    expect(row).to_contain_text("images/s")
-    expect(panel.get_by_role("button", name="Free")).to_be_visible()
-    look(visitor)
-
-    row.get_by_role("button", name="Stop the run").click()
-    expect(visitor.locator(".jp-Dialog")).to_contain_text("Stop the run")
-    look(visitor, ".jp-Dialog-header, .jp-Dialog-body")
-    visitor.get_by_role("button", name="Cancel").click()
-    no_dialogs(visitor)
-    server.stop()
-
-    expect(panel).to_contain_text("last values")
-    look(visitor, themes=[None])  # a theme is kept by the server
-
-
-@pytest.mark.parametrize("width", [250, 430])
-def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
+def look_at_eight_gpus(shared_lab, page, width):
+    """Read eight GPUs in a sidebar of a width in pixels."""
     server = shared_lab("replay:eight-gpus")
     store_run(server.store, "20200101-000000-old")  # its marks are in the legend
     visitor = page(server.address())
@@ -154,6 +87,10 @@ def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page, width):
     assert cut_off(panel) == []
 
 
+def test_eight_gpus_are_readable_in_a_narrow_sidebar(shared_lab, page):
+    look_at_eight_gpus(shared_lab, page, 250)
+
+
 def test_every_rule_is_nbkits_own_and_every_colour_the_themes():
     files = list((ROOT / "labextension/style").glob("*.css"))
     texts = [re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in files]
@@ -177,23 +114,3 @@ def test_all_that_a_browser_loads_is_small_and_from_the_server():
     assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= MOST_BYTES
     hosts = set(re.findall(r"https?://([\w.-]+)", text))
     assert hosts <= {"www.w3.org"}
-
-
-def test_a_run_that_is_not_finite_says_so_in_both_themes(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
-    lines = [step(number, loss=None if number > 2 else 1.0) for number in range(1, 7)]
-    for state in ("finished", "running"):
-        folder = store_run(server.store, f"20200101-000000-{state}-aaaa", state)
-        (folder / "metrics.jsonl").write_text("".join(map(to_json_line, lines)))
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    rows = panel.locator(".nbk-run", has_text="loss not finite at step 3")
-
-    expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("running")
-    expect(rows.last).to_contain_text("finished")
-    expect(rows.locator(".nbk-state")).to_have_text(["▲", "▲"])
-    look(visitor)
-    visitor.locator('.jp-SideBar [data-id="jp-running-sessions"]').click()
-    running = visitor.locator("#jp-running-sessions")
-    expect(running).to_contain_text("running · loss not finite at step 3")

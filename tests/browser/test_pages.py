@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-import lzma
 import shutil
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-import nbkit
 from nbkit.store.record import RunState
 from tests.browser.sidebar import open_panel, until
-from tests.browser.test_live_view import (
-    AXE,
-    grows,
-    has_every_step_once,
-    open_notebook,
-    run_all,
-    write,
-)
-from tests.golden.studies import FOLDER, STORED
+from tests.browser.test_live_view import AXE, grows, has_every_step_once
 from tests.server.stored_runs import store_run
 
 RUN_ID = "20200101-000000-run-aaaa"
@@ -120,46 +110,3 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     visitor.goto(link)
     gone = visitor.locator(".nbk-sentence")
     expect(gone).to_contain_text("is not in this server's store")
-
-
-def test_a_report_opens_from_a_run_in_the_colours_of_the_theme(
-    shared_lab, page, tmp_path, monkeypatch
-):
-    server = shared_lab("replay:no-gpu")
-    monkeypatch.setenv("NBKIT_HOME", str(server.store))
-    bundle = tmp_path / "study.zip"
-    stored = (FOLDER / "precision/gpu" / STORED).read_bytes()
-    bundle.write_bytes(lzma.decompress(stored))
-    nbkit.import_bundle(bundle)
-    [study] = (server.store / "studies").iterdir()
-    run_id = json.loads((study / "study.json").read_text())["runs"][0]["run_id"]
-
-    visitor = page(f"{server.address()}&nbkit-run={run_id}")
-    visitor.locator(".nbkv-page").get_by_role("button", name="Report").click()
-    report = visitor.frame_locator(".jp-IFrame iframe")
-    heading = report.get_by_role("heading", level=1)
-    expect(heading).to_be_visible()
-    title = heading.text_content()
-    expect(tab_of(visitor, title)).to_have_attribute("aria-selected", "true")
-
-    def ground() -> str:
-        return report.locator("body").evaluate(
-            "body => getComputedStyle(body).backgroundColor"
-        )
-
-    assert ground() == "rgb(255, 255, 255)"
-    server.set("@jupyterlab/apputils-extension:themes", theme="JupyterLab Dark")
-    until(visitor, lambda: is_saved(server, "nbkit-report"), "a saved layout")
-    visitor.reload()
-    expect(tab_of(visitor, title)).to_have_count(1)
-    tab_of(visitor, title).click()
-    expect(heading).to_be_visible()
-    until(visitor, lambda: ground() != "rgb(255, 255, 255)", "the dark theme")
-
-    # The link below the first screen in a cell leads to the same tab.
-    write(server, "a.ipynb", f"import nbkit\nnbkit.report({study.name!r})")
-    open_notebook(visitor, "a.ipynb")
-    run_all(visitor)
-    visitor.get_by_role("link", name="Open the whole report").click()
-    expect(tab_of(visitor, title)).to_have_attribute("aria-selected", "true")
-    expect(tab_of(visitor, title)).to_have_count(1)

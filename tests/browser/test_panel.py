@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
-import time
 
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import Frames, card, fold, open_panel, shown, until
 
-STREAM = re.compile("nbkit/api/stream")
 
-
-def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
-    visitor = page(shared_lab("replay:eight-gpus").address())
+def test_eight_gpus_show_live_values_as_long_as_somebody_sees_them(shared_lab, page):
+    visitor = page("about:blank")
+    frames = Frames(visitor)
+    visitor.goto(shared_lab("replay:eight-gpus").address())
     panel = open_panel(visitor)
 
+    shows_values_holders_and_details(visitor, panel)
+    lets_the_stream_go_while_hidden(visitor, panel, frames)
+    ends_the_stream_without_status_bar_and_panel(visitor, frames)
+
+
+def shows_values_holders_and_details(visitor, panel):
     # Of the eight, one that nobody uses takes a line.
     expect(panel.locator(".nbk-card")).to_have_count(7)
     expect(panel.locator(".nbk-idle-gpus")).to_have_text("GPU 7idle")
@@ -54,112 +57,7 @@ def test_eight_gpus_show_live_values_holders_and_details(shared_lab, page):
     expect(first).to_contain_text("/ 2619 MHz")
 
 
-def test_a_reload_shows_the_past_before_the_first_sample_comes(shared_lab, page):
-    visitor = page(shared_lab("replay:one-gpu").address())
-    frames = Frames(visitor)
-    visitor.reload()
-    open_panel(visitor)
-    until(visitor, lambda: len(frames.of("sample")) >= 5, "five samples")
-
-    def hold_samples(socket):
-        server = socket.connect_to_server()
-        socket.on_message(server.send)
-        server.on_message(
-            lambda text: json.loads(text)["type"] == "sample" or socket.send(text)
-        )
-
-    visitor.route_web_socket(STREAM, hold_samples)
-    visitor.reload()
-    panel = shown(visitor)
-
-    meter = panel.get_by_label("Utilization of GPU 0").first
-    expect(meter).to_contain_text("–")
-    line = panel.locator(".nbk-card .nbk-sparkline-edge")
-    expect(line).to_have_attribute("d", re.compile(r"^M\d+ \d+L"))
-    expect(panel.locator(".nbk-legend").first).to_contain_text(
-        re.compile(r"last \d+ s")
-    )
-
-
-def test_a_long_interval_brings_fewer_samples_without_gaps_and_with_true_ages(
-    lab, page
-):
-    server = lab("replay:one-gpu")
-    server.set("nbkit:plugin", intervalSeconds=2)
-    visitor = page("about:blank")
-    frames = Frames(visitor)
-    visitor.goto(server.address())
-    panel = open_panel(visitor)
-    wish = {"type": "interval", "interval_seconds": 2}
-    until(visitor, lambda: wish in frames.sent, "the wish for fewer samples")
-    begun = len(frames.of("sample"))
-    # One may have been on its way.
-    until(visitor, lambda: len(frames.of("sample")) >= begun + 3, "three samples")
-
-    times = [sample["t"] for sample in frames.of("sample")[begun + 1 :]]
-    assert min(b - a for a, b in itertools.pairwise(times)) > 1.5
-    expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(0)
-    expect(panel.locator(".nbk-age")).to_have_count(0)
-    # One stretch: what was not sampled is no gap.
-    line = panel.locator(".nbk-card .nbk-sparkline-edge")
-    expect(line).to_have_attribute("d", re.compile(r"^M[^M]+$"))
-
-    server.stop()
-    newest = frames.of("sample")[-1]["t"]
-    age = panel.locator(".nbk-age")
-
-    def age_seconds():
-        return int(re.search(r"last values (\d+) s ago", age.inner_text())[1])
-
-    expect(age).to_contain_text("last values")
-    until(visitor, lambda: age_seconds() > 4, "values that grow old")
-    shown_seconds = age_seconds()
-    assert shown_seconds <= time.time() - newest + 1
-
-
-def test_a_clock_that_is_set_back_is_followed_and_makes_no_value_old(lab, page):
-    server = lab("replay:one-gpu")
-    visitor = page("about:blank")
-    passed = []
-
-    def set_back_after_three(socket):
-        origin = socket.connect_to_server()
-        socket.on_message(origin.send)
-
-        def pass_on(text):
-            message = json.loads(text)
-            if len(passed) >= 3:
-                message["t"] -= 3600
-            if message["type"] == "sample":
-                passed.append(message)
-            socket.send(json.dumps(message))
-
-        origin.on_message(pass_on)
-
-    visitor.route_web_socket(STREAM, set_back_after_three)
-    visitor.goto(server.address())
-    panel = open_panel(visitor)
-    until(visitor, lambda: len(passed) >= 5, "samples of before and after")
-    plot = card(panel, 0).get_by_role("slider", name="Utilization of GPU 0")
-
-    def end_seconds():
-        return int(plot.get_attribute("aria-valuemax"))
-
-    until(visitor, lambda: end_seconds() < time.time() - 3000, "the page's new time")
-    expect(plot).to_have_attribute("aria-valuetext", re.compile("mean"))
-    server.stop()
-
-    expect(panel.locator(".nbk-age")).to_have_text(re.compile(r"last values \d+ s ago"))
-
-
-def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(
-    shared_lab, page
-):
-    visitor = page("about:blank")
-    frames = Frames(visitor)
-    visitor.goto(shared_lab("replay:one-gpu").address())
-    panel = open_panel(visitor)
-    expect(panel.locator(".nbk-connection")).to_have_text("live")
+def lets_the_stream_go_while_hidden(visitor, panel, frames):
     until(visitor, lambda: frames.of("sample"), "a sample")
 
     def hide(hidden):
@@ -187,10 +85,7 @@ def test_a_page_that_is_hidden_lets_the_stream_go_and_takes_it_up_again(
     until(visitor, lambda: max(frames.by_seq()) > known, "another sample")
 
 
-def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(shared_lab, page):
-    visitor = page("about:blank")
-    frames = Frames(visitor)
-    visitor.goto(shared_lab("replay:eight-gpus").address())
+def ends_the_stream_without_status_bar_and_panel(visitor, frames):
     item = visitor.locator(".nbk-status-button")
 
     def toggle_status_bar():
@@ -202,6 +97,7 @@ def test_the_stream_ends_when_nobody_sees_the_status_bar_or_the_panel(shared_lab
         return not frames.is_open
 
     expect(item).to_contain_text("/8 busy")
+    fold(visitor)
     toggle_status_bar()
     until(visitor, is_closed, "the end of the stream")
     open_panel(visitor)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import json
-import re
 
 import psutil
 from playwright.sync_api import expect
 
-from tests.browser.sidebar import Frames, card, no_dialogs, open_panel, until
-from tests.server.stored_runs import store_run
+from tests.browser.sidebar import Frames, no_dialogs, open_panel, until
 
 FACES = {
     "source cannot be used": ("GPU source cannot be used", "machine.jsonl"),
@@ -60,11 +58,13 @@ def end_sampler(server):
         process.kill()
 
 
-def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
+def test_a_machine_whose_gpus_cannot_be_read_and_a_sampler_that_ends_say_why(
     lab, page, tmp_path
 ):
     path = tmp_path / "machine.jsonl"
-    server = lab(f"replay:{path}")
+    script, broken = tmp_path / "feed.py", tmp_path / "broken"
+    script.write_text(BREAKABLE)
+    server = lab(f"replay:{path}", f"--NbkitServer.feed_command={script}")
     visitor = page(server.address())
     panel = open_panel(visitor)
     region = panel.get_by_role("region", name="GPUs")
@@ -86,33 +86,27 @@ def test_a_machine_whose_gpus_cannot_be_read_says_why_and_is_useful(
     expect(visitor.locator(".nbk-status")).to_have_count(1)
     expect(visitor.locator(".nbk-status")).to_be_hidden()
 
+    # A sampler that ends leaves its last values, which grow old.
+    traces = importlib.resources.files("nbkit.telemetry") / "traces"
+    path.write_text((traces / "one-gpu.jsonl").read_text())
+    end_sampler(server)
+    state = panel.locator(".nbk-connection")
+    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
+    expect(meter).to_contain_text("%")
+    expect(state).to_have_text("live")
 
-def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
-    server = lab("replay:one-gpu", CUDA_VISIBLE_DEVICES="-1")
-    note = open_panel(page(server.address())).locator(".nbk-empty")
+    broken.touch()
+    end_sampler(server)
 
-    expect(note).to_contain_text("All GPUs are hidden")
-    expect(note).to_contain_text("CUDA_VISIBLE_DEVICES")
-    expect(note).to_have_class("nbk-empty nbk-mod-plain")
-
-
-def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
-    lab, page, tmp_path
-):
-    folder = importlib.resources.files("nbkit.telemetry") / "traces"
-    trace = (folder / "hung-call.jsonl").read_text()
-    path = tmp_path / "hung.jsonl"
-    path.write_text(re.sub(r'("kind":"hang","seconds":)\d+', r"\g<1>15", trace))
-    assert path.read_text() != trace
-    panel = open_panel(page(lab(f"replay:{path}").address()))
-
-    expect(panel).to_contain_text("Driver not answering for")
-    expect(panel).to_contain_text("The values below are the last known ones")
-    meter = card(panel, 0).get_by_role("meter", name="Memory of GPU 0")
-    expect(meter).to_contain_text("GiB")
-    expect(panel.locator(".nbk-card.nbk-mod-old")).to_have_count(1)
-    expect(panel.locator(".nbk-connection")).to_have_text("live")
-    expect(panel).not_to_contain_text("Driver not answering")
+    expect(state).to_have_text("sampler ended")
+    expect(panel).to_contain_text("The sampler has ended")
+    expect(panel).to_contain_text("exit code 1: no way to start")
+    expect(panel.locator(".nbk-age")).to_contain_text("last values")
+    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
+    expect(meter).to_contain_text("%")
+    broken.unlink()
+    expect(state).to_have_text("live")
+    expect(panel.locator(".nbk-age")).to_have_count(0)
 
 
 def asked_and_answered(visitor, button):
@@ -162,91 +156,3 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     expect(panel.locator(".nbk-connection")).to_have_text("live")
     expect(panel.locator(".nbk-card")).to_have_count(1)
     expect(note).to_have_count(0)
-
-
-def test_a_visitor_who_may_no_longer_look_is_told_so_and_may_log_in_again(lab, page):
-    server = lab("replay:one-gpu")
-    visitor = page(server.address())
-    panel = open_panel(visitor)
-    expect(panel.locator(".nbk-card")).to_have_count(1)
-
-    no_dialogs(visitor)
-    server.stop()
-    (server.folder / "runtime" / "jupyter_cookie_secret").unlink()
-    server.arguments.append("--PasswordIdentityProvider.token=another")
-    server.start()
-    expect(panel).to_contain_text("Access denied")
-
-    visitor.context.new_page().goto(f"{server.url}tree?token=another")
-    panel.get_by_role("button", name="Try Now").click()
-    expect(panel.locator(".nbk-connection")).to_have_text("live")
-    expect(panel).not_to_contain_text("Access denied")
-
-
-def test_a_sampler_that_ends_is_said_to_have_ended_and_its_values_grow_old(
-    lab, page, tmp_path
-):
-    script, broken = tmp_path / "feed.py", tmp_path / "broken"
-    script.write_text(BREAKABLE)
-    server = lab("replay:one-gpu", f"--NbkitServer.feed_command={script}")
-    panel = open_panel(page(server.address()))
-    state = panel.locator(".nbk-connection")
-    meter = panel.get_by_role("meter", name="Utilization of GPU 0")
-    expect(meter).to_contain_text("%")
-    expect(state).to_have_text("live")
-
-    broken.touch()
-    end_sampler(server)
-
-    expect(state).to_have_text("sampler ended")
-    expect(panel).to_contain_text("The sampler has ended")
-    expect(panel).to_contain_text("exit code 1: no way to start")
-    expect(panel.locator(".nbk-age")).to_contain_text("last values")
-    expect(panel.locator(".nbk-content.nbk-mod-old")).to_have_count(1)
-    expect(meter).to_contain_text("%")
-    broken.unlink()
-    expect(state).to_have_text("live")
-    expect(panel.locator(".nbk-age")).to_have_count(0)
-
-
-def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
-    lab, page, tmp_path
-):
-    settings = tmp_path / "more" / "jupyter_server_config.d" / "hanging_store.json"
-    settings.parent.mkdir(parents=True)
-    extensions = {"ServerApp": {"jpserver_extensions": {"hanging_store": True}}}
-    settings.write_text(json.dumps(extensions))
-    server = lab("replay:no-gpu", JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
-    store_run(server.store, "20200101-000000-old")
-    runs, kept = server.store / "runs", server.store / "kept"
-    runs.rename(kept)
-    runs.write_text("not a folder")
-    visitor = page(server.address())
-    first = open_panel(visitor).get_by_role("region", name="Runs")
-    expect(first).to_contain_text("The runs cannot be read: NotADirectoryError")
-    visitor.close()
-    runs.unlink()
-    kept.rename(runs)
-    panel = open_panel(page(server.address()))
-    region = panel.get_by_role("region", name="Runs")
-    expect(region.locator(".nbk-run")).to_have_count(1)
-    fault = region.get_by_text("The list is not updated")
-
-    runs.rename(kept)
-    runs.write_text("not a folder")
-    expect(fault).to_contain_text("NotADirectoryError")
-    expect(region.locator(".nbk-run")).to_contain_text("a run")
-    runs.unlink()
-    kept.rename(runs)
-    expect(fault).to_have_count(0)
-
-    # What is read from this folder comes late, as from a file server that hangs.
-    newer = runs / "20200102-000000-new"
-    newer.mkdir()
-    (newer / "hangs").touch()
-    expect(fault).to_contain_text("the store has not responded for 10 s")
-    expect(region.locator(".nbk-run")).to_have_count(1)
-    expect(panel.locator(".nbk-connection")).to_have_text("live")
-    (newer / "hangs").unlink()
-    expect(fault).to_have_count(0)
-    expect(region.locator(".nbk-run")).to_have_count(2)

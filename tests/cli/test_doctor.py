@@ -347,31 +347,3 @@ def test_doctor_without_user_name_or_home(monkeypatch):
 
     assert told["Home folder"]["found"] == "this user has no home folder"
     assert told["JupyterLab"]["state"] == told["Notebooks"]["state"] == "ok"
-
-
-@needs_root
-def test_doctor_without_loopback(tmp_path):
-    program = (
-        "import nbkit\n"
-        "try: nbkit.launch(print, device='cpu', oversubscribe=True)\n"
-        "except nbkit.errors.LaunchError as error: print(error)\n"
-        "from nbkit.launch.health import checks\n"
-        "print(next(checks()).found)\n"
-        "from nbkit.worker import health\n"
-        "told = {one.what: one for one in health.checks()}\n"
-        "print(told['gloo'].remedy)\n"
-    )
-    done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", program],
-        env={**os.environ, "NBKIT_HOME": str(tmp_path / "store")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    refused, found, remedy = done.stdout.splitlines()
-    assert refused.startswith("127.0.0.1 does not respond ([Errno 101] Network is")
-    assert "ip link set lo up" in refused
-    assert refused.startswith(found)
-    assert remedy == "start the loopback interface (ip link set lo up)"
-    assert list((tmp_path / "store" / "runs").iterdir()) == []

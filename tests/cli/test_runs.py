@@ -15,10 +15,8 @@ import nbkit
 from nbkit.cli.main import main
 from nbkit.live.run import LiveRun
 from nbkit.questions.question import notebooks_of_questions
-from nbkit.store.record import RunState
 from nbkit.widgets.picture import picture
 from tests.cli.conftest import COMMAND
-from tests.waiting import wait_until
 from tests.widgets.stored_run import WrittenRun, step
 
 
@@ -231,26 +229,6 @@ def test_runs_store_not_utf8(tmp_path, monkeypatch, capsys):
     assert main(["runs"]) == 0
 
     assert "20200101-000000-written-aaaa" in capsys.readouterr().out
-
-
-def test_stop_all(small, written, nbkit_command):
-    written.record("finished")
-    damaged = written.run.paths.root.with_name("20200102-000000-damaged-bbbb")
-    shutil.copytree(written.run.paths.root, damaged)
-    (damaged / "record.json").write_text("")
-    run = nbkit.launch(small(model="slow", steps=100_000, gpus=1))
-    wait_until(lambda: run.metrics(), "its first step")
-    # A rank has written that; its supervisor, which looks now and then, writes this.
-    wait_until(lambda: run.state is RunState.RUNNING, "its state")
-
-    shown = nbkit_command("show", run.run_id)
-    done = nbkit_command("stop", "--all")
-
-    assert f"{run.run_id}): running" in shown.stdout
-    how = "stopped by user, at a step boundary"
-    assert (done.returncode, done.stdout) == (0, f"{run.run_id} {how}\n")
-    assert run.state is RunState.STOPPED
-    assert run.cause["message"].startswith("stopped by user")
 
 
 def test_stop_one_refused(written, store, nbkit_command):

@@ -5,19 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from types import SimpleNamespace
 
-import nbformat
 import pytest
 
 import nbkit
 from nbkit import registry
-from nbkit.cli.main import main
 from nbkit.live.run import LiveRun
-from nbkit.server.notebooks import describe_notebooks
 from nbkit.store.record import RunState
 from tests.house.documents import ROOT, blocks, section
 from tests.training import train_here
@@ -133,41 +128,3 @@ def test_the_engine_launches_a_run(plugin):
 
     assert (run.state, run.submission["engine"]) == (RunState.FINISHED, "nice")
     assert niceness == [19]
-
-
-def test_a_question_of_a_package_has_plan_report_tile_and_command(plugin, capsys):
-    parameters, *cells = blocks(section(PAGE, "### A notebook"))
-    made = nbformat.read(nbkit.notebook("scaling"), as_version=4)
-    made.cells = [
-        nbformat.v4.new_markdown_cell("# Label smoothing\n\nTwo arms."),
-        nbformat.v4.new_code_cell(parameters.text, metadata={"tags": ["parameters"]}),
-        *(nbformat.v4.new_code_cell(block.text) for block in cells),
-    ]
-    nbformat.write(made, plugin / "smoothing.ipynb")
-
-    assert main(["notebook", "smoothing"]) == 0
-    path = capsys.readouterr().out.strip()
-    assert path == str(plugin / "smoothing.ipynb")
-    assert main(["notebook", "smoothing", "--parameters"]) == 0
-    assert capsys.readouterr().out.strip() == parameters.text.strip()
-    [tile] = [one for one in describe_notebooks() if one["name"] == "smoothing"]
-    assert (tile["label"], tile["title"]) == ("Label smoothing", "Label smoothing")
-    assert tile["description"] == "Two arms."
-
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "papermill", path, "out.ipynb"),
-            *("-p", "model", "small_cnn", "-p", "steps", "12", "-p", "repeats", "1"),
-        ],
-        cwd=plugin,
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr
-    (report,) = (plugin / "store").glob("studies/*/report.html")
-    assert "smoothed" in report.read_text()
-    assert "Does label smoothing cost speed?" in report.read_text()
-    *_, plan, answer = nbformat.read(plugin / "out.ipynb", as_version=4).cells
-    assert "2 arms, 1 process starts" in plan.outputs[-1]["data"]["text/plain"]
-    assert str(report) in answer.outputs[-1]["data"]["text/plain"]

@@ -35,6 +35,8 @@ WITH_CODE = [
     for page in PAGES
     if blocks((ROOT / page).read_text()) and page != "CONTRIBUTING.md"
 ]
+LONG = {"nbkit/launch/README.md", "nbkit/studies/README.md"}
+"""What these run takes a minute: tests/soak/test_documents.py does."""
 
 HERE = "device='cpu', oversubscribe=True, tensorboard=False"
 SMALL = {
@@ -62,7 +64,7 @@ VALIDATED = {
 """Blocks with one of these launch nothing: their configuration is made and checked."""
 
 COMPILED = {
-    "c.JupyterHub": "a hub's settings: tests/slurm/test_hub.py starts servers so",
+    "c.JupyterHub": "a hub's settings: tests/soak/test_slurm_runs.py starts servers so",
     'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
     "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
 }
@@ -174,8 +176,13 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.parametrize("page", sorted({*WITH_CODE} - LONG))
 def test_the_code_on_a_page_runs_from_top_to_bottom(page, images, monkeypatch):
+    run_code_of(page, images, monkeypatch)
+
+
+def run_code_of(page, images, monkeypatch):
+    """Run the blocks of code of a page in a kernel; what they launch finishes."""
     monkeypatch.setenv("NBKIT_HOME", str(images.parent / "store"))
     monkeypatch.chdir(images.parent)
     install_plugins(monkeypatch)

@@ -56,7 +56,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Run the tests above under the rules, as in CI; return what is said of each."""
     folder = tmp_path_factory.mktemp("rules")
     rules = (ROOT / "tests/conftest.py").read_text()
-    impatient = rules.replace("GRACE_SECONDS = 30.0", "GRACE_SECONDS = 0.5")
+    impatient = rules.replace("GRACE_SECONDS = 30.0", "GRACE_SECONDS = 0.1")
     assert impatient != rules
     (folder / "conftest.py").write_text(impatient)
     (folder / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())

@@ -53,7 +53,7 @@ def rank_crashes(make: Make) -> Outcome:
 def rank_hangs(make: Make) -> Outcome:
     config = make(model="sleeps", gpus=2, steps=1000)
     # Its clock runs while the ranks import torch.
-    config = config.replace(hang_timeout_seconds=hang_limit())
+    config = config.replace(hang_timeout_seconds=hang_limit(10))
     run = nbkit.launch(config)
     run.wait(patient(120), raise_on_failure=False)
     # A rank that stands still is not a fault before the limit.

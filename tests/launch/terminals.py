@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import nbkit
-from nbkit.launch.run import Run
-from tests.waiting import wait_until
-
-__all__ = ["Terminals", "begin", "by_hand", "launch_fault", "terminals"]
+__all__ = ["Terminals", "by_hand", "terminals"]
 
 
 class Terminals:
@@ -79,35 +72,3 @@ def by_hand(small):
         )
 
     return make
-
-
-def begin(run: Run, terminals: Terminals) -> None:
-    """Paste a run's line on both hosts, and wait until the ranks train."""
-    terminals.paste(run.torchrun_line, 2)
-    wait_until(lambda: run.metrics(), "a step", 600)
-
-
-def launch_fault(by_hand, how: str, bad: int, **fields) -> Run:
-    """Launch a function of which one rank will fail in a known way."""
-    config = by_hand()
-    for field in ("engine", "nnodes", "gpus", "device", "manual"):
-        fields[field] = getattr(config, field)
-    return nbkit.launch(_fails, args=(how, bad), **fields)
-
-
-def _fails(how, bad):
-    import torch
-    import torch.distributed as dist
-
-    here = nbkit.context()
-    dist.init_process_group("gloo")
-    for step in range(1_000_000):
-        nbkit.log({"step": step}, step=step)
-        dist.all_reduce(torch.ones(1))
-        if here.rank == bad and step == 3:
-            if how == "exception":
-                message = "the bad rank raises"
-                raise ValueError(message)
-            if how == "hang":
-                threading.Event().wait()
-            os.kill(os.getpid(), signal.SIGKILL)

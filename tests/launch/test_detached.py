@@ -18,7 +18,6 @@ import nbkit
 from nbkit.launch.supervision.leftovers import processes_of_run, sweep
 from nbkit.store.metrics import read_json_lines
 from nbkit.store.processes import JOB_VARIABLE, ProcessIdentity, run_markers
-from nbkit.store.record import RunState
 from tests.hostile.written import write_run
 from tests.launch.test_functions import launch
 from tests.waiting import patient, wait_until
@@ -82,24 +81,6 @@ def test_detached_processes_after_run(how, tmp_path, lasting):
         for pid in alive:
             os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the end of all")
-
-
-def launch_another_and_fail(nested):
-    run = nbkit.launch(signal.pause, device="cpu", oversubscribe=True)
-    nested.write_text(run.run_id)
-    raise ValueError
-
-
-def test_launched_run_outlives_a_failed_one(tmp_path):
-    run = launch(launch_another_and_fail, args=(tmp_path / "nested",))
-    run.wait(patient(60), raise_on_failure=False)
-
-    nested = nbkit.attach((tmp_path / "nested").read_text())
-    try:
-        assert run.state is RunState.FAILED
-        wait_until(lambda: nested.state is RunState.RUNNING, "the nested run", 60)
-    finally:
-        nested.stop()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 
-import psutil
 import pytest
 
 import nbkit
@@ -17,7 +16,7 @@ from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
 from nbkit.store.stored_runs import create_run_folder
 from tests.launch import faults
-from tests.waiting import hang_limit, patient, wait_until
+from tests.waiting import patient, wait_until
 
 
 @pytest.mark.parametrize(
@@ -48,48 +47,6 @@ def test_run_whose_rank_hangs(small):
     assert set(outcome.cause["stacks"]) == {"0", "1"}
     assert "nbkit_test_models.py" in outcome.cause["stacks"]["1"]
     assert "Current thread" in outcome.cause["stacks"]["0"]
-
-
-def test_run_whose_loading_processes_hang(small):
-    config = small(
-        data="photos",
-        loader="stuck_storage_torch",
-        loader_config={"num_workers": 2},
-        steps=1000,
-        # Its clock runs while the rank imports torch.
-        hang_timeout_seconds=hang_limit(),
-    )
-
-    run = nbkit.launch(config).wait(patient(120), raise_on_failure=False)
-
-    assert run.cause is not None
-    assert "waiting for data" in run.cause["message"]
-    rank, _, loading = run.cause["stacks"]["0"].partition("\n2 loading processes")
-    assert "in _next_data" in rank
-    assert "nbkit_test_loaders.py" in loading
-    assert "in stuck" in loading
-
-
-def test_stop_loading_processes(small):
-    config = small(
-        model="slow",
-        data="photos",
-        loader="forkserver_torch",
-        loader_config={"num_workers": 2},
-        steps=10_000,
-    )
-    run = nbkit.launch(config)
-    wait_until(run.metrics, "a first step", 120)
-    rank = psutil.Process(faults.rank_pid(run, 0))
-    loading = rank.children(recursive=True)
-
-    run.stop()
-
-    assert len(loading) == 2, loading
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    wait_until(lambda: not any(one.is_running() for one in loading), "their end")
-    wait_until(lambda: not processes_of_run(run.paths), "no process left")
 
 
 def test_run_whose_supervisor_is_killed(small):

@@ -56,36 +56,12 @@ def all_reduce(tmp_path, monkeypatch):
     return run
 
 
-def test_check_all_reduce_ok(all_reduce, tmp_path):
-    result = all_reduce()
-
-    assert (result["what"], result["state"]) == ("All-reduce", "ok")
-    assert "works over 2 GPUs" in result["found"]
-    assert list(tmp_path.glob("nbkit-doctor-*")) == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "condition", "remedy"),
-    [
-        ("os._exit(7)", WITH_P2P, "works without peer-to-peer access: export NCCL_P2P"),
-        ("os._exit(7)", "True", "also fails with NCCL_P2P_DISABLE=1: see "),
-        ("os.kill(os.getpid(), signal.SIGBUS)", WITH_P2P, "docker run --shm-size="),
-    ],
-    ids=["with peer-to-peer", "in any case", "without shared memory"],
-)
-def test_check_all_reduce_failing_rank(all_reduce, fault, condition, remedy):
-    result = all_reduce(fault, condition)
+def test_check_all_reduce_failing_rank(all_reduce):
+    result = all_reduce("os._exit(7)", WITH_P2P)
 
     assert result["state"] == "failure"
     assert "fails over 2 GPUs: " in result["found"]
-    assert remedy in result["remedy"]
-
-
-def test_check_all_reduce_hang(all_reduce):
-    result = all_reduce("signal.pause()", "True", hang_timeout_seconds=1.0)
-
-    assert "no rank made progress for 1 s" in result["found"]
-    assert "also fails with NCCL_P2P_DISABLE=1" in result["remedy"]
+    assert "works without peer-to-peer access: export NCCL_P2P" in result["remedy"]
 
 
 def test_check_all_reduce_too_slow(all_reduce):

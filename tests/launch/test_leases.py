@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbkit
 from nbkit.launch.devices.pool_folder import pool_folder
-from tests.waiting import patient, wait_until
+from tests.waiting import wait_until
 
 
 def held_by(pid: int) -> list[str]:
@@ -21,27 +21,6 @@ def held_by(pid: int) -> list[str]:
         if target.startswith(f"{pool_folder()}/devices/"):
             files.append(target)
     return files
-
-
-def names_held() -> list[str]:
-    return [Path(file).name for file in held_by(os.getpid())]
-
-
-def names_held_by_workers(start_method):
-    """Return what the rank holds, and what each of its loading processes holds."""
-    import torch.utils.data
-
-    class Held(torch.utils.data.Dataset):
-        def __len__(self):
-            return 1
-
-        def __getitem__(self, index):
-            return names_held()
-
-    loader = torch.utils.data.DataLoader(
-        Held(), batch_size=None, num_workers=1, multiprocessing_context=start_method
-    )
-    return names_held(), next(iter(loader))
 
 
 def test_ranks_hold_leases():
@@ -67,13 +46,3 @@ def wait_for_ever():
     import time
 
     time.sleep(3600)
-
-
-def test_loading_process_holds_lease():
-    run = nbkit.launch(
-        names_held_by_workers, args=("fork",), device="cpu", oversubscribe=True
-    ).wait(patient(120))
-
-    ((by_rank, by_worker),) = run.returns
-    assert by_rank
-    assert by_worker == by_rank

@@ -6,10 +6,7 @@ import pytest
 from PIL import Image
 
 import nbkit
-from nbkit.errors import RunError
 from nbkit.statistics import accelerator_utilization
-from nbkit.store.record import RunState
-from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -59,16 +56,3 @@ def test_load_two_ranks(small, images, whole_torch):
     assert 0 < (accelerator_utilization(lines, 0.05) or 0) <= 1
     assert not [one.code for one in nbkit.audit(run) if one.code == "loss"]
     assert list(run.paths.tensorboard.iterdir())
-
-
-def test_load_stop(small):
-    config = small(task="load", steps=100_000, emulated_step_seconds=0.01)
-    run = nbkit.launch(config)
-    wait_until(run.metrics, "a step", 120)
-
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.metrics()[-1]["step"] < 100_000
-    with pytest.raises(RunError, match="checkpoint"):
-        run.resume()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
-
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, RunFailedError
+from nbkit.errors import ConfigError
 from nbkit.store.record import RunState
 from tests.notebooks.kernel import running_kernel
 
@@ -89,17 +86,6 @@ def test_notebook_launcher():
     assert "process 1 of 2" in text
 
 
-def test_notebook_launcher_failing_process():
-    def fail():
-        message = f"rank {nbkit.context().rank} is out"
-        if nbkit.context().rank == 1:
-            raise ValueError(message)
-        threading.Event().wait()
-
-    with pytest.raises(RunFailedError, match="on rank 1: ValueError: rank 1 is out"):
-        nbkit.notebook_launcher(fail, num_processes=2)
-
-
 def test_interrupting_the_cell_stops_the_processes():
     cell = (
         "import nbkit, threading\n"
@@ -127,17 +113,3 @@ def test_what_makes_no_sense_is_refused():
         nbkit.notebook_launcher(print, num_processes=0)
     with pytest.raises(ConfigError, match="nnodes=2"):
         nbkit.notebook_launcher(print, num_nodes=2)
-
-
-def fail_once(word):
-    print(word, nbkit.context().attempt, flush=True)
-    if nbkit.context().attempt == 0:
-        os.abort()
-
-
-def test_notebook_launcher_max_restarts(capsys):
-    nbkit.notebook_launcher(fail_once, args=("try",), num_processes=1, max_restarts=3)
-
-    shown = capsys.readouterr().out
-    assert "try 0\n" in shown
-    assert "try 1\n" in shown

@@ -9,48 +9,9 @@ import random
 import pytest
 
 import nbkit
-from nbkit.datasets.manifest import read_manifest
-from nbkit.store.bundle import files_of_run
 from nbkit.store.predictions import LabelPredictions, read_predictions
 from tests.datasets.images import picture
 from tests.training import train_here
-
-
-def named(manifest):
-    images = manifest.evaluation
-    return [images.name(number) for number in range(len(images))]
-
-
-def test_predictions_of_classes(small, tmp_path):
-    for split, count in (("train", 8), ("val", 5)):
-        for name in ("one", "two, or three"):
-            folder = tmp_path / "data" / split / name
-            folder.mkdir(parents=True)
-            for number in range(count):
-                picture(10 * number + len(name)).save(folder / f"{number}.png")
-
-    run = nbkit.launch(
-        small(
-            data=str(tmp_path / "data"),
-            gpus=2,
-            num_classes=3,
-            steps=2,
-            warmup_steps=0,
-            evaluation_period_epochs=1,
-        )
-    ).wait()
-
-    evaluation = run.metrics("evaluation")[-1]
-    found = read_predictions(run.paths.predictions)
-    assert [*found.files] == named(read_manifest(run.paths.manifest))
-    assert [name.split("/")[1] for name in found.files] == [*found.labels]
-    right = [a == b for a, b in zip(found.labels, found.predicted, strict=True)]
-    assert (sum(right), len(right)) == (evaluation["correct"], evaluation["images"])
-    assert {*found.predicted} <= {"one", "two, or three", "output 2"}
-    assert all(1 / 3 < score <= 1 for score in found.scores)
-    assert "predictions.csv" in [
-        name for name, _, why in files_of_run(run.paths.root) if why is None
-    ]
 
 
 def test_predictions_of_labels(small, tmp_path):

@@ -131,28 +131,3 @@ def test_resume_at_end_of_epoch(small):
 
     assert [line["step"] for line in run.metrics()] == list(range(1, 7))
     assert [line["epoch"] for line in run.metrics("evaluation")] == list(range(1, 7))
-
-
-def test_resume_before_evaluation(small):
-    # Evaluating takes long in the first attempt, and a moment in the second.
-    config = small(
-        model="ponders",
-        gpus=2,
-        steps=2,
-        warmup_steps=1,
-        images_per_epoch=80_000,
-        evaluation_period_epochs=1,
-        stop_grace_seconds=100,
-    )
-    run = nbkit.launch(config)
-    wait_until(lambda: len(run.metrics()) == 2, "the last step", 120)
-    run.stop()
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert not run.metrics("evaluation")
-
-    run.resume().wait()
-
-    (evaluation,) = run.metrics("evaluation")
-    assert evaluation["images"] == 4_000
-    assert [line["step"] for line in run.metrics()] == [1, 2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import nbkit
 from nbkit.launch.supervision.leftovers import processes_of_run
 from nbkit.store.record import RunState
-from tests.notebooks.faults import kernel_group_is_killed
 from tests.notebooks.kernel import running_kernel
 from tests.waiting import wait_until
 
@@ -66,14 +65,6 @@ def test_kept_run_outlives_kernel(small):
     run.stop()
     assert run.state is RunState.STOPPED
     wait_until(lambda: not processes_of_run(run.paths), "no process left")
-
-
-def test_run_stops_with_killed_kernel(small):
-    outcome = kernel_group_is_killed(small)
-
-    assert outcome.state is RunState.STOPPED
-    assert outcome.cause["by"] == "owner exit"
-    assert outcome.cause["forced"] is False
 
 
 def _wait_for_more_steps(run):

@@ -19,7 +19,6 @@ from nbkit.errors import RunFailedError
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import cpu_quota
 from tests.training import train_here
-from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -108,22 +107,6 @@ def test_train_several_labels(small, tmp_path):
     assert written.value == pytest.approx(mean)
 
 
-def test_stop_while_checking_images(small, images):
-    # One large photograph by many names: each is decoded, which takes minutes.
-    large = images / "val" / "dark" / "zz.jpg"
-    Image.effect_noise((3000, 3000), 50).convert("RGB").save(large)
-    for number in range(2000):
-        os.link(large, large.with_stem(f"zz{number}"))
-
-    run = nbkit.launch(small(data=str(images), gpus=2))
-    wait_until(lambda: "checked" in run.logs(stream="stdout"), "the first images")
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert run.cause["forced"] is False
-    assert "before its ranks were ready" in run.cause["message"]
-
-
 def test_unreadable_images(small, images):
     (images / "train" / "dark" / "3.jpg").write_bytes(b"no image")
 
@@ -142,19 +125,6 @@ def test_unreadable_images(small, images):
     data = skipping.worker["data"]
     assert (data["train_images"], data["dropped_images"]) == (44, 3)
     assert data["evaluation_images"] == 20
-
-
-def test_damaged_image_during_training(small, images):
-    run = nbkit.launch(small(data=str(images), model="slow", steps=None, epochs=50))
-    wait_until(lambda: len(run.metrics()) >= 2, "two steps", 120)
-    (images / "train" / "bright" / "7.jpg").write_bytes(b"no image")
-
-    with pytest.raises(
-        RunFailedError, match=r"bright/7.jpg is no longer a readable image"
-    ):
-        run.wait()
-
-    assert run.cause["kind"] == "config"
 
 
 @pytest.fixture(scope="module")
@@ -224,15 +194,3 @@ def test_every_other_optimizer_lowers_the_loss(small, optimizer, rate):
 
     losses = [line["loss"] for line in run.metrics()]
     assert losses[-1] < 0.8 * losses[0]
-
-
-def test_sixteen_bit_precision_loss(small):
-    config = small(model="resnet18", steps=3, warmup_steps=1)
-
-    full, half = (
-        train_here(config.replace(precision=precision)).metrics()[0]["loss"]
-        for precision in ("fp32", "bf16")
-    )
-
-    assert half == pytest.approx(full, rel=0.05)
-    assert half != full

@@ -19,7 +19,6 @@ from nbkit.launch.devices.pool_folder import pool_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from tests.launch.test_gpu_pool import granted, join, own_pool
-from tests.notebooks.kernel import running_kernel
 from tests.telemetry.conftest import FAKE_NVML
 from tests.telemetry.fake_nvml.fake_driver import FakeDriver, FakeGpu
 from tests.waiting import wait_until
@@ -114,34 +113,6 @@ def test_launch_interrupted_leaves_queue(small, monkeypatch):
     assert not list(pool_folder().glob("claims/*"))
 
 
-def test_waiting_run_resumed_and_stopped(small, join):
-    config = small(
-        model="slow", gpus=1, steps=10_000, oversubscribe=False, warmup_steps=1
-    )
-    run = nbkit.launch(config)
-    wait_until(run.metrics, "a first step", 120)
-    run.stop()
-    before = run.record
-    cpus = request_devices(config).candidates
-    lease = granted(join("holder", len(cpus), candidates=cpus, kind="cpu"))
-    run.resume()
-    wait_until(lambda: run.state is RunState.QUEUED, "the run to wait")
-    assert run.record["launch"]["devices"] == []
-    os.kill(run.record["supervisor"]["pid"], signal.SIGTERM)
-
-    run.wait(raise_on_failure=False)
-    lease.release()
-
-    after = run.record
-    assert after["state"] == "stopped"
-    assert "SIGTERM" in after["cause"]["by"]
-    for part in ("code", "environment", "machine", "worker"):
-        assert after[part] == before[part]
-        assert after[part] is not None
-    assert after["launch"]["torchrun"] == before["launch"]["torchrun"]
-    assert [one["number"] for one in after["attempts"]] == [0, 1]
-
-
 def launch_another():
     nbkit.launch(nbkit.context, gpus=2, device="cpu", oversubscribe=False)
 
@@ -150,35 +121,3 @@ def test_launch_that_waits_for_itself():
     run = nbkit.launch(launch_another, device="cpu").wait(raise_on_failure=False)
 
     assert "(deadlock)" in run.cause["message"]
-
-
-LAUNCH = (
-    "import nbkit\n"
-    "run = nbkit.launch(model='slow', device='replay', devices=(7,), name='slow one', "
-    "image_size=32, batch_size_per_gpu=4, steps=100_000, tensorboard=False)"
-)
-
-
-def test_waiting_run_of_two_kernels(monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
-    with running_kernel() as one, running_kernel() as other:
-        first = nbkit.attach(one.execute(LAUNCH, "run.run_id"))
-        wait_until(first.metrics, "a first step", 120)
-        second = nbkit.attach(other.execute(LAUNCH, "run.run_id"))
-        wait_until(lambda: second.state is RunState.QUEUED, "the second to wait", 120)
-
-        reason = second.record["queue"]["reason"]
-        assert reason.startswith("1 replayed GPU requested, 0 of 1 free: slow one of ")
-        held = first.record["launch"]
-        assert held["device_type"] == "cpu"
-        assert held["replayed"] is True
-        assert list(leases("replay")) == held["devices"]
-
-        os.kill(first.record["supervisor"]["pid"], signal.SIGKILL)
-
-        wait_until(second.metrics, "the second to run", 120)
-        assert first.state is RunState.LOST
-        assert second.record["queue"] is None
-        assert second.record["launch"]["devices"] == held["devices"]
-        second.stop()
-    assert leases("replay") == {}

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
-
-from PIL import Image
 
 import nbkit
 from nbkit.reports.headline import headline
 from nbkit.store.paths import studies_folder
 from nbkit.store.record import RunState
-from tests.notebooks.executing import (
-    QUICK,
-    assert_answer,
-    execute,
-)
-from tests.notebooks.faults import papermill_is_ended
+from tests.notebooks.executing import QUICK, assert_answer, execute
 
 
 def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
@@ -60,30 +52,6 @@ def test_a_report_is_static_complete_and_says_what_it_is(tmp_path, monkeypatch):
     assert len(again.figures) == 2
 
 
-def test_a_folder_of_images_is_trained_on(tmp_path):
-    for label in ("cat", "dog"):
-        folder = tmp_path / "pictures" / label
-        folder.mkdir(parents=True)
-        for number in range(12):
-            picture = Image.new("RGB", (40, 30), (number * 20, 90, 160))
-            picture.save(folder / f"{number}.jpg")
-    data = str(tmp_path / "pictures")
-
-    done = execute(
-        "scaling",
-        tmp_path / "out.ipynb",
-        *QUICK,
-        *("-p", "gpus", "1", "-p", "model", "tiny", "-p", "data", data),
-        *("-p", "batch_size_per_gpu", "4"),
-    )
-
-    assert done.returncode == 0, done.terminal
-    assert "not measured on one device" in done.reported
-    [run] = nbkit.runs()
-    assert run.config.data == data
-    assert run.record["origins"]["data"] == "papermill"
-
-
 def test_bad_parameters_fail_before_anything_starts(tmp_path):
     done = execute(
         "scaling", tmp_path / "out.ipynb", "-p", "gpuz", "8", "-p", "gpus", "lots"
@@ -93,28 +61,3 @@ def test_bad_parameters_fail_before_anything_starts(tmp_path):
     assert "Did you mean 'gpus'?" in done.text
     assert "gpus='lots' is not a whole number" in done.text
     assert not studies_folder().exists()
-
-
-def test_a_failed_rank_fails_the_notebook_with_its_cause(tmp_path, monkeypatch):
-    monkeypatch.setenv("BAD_RANK", "0")
-
-    done = execute(
-        "scaling",
-        tmp_path / "out.ipynb",
-        *QUICK,
-        *("-p", "gpus", "1", "-p", "model", "raises"),
-    )
-
-    assert done.returncode == 1
-    assert "RunFailedError" in done.text
-    assert "on rank 0" in done.text
-    assert "the bad rank raises" in done.text
-
-
-def test_a_papermill_that_is_ended_leaves_nothing_running(tmp_path):
-    outcome = papermill_is_ended(tmp_path, signal.SIGKILL)
-
-    assert outcome.state is RunState.STOPPED
-    assert outcome.cause["by"] == "owner exit"
-    steps = [line["step"] for line in outcome.metrics]
-    assert steps == list(range(1, len(steps) + 1))

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from nbkit.config import ExperimentConfig
-from nbkit.errors import ConfigError
 from nbkit.questions import inference
 from nbkit.questions.inference.evidence import _at
-from nbkit.questions.inference.planning import InferencePlan
-from nbkit.questions.inference.start import prepare
 from nbkit.reports.renderer import Note
 from nbkit.statistics import latency_timings
 from nbkit.store.record import read_json, write_json
-from nbkit.studies.parameters import Parameters
 from tests.questions.conftest import edit_metrics
 from tests.reports.test_energy_per_image import WATTS, write_samples
 from tests.statistics.test_latency import line
@@ -36,43 +29,6 @@ def test_energy_per_image_is_that_of_the_passes_in_a_row(store, seconds, joules)
     # The counter grows by 300 J a second; of less than five readings nobody knows it.
     expected = None if joules is None else pytest.approx(joules)
     assert found.joules_per_image == expected
-
-
-def planned():
-    """Return a plan of small runs with synthetic images."""
-    base = ExperimentConfig(
-        task="inference",
-        model="tiny",
-        device="cpu",
-        image_size=32,
-        tensorboard=False,
-        compile=True,
-    )
-    return InferencePlan(
-        arms={one: base.replace(precision=one) for one in ("fp32", "bf16", "int8")},
-        training=None,
-        control=None,
-        repeats=1,
-        notes=("first",),
-        parameters=Parameters({}, {}),
-    )
-
-
-def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys):
-    # torch.compile cannot take in the INT8 kernels of a CPU.
-    ready = prepare(planned())
-
-    assert list(ready.arms) == ["fp32", "bf16"]
-    assert (
-        "compile=True with precision='int8' on a CPU"
-        in ready.facts["unavailable"]["int8"]
-    )
-    assert ready.notes[1].startswith("int8 is not available: ")
-    assert "[1/1] int8 once: failed" in capsys.readouterr().out
-
-    alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
-    with pytest.raises(ConfigError, match=r"This leaves only fp32\. Add a format"):
-        prepare(replace(planned(), arms=alone))
 
 
 def runs_of(study):

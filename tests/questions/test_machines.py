@@ -12,7 +12,6 @@ import nbkit
 from nbkit.errors import ParameterError
 from nbkit.questions import machines
 from nbkit.questions.machines.bundles import example_bundles, read_bundles
-from nbkit.questions.machines.planning import HERE
 from nbkit.reports.renderer import Note
 from nbkit.store.bundle_import import unpack_bundle
 from nbkit.store.paths import RunPaths, reports_folder, runs_folder, studies_folder
@@ -205,24 +204,6 @@ def test_a_choice_that_compares_nothing_is_refused(values, said):
         machines.plan(parameters(**values))
 
     assert said in str(raised.value)
-
-
-def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    other = nbkit.launch(small(gpus=1, oversubscribe=False)).wait()
-    bundles = [other.run_id]
-    plan = machines.plan(parameters(bundles=bundles, measure=True, repeats=1))
-
-    study = machines.measure(plan)
-    result = machines.result(plan, study)
-
-    assert (plan.a, plan.b) == (other.record["machine"]["hostname"], HERE)
-    [arm] = result.matched
-    assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
-    assert arm.ratio.verdict == "not enough runs"
-    assert "A verdict needs n=5 on both" in result.table.to_text()
-    assert result.report().result["study_id"] == study.study_id
-    assert {run.config.model for run in nbkit.runs()} == {"tiny"}
 
 
 @pytest.mark.parametrize(

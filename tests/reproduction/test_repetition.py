@@ -46,13 +46,13 @@ def checkout(tmp_path, monkeypatch):
     sys.modules.pop("mine_here", None)
 
 
-def _launch(what, **fields):
+def launch(what, **fields):
     return nbkit.launch(what, gpus=1, device="cpu", **fields)
 
 
 def test_a_function_runs_again_with_the_modules_of_now(checkout, tmp_path, monkeypatch):
     module = checkout / "mine_here.py"
-    original = _launch(importlib.import_module("mine_here").train).wait()
+    original = launch(importlib.import_module("mine_here").train).wait()
     module.write_text(MODULE.format(value=3))
     git(checkout, "commit", "-qam", "two")
 
@@ -82,34 +82,6 @@ def test_a_function_runs_again_with_the_modules_of_now(checkout, tmp_path, monke
     values = json.loads(moved.paths.entry.read_text())
     write_json(moved.paths.entry, {**values, "python": "3.9.1"})
     with pytest.raises(RunError, match=r"was pickled by Python 3\.9\.1"):
-        nbkit.reproduce(moved, trust=True)
-
-
-def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
-    checkout, tmp_path, monkeypatch
-):
-    script = tmp_path / "script.py"
-    script.write_text("import sys, mine_here\nprint(mine_here.VALUE, sys.argv[1:])\n")
-    original = _launch(script, args=(0.5,)).wait()
-    script.unlink()
-
-    again = nbkit.reproduce(original, progress=False)
-    bundle = nbkit.export(original, tmp_path / "s.zip", include_arguments=True)
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
-    nbkit.import_bundle(bundle)
-
-    moved = nbkit.attach(original.run_id)
-    for run in (again.run, moved):
-        assert run.logs(stream="stdout") == "1 ['0.5']\n"
-    assert moved.state == "finished"
-    assert again.ratio is None
-    assert again.sentence == (
-        "No ratio: a run has no measured steps (images per second). No step has a loss "
-        "in both runs."
-    )
-    assert moved.stop().state == "finished"
-    (moved.paths.source / "script" / "script.py").unlink()
-    with pytest.raises(RunError, match="is incomplete"):
         nbkit.reproduce(moved, trust=True)
 
 

@@ -41,7 +41,7 @@ def test_sampler_runs_from_first_to_last_viewer(start):
         assert again.next("sample")["seq"] > status["seq"]
 
 
-def test_sampler_killed_or_stopped_is_replaced(start):
+def test_sampler_killed_is_replaced(start):
     server = start()
     with server.view() as view:
         view.next("sample")
@@ -52,17 +52,9 @@ def test_sampler_killed_or_stopped_is_replaced(start):
         while (again := view.next("status"))["sampler"] != "running":
             pass
         view.next("sample")
-        sampler = server.wait_for_sampler()
-        sampler.suspend()
-        while (stopped := view.next("status"))["sampler"] == "running":
-            pass  # signs of life
-        view.next("sample")
-
-        assert server.wait_for_sampler() != sampler
     assert "signal 9, SIGKILL" in status["message"]
     assert "it restarts in 1 s" in status["message"]
     assert again["message"] is None
-    assert "no output for 20 s" in stopped["message"]
 
 
 def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
@@ -81,27 +73,6 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
     # It may have run again before the log was read.
     for line, change in zip(lines, cycle(["ended", "runs again"]), strict=False):
         assert change in line
-
-
-def test_a_line_that_is_no_json_ends_the_sampler_and_not_the_server(start):
-    server = start(variables={"STAND_IN": json.dumps({"fault": "garbage"})})
-    with server.view() as view:
-        while (status := view.next("status"))["sampler"] != "failed":
-            pass
-
-        assert "unreadable output, JSONDecodeError" in status["message"]
-        assert server.request("nbkit/api/status").status == 200
-
-
-def test_viewer_of_few_samples_gets_a_sign_of_life(start):
-    server = start("--NbkitServer.interval_seconds=60")
-    with server.view() as view:
-        view.send('{"type":"interval","interval_seconds":1000}')
-        view.next("sample")
-        status = view.next("status")
-
-    assert status["sampler"] == "running"
-    assert status["runs_fault"] is None
 
 
 def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(

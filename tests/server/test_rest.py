@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -74,17 +75,22 @@ def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
     assert "ended already (stopped)" in ended.body["message"]
 
 
-def test_a_read_only_server_stops_nothing_and_copies_nothing(start, running):
+def test_a_read_only_server_stops_resumes_and_copies_nothing(start, store):
+    running = store_run(store, RUN_ID, "running")
+    stopped = store_run(store, f"{RUN_ID}b", "stopped")
     server = start("--NbkitServer.read_only=True")
 
-    stop = server.request(f"nbkit/api/runs/{running.run_id}/stop", {})
+    stop = server.request(f"nbkit/api/runs/{RUN_ID}/stop", {})
+    resume = server.request(f"nbkit/api/runs/{RUN_ID}b/resume", {})
     copy = server.request("nbkit/api/notebooks/scaling", {})
     with server.view() as view:
         assert view.next("status")["read_only"] is True
 
-    assert stop.status == copy.status == 403
+    assert stop.status == resume.status == copy.status == 403
     assert "read-only" in stop.body["message"]
-    assert running.state is RunState.RUNNING
+    assert "read-only" in resume.body["message"]
+    assert not (running / "stop.json").exists()
+    assert not (stopped / "logs").exists()
     assert list(server.root.iterdir()) == []
 
 
@@ -265,30 +271,22 @@ def test_a_notebook_is_copied_and_nothing_is_overwritten(watched: Jupyter):
 
 def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
     server = start()
-    # It is there, and takes no file from anybody.
+    # They are there, and one takes no file from anybody.
     (server.root / "kernel's").symlink_to("/proc")
+    (server.root / "originals").symlink_to(nbkit.notebook("scaling").parent)
     (server.root / "scaling.ipynb").touch()
 
-    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "kernel's"})
+    answers = [
+        server.request("nbkit/api/notebooks/scaling", {"folder": folder})
+        for folder in ("kernel's", "originals")
+    ]
 
-    # The copy is at the top, and never over another.
-    assert (answer.status, answer.body["path"]) == (201, "scaling-1.ipynb")
+    # The copy is at the top, never over another, and not beside the original.
+    paths = [(answer.status, answer.body["path"]) for answer in answers]
+    assert paths == [(201, "scaling-1.ipynb"), (201, "scaling-2.ipynb")]
 
-
-def test_copy_is_not_beside_the_original(start):
-    server = start()
-    (server.root / "originals").symlink_to(nbkit.notebook("scaling").parent)
-
-    answer = server.request("nbkit/api/notebooks/scaling", {"folder": "originals"})
-
-    assert (answer.status, answer.body["path"]) == (201, "scaling.ipynb")
-
-
-def test_copy_without_a_folder_to_write_to_names_what_to_do(start):
-    server = start()
-    server.root.rmdir()
+    shutil.rmtree(server.root)
     server.root.symlink_to("/proc")
-
     answer = server.request("nbkit/api/notebooks/scaling", {"folder": ""})
 
     assert answer.status == 403

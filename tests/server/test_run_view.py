@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 __all__ = ["plugins", "small"]
 
-RUN_ID = "20260101-000000000-x-aaaa"
+RUN_IDS = [f"20260101-000000000-x-aaa{number}" for number in range(4)]
 LOG = {"view": "v", "rank": 0, "stream": "stderr", "text": ""}
 
 
@@ -55,10 +55,10 @@ def opened(server: Jupyter, run_id: str) -> Iterator[Page]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use the store of this test's server."""
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
-    return tmp_path / "store"
+def store(watched: Jupyter, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use the store of the server; each test has its own runs there."""
+    monkeypatch.setenv("NBKIT_HOME", str(watched.folder / "store"))
+    return watched.folder / "store"
 
 
 def print_lines(folder: Path, count: int) -> None:
@@ -67,9 +67,10 @@ def print_lines(folder: Path, count: int) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(count)))
 
 
-def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, store):
+def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(watched, store):
+    run_id = RUN_IDS[0]
     folder = store_run(
-        store, RUN_ID, "failed", precision="bf16", batch_size_per_gpu=64, gpus=2
+        store, run_id, "failed", precision="bf16", batch_size_per_gpu=64, gpus=2
     )
     submission = json.loads((folder / "submission.json").read_text())
     study_id = "20260101-000000-s-bbbb"
@@ -79,9 +80,8 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, sto
     record["cause"] = {"rank": 1, "message": "<b>out</b> of memory", "traceback": "T"}
     (folder / "record.json").write_text(json.dumps(record))
     print_lines(folder, 1000)
-    server = start()
 
-    with opened(server, RUN_ID) as page:
+    with opened(watched, run_id) as page:
         page.send(kind="open")
         values = page.next("all")["values"]
         first = page.next("log")
@@ -89,7 +89,7 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, sto
         whole = page.next("log")
         page.next("beat")  # of a run that has ended, nothing else comes
 
-    assert values["head"]["run_id"] == RUN_ID
+    assert values["head"]["run_id"] == run_id
     assert values["head"]["state"] == "failed"
     assert values["head"]["cause"]["message"] == "<b>out</b> of memory"
     assert values["head"]["cause"]["traceback"] == "T"
@@ -109,35 +109,35 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(start, sto
 
 
 def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
-    start, store
+    watched, store
 ):
-    folder = store_run(store, RUN_ID, "running")
-    server = start()
+    run_id = RUN_IDS[1]
+    folder = store_run(store, run_id, "running")
 
-    with opened(server, RUN_ID) as page, opened(server, f"{RUN_ID}b") as other:
+    with opened(watched, run_id) as page, opened(watched, f"{run_id}b") as other:
         gone = other.next("gone")["message"]
         page.send(kind="open")
         page.next("all")
         shutil.rmtree(folder)
         failed = page.next("failed")["message"]
 
-    assert gone.startswith(f"Run {RUN_ID}b is not in this server's store")
+    assert gone.startswith(f"Run {run_id}b is not in this server's store")
     assert "nbkit runs" in gone
-    assert failed == f"run {RUN_ID} was removed from the store."
-    assert "Traceback" not in server.log
+    assert failed == f"run {run_id} was removed from the store."
+    assert "Traceback" not in watched.log
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give a run to others")
-def test_a_run_of_another_user_is_shown_and_neither_stopped_nor_resumed(start, store):
-    folder = store_run(store, RUN_ID, "running")
+def test_a_run_of_another_user_is_shown_and_neither_stopped_nor_resumed(watched, store):
+    run_id = RUN_IDS[2]
+    folder = store_run(store, run_id, "running")
     os.chown(folder, 12345, 12345)
-    server = start()
 
-    with opened(server, RUN_ID) as page:
+    with opened(watched, run_id) as page:
         page.send(kind="open")
         state = page.next("all")["values"]["head"]["state"]
     answers = [
-        server.request(f"nbkit/api/runs/{RUN_ID}/{action}", {})
+        watched.request(f"nbkit/api/runs/{run_id}/{action}", {})
         for action in ("stop", "resume")
     ]
 
@@ -159,12 +159,12 @@ NONSENSE = (
 )
 
 
-def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(start, store):
-    store_run(store, RUN_ID, "running")
-    server = start()
+def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(watched, store):
+    run_id = RUN_IDS[3]
+    store_run(store, run_id, "running")
 
     for message in NONSENSE:
-        with opened(server, RUN_ID) as page:
+        with opened(watched, run_id) as page:
             page.socket.send(message)
             while (frame := page.socket.recv_data())[0] != websocket.ABNF.OPCODE_CLOSE:
                 pass
@@ -174,8 +174,9 @@ def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(start, store):
 
 
 def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
-    start, store, plugins, small
+    start, plugins, small, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
     run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
     wait_until(lambda: len(run.metrics()) > 3, "steps")
     run.stop()
@@ -193,17 +194,6 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
     run.stop(grace_seconds=0)
-
-
-def test_a_read_only_server_resumes_nothing(start, store):
-    folder = store_run(store, RUN_ID, "stopped")
-    server = start("--NbkitServer.read_only=True")
-
-    answer = server.request(f"nbkit/api/runs/{RUN_ID}/resume", {})
-
-    assert answer.status == 403
-    assert "read-only" in answer.body["message"]
-    assert not (folder / "logs").exists()
 
 
 def test_the_browser_part_is_that_of_a_notebook(watched: Jupyter):

@@ -36,6 +36,7 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
     long.mkdir()
     server = start(base_url="/user/a@b/", variables={"TMPDIR": str(long)})
     store_curves(server)
+    refuses_what_has_no_curves(server)
 
     first = open_board(server)
     second = open_board(server)
@@ -60,10 +61,16 @@ def test_run_opens_below_base_url_in_one_private_process(start, tmp_path):
     assert board.net_connections("inet") == []
     assert stat.S_IMODE(socket_of(board).parent.stat().st_mode) == 0o700
 
+    # One that has ended by itself is started again.
+    board.kill()
+    curves = f"{first.body['path']}{TAGS}"
+    wait_until(lambda: server.request(curves).status == 404, "its end to be seen")
+    assert open_board(server).body["started"] is True
+    assert server.request(curves).status == 200
 
-def test_board_without_run_or_curves_is_refused(start):
-    server = start()
-    store_curves(server)
+
+def refuses_what_has_no_curves(server):
+    """Ask for runs that are not there, or have no TensorBoard files."""
     for run_id in (
         *("..", "%2e%2e", "..%2F..%2Fetc", RUN_ID[:-1]),
         *(f"{RUN_ID}%2F..", f"{RUN_ID}%00"),
@@ -80,30 +87,8 @@ def test_board_without_run_or_curves_is_refused(start):
     assert boards(server) == []
 
 
-def test_a_fifth_run_ends_the_one_unused_for_the_longest_time(start):
-    server = start()
-    names = [
-        f"20200101-00000{number}-run-aaaa" for number in range(MOST_TENSORBOARDS + 1)
-    ]
-    for name in names:
-        store_curves(server, name)
-    for name in names[:MOST_TENSORBOARDS]:
-        assert open_board(server, name).status == 200
-    _, oldest, *_ = boards(server)
-    server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}")
-
-    assert open_board(server, names[MOST_TENSORBOARDS]).status == 200
-
-    assert not oldest.is_running()
-    assert len(boards(server)) == MOST_TENSORBOARDS
-    assert server.request(f"nbkit/tensorboard/{names[0]}/{TAGS}").status == 200
-    gone = server.request(f"nbkit/tensorboard/{names[1]}/{TAGS}")
-    assert gone.status == 404
-    assert "Open it from the run's row" in gone.body
-
-
 def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
-    server = start("--NbkitServer.tensorboard_idle_seconds=5")
+    server = start("--NbkitServer.tensorboard_idle_seconds=2")
     store_curves(server)
     # One that has ended before it was seen is opened again.
     (board,) = wait_until(lambda: open_board(server) and boards(server), "a board")
@@ -116,21 +101,12 @@ def test_one_that_nobody_uses_ends_and_can_be_opened_again(start):
     assert again.body["started"] is True
 
 
-def test_one_that_ended_by_itself_is_started_anew(start):
-    server = start()
-    store_curves(server)
-    path = open_board(server).body["path"]
-    (board,) = boards(server)
-    board.kill()
-    page = f"{path}{TAGS}"
-    wait_until(lambda: server.request(page).status == 404, "its end to be seen")
-
-    assert open_board(server).body["started"] is True
-    assert server.request(page).status == 200
+def test_server_end_ends_board_and_sampler(start):
+    end_server(start, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_server_end_ends_board_and_sampler(start, how):
+def end_server(start, how):
+    """End a server, and expect the end of its TensorBoard and its sampler."""
     server = start()
     store_curves(server)
     open_board(server)
@@ -183,7 +159,7 @@ def test_a_start_that_fails_tells_the_last_words_and_the_next_is_new(start, tmp_
 
 
 def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
-    seconds = patient(3)
+    seconds = patient(1)
     monkeypatch.setattr(tensorboards, "_START_SECONDS", seconds)
     hangs = tmp_path / "hangs.py"
     hangs.write_text(

@@ -12,7 +12,7 @@ from tests.slurm.runs import STEPS, TwoNodes, hold_both_nodes, hurry, job_of, lo
 from tests.waiting import wait_until
 
 
-def _expect_the_same(run: nbkit.Run, left_alone: dict[int, float]) -> None:
+def expect_the_same(run: nbkit.Run, left_alone: dict[int, float]) -> None:
     """Expect one record without a seam, and the losses of a run that was left alone."""
     assert run.state is RunState.FINISHED, run.cause
     assert [line["step"] for line in run.metrics()] == list(range(1, STEPS + 1))
@@ -25,37 +25,6 @@ def _expect_the_same(run: nbkit.Run, left_alone: dict[int, float]) -> None:
     assert (first["number"], second["number"]) == (0, 1)
     assert run.record["launch"]["job"]["id"] == job_of(run)
     assert run.record["launch"]["job"]["restarts"] == 1
-
-
-def test_a_run_at_its_time_limit_waits_again_and_goes_on_bit_equal(
-    two_nodes: TwoNodes, slurm: SlurmCluster, left_alone: dict[int, float]
-):
-    run = two_nodes.launch(
-        lingering=True, slurm={"timeout_min": 20, "slurm_signal_delay_s": 600}
-    )
-    two_nodes.reach(run)
-    job_id = job_of(run)
-
-    # Slurm looks at limits twice a minute: the signal is due at the next look, and the
-    # limit itself long after it.
-    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=10")
-
-    waits = "the run is in the queue again"
-    queue = wait_until(lambda: run.record.get("queue"), waits, 90)
-    assert queue["reason"].startswith("Slurm: time limit reached")
-    slurm.wait_for_job(job_id, "PENDING")
-    slurm.command("scontrol", "hold", job_id)
-    slurm.command("scontrol", "update", f"JobId={job_id}", "TimeLimit=20")
-    two_nodes.reach_state(run, RunState.QUEUED)
-    assert "time limit reached" in (run.queue or {})["reason"]
-    two_nodes.expect_nothing_left(run)
-    hurry(run)
-    slurm.command("scontrol", "release", job_id)
-    two_nodes.end(run)
-    _expect_the_same(run, left_alone)
-    assert run.record["launch"]["job"]["timeouts"] == 1
-    assert run.record["attempts"][0]["message"].startswith("stopped by its time limit")
-    assert run.record["queue"] is None
 
 
 def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
@@ -74,6 +43,6 @@ def test_a_run_makes_way_for_another_job_and_goes_on_bit_equal(
     hurry(run)
     slurm.command("scancel", other)
     two_nodes.end(run)
-    _expect_the_same(run, left_alone)
+    expect_the_same(run, left_alone)
     assert run.record["attempts"][0]["message"].startswith("stopped by Slurm (")
     assert run.record["launch"]["job"]["timeouts"] == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +11,11 @@ import pytest
 
 import nbkit
 from nbkit.store import jobs
-from nbkit.store.record import RunState
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import PATIENCE_SECONDS, TwoNodes, hold_both_nodes, job_of
-from tests.waiting import patient, wait_until
+from tests.slurm.runs import TwoNodes, hold_both_nodes
+from tests.waiting import wait_until
 
 MANY = 12
-ALL_GPUS_OF_A_NODE = {"gpus_per_node": 2}
 
 
 @pytest.fixture
@@ -36,29 +32,6 @@ def squeue_calls(
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
     return lambda: calls.read_text().splitlines()
-
-
-def test_a_run_waits_for_gpus_and_starts_once_another_has_ended(
-    two_nodes: TwoNodes, slurm: SlurmCluster
-):
-    one = {"nnodes": 1, "gpus": 1, "slurm": ALL_GPUS_OF_A_NODE}
-    first, second = (
-        two_nodes.launch(model="slow", steps=10_000, **one) for _ in range(2)
-    )
-    slurm.wait_for_job(job_of(second), "RUNNING")
-
-    third = two_nodes.launch(**one)
-
-    two_nodes.reach_state(third, RunState.QUEUED)
-    wait_until(lambda: "(Resources)" in (third.queue or {}).get("reason", ""), "a word")
-    assert third.record == {}
-    two_nodes.reach(first).stop()
-    third.wait(patient(PATIENCE_SECONDS))
-    assert third.state is RunState.FINISHED
-    node = slurm.job(job_of(third))["NodeList"]
-    assert node == slurm.job(job_of(first))["NodeList"]
-    second.stop()
-    two_nodes.expect_nothing_left(first, second, third)
 
 
 def test_many_runs_wait_behind_a_job_and_each_look_asks_slurm_once(
@@ -116,32 +89,3 @@ def test_a_job_leaves_the_queue_when_its_launch_fails_after_sbatch(
     assert len(str(failure.value).split()) == 2, "its job was not in the queue"
     assert slurm.command("squeue", "--noheader", "--format=%i").split() == [holder]
     slurm.command("scancel", holder)
-
-
-LAUNCHES = """
-import sys, nbkit
-config = nbkit.ExperimentConfig.from_json(sys.argv[1])
-print(nbkit.launch(config, on_owner_exit="stop").run_id, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_run_leaves_the_queue_when_the_notebook_that_waits_for_it_is_killed(
-    two_nodes: TwoNodes, slurm: SlurmCluster
-):
-    holder = hold_both_nodes(slurm)
-    command = [sys.executable, "-c", LAUNCHES, two_nodes.config().to_json()]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as notebook:
-        assert notebook.stdout is not None
-        waiting = nbkit.attach(notebook.stdout.readline().strip())
-        two_nodes.reach_state(waiting, RunState.QUEUED)
-
-        notebook.kill()
-
-    two_nodes.reach_state(waiting, RunState.STOPPED)
-    assert waiting.cause is not None
-    assert "owner exit" in waiting.cause["message"]
-    slurm.command("scancel", holder)
-    two_nodes.expect_nothing_left(waiting)

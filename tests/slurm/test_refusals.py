@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from nbkit.errors import ConfigError, DeviceError, LaunchError
 from nbkit.store.record import RunState
-from tests.slurm.runs import TwoNodes, job_of
+from tests.slurm.runs import TwoNodes
 
 ACTIVATE = f". {sys.prefix}/bin/activate"
 ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
@@ -50,18 +49,7 @@ def test_a_store_in_memory_is_refused(
         assert not list(Path(folder).glob("runs/*"))
 
 
-def test_a_setup_line_that_fails_is_named(two_nodes: TwoNodes):
-    run = two_nodes.launch(slurm={"setup": (ACTIVATE, "module load moon")})
-
-    two_nodes.end(run)
-
-    assert run.state is RunState.LOST
-    log = run.paths.job_log(job_of(run))
-    assert str(log) in (run.cause or {})["message"]
-    assert "of this setup line: module load moon" in log.read_text()
-
-
-def _end_of(two_nodes: TwoNodes, *lines: str) -> str:
+def end_of(two_nodes: TwoNodes, *lines: str) -> str:
     """Return why a run failed before its ranks were started."""
     run = two_nodes.launch(slurm={"setup": (ACTIVATE, *lines)})
     two_nodes.end(run)
@@ -73,34 +61,6 @@ def _end_of(two_nodes: TwoNodes, *lines: str) -> str:
 
 
 def test_a_setup_line_that_fails_on_one_node_is_named_with_it(two_nodes: TwoNodes):
-    said = _end_of(two_nodes, f"{ON_N2} false")
+    said = end_of(two_nodes, f"{ON_N2} false")
 
     assert said.startswith("node n2: status 1 of this setup line: ")
-
-
-def test_a_node_with_another_nbkit_is_named(two_nodes: TwoNodes, tmp_path: Path):
-    other = tmp_path / "other" / "jupyterlab_nbkit-0.0.1.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Name: jupyterlab-nbkit\nVersion: 0.0.1\n")
-
-    said = _end_of(two_nodes, f"{ON_N2} export PYTHONPATH={other.parent}:$PYTHONPATH")
-
-    assert said.startswith("node n2: it differs from the launch environment: nbkit ")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_node_that_does_not_see_the_store_is_named(
-    two_nodes: TwoNodes, store: Path, tmp_path: Path
-):
-    wrapper = tmp_path / "bin" / "python"
-    wrapper.parent.mkdir()
-    hide = f'mount -t tmpfs none "{store}" && exec "$0" "$@"'
-    wrapper.write_text(
-        f"#!/bin/sh\nexec unshare --mount sh -c '{hide}' {sys.executable} \"$@\"\n"
-    )
-    wrapper.chmod(0o755)
-
-    said = _end_of(two_nodes, f"{ON_N2} export PATH={wrapper.parent}:$PATH")
-
-    assert said.startswith("node n2: ")
-    assert "the store must be on a shared file system" in said

@@ -15,14 +15,19 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.datasets import pack
+from nbkit.errors import RunFailedError
 from nbkit.questions.input_pipeline.planning import with_setting
 from nbkit.questions.input_pipeline.trials import Grid, LoaderSetting
 from nbkit.questions.input_pipeline.tuner import tune_loading
+from nbkit.review.causes import Cause, Diagnosis
+from nbkit.store.record import RunState
 from nbkit.studies.order import balanced_order
 from tests.launch.conftest import plugins, small, store
+from tests.questions.test_tuner import loading
 from tests.worker.images import write_classes
 
-__all__ = ["plugins", "small", "store"]
+__all__ = ["loading", "plugins", "small", "store"]
+
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -106,3 +111,37 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as temporary:
         record(Path(sys.argv[1]), Path(temporary))
+
+
+def test_a_search_in_which_everything_fails_says_why_and_ends_its_progress(
+    loading, capsys
+):
+    grid = Grid(["tfrecord"], [1], [2])
+
+    with pytest.raises(RunFailedError, match="reads TFRecord files"):
+        tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"))
+
+    assert "tuner: 1 run in" in capsys.readouterr().out
+
+
+def test_a_trial_that_fails_ends_neither_the_search_nor_the_notebook(
+    loading, capsys, monkeypatch
+):
+    cause = Cause("other-processes", 0.5, "Others were there.", "wait.", None)
+    told = Diagnosis("a trial", [cause])
+    monkeypatch.setattr(
+        "nbkit.questions.input_pipeline.tuner.diagnose", lambda run: told
+    )
+    grid = Grid(["tfrecord", "torch"], [1], [2])
+
+    found = tune_loading(loading, grid, LoaderSetting(1, 2, "tfrecord"), most_trials=2)
+
+    failed, done = found.trials
+    assert "reads TFRecord files" in failed.cause
+    assert (failed.images_per_second, done.cause) == (0.0, None)
+    assert (failed.disturbed, done.disturbed) == (None, "Others were there.")
+    assert found.chosen == LoaderSetting(1, 2, "torch")
+    assert nbkit.attach(failed.run_id).state is RunState.FAILED
+    names = [nbkit.attach(one.run_id).config.name for one in found.trials]
+    assert names == ["tuner tfrecord", "tuner torch"]
+    assert "tuner: 2 runs in" in capsys.readouterr().out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -17,15 +16,8 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, write_json, write_json_once
 from nbkit.studies.order import Slot
 from nbkit.studies.starts import end_all, finished_runs, grouped
-from tests.waiting import patient, wait_until
 
 SLOTS = [Slot(arm, repeat) for repeat in range(2) for arm in ("alone", "a", "b")]
-
-
-def both_in_a_step():
-    """Return the two runs of the store once both have done a step."""
-    runs = nbkit.runs()
-    return runs if len(runs) == 2 and all(run.metrics() for run in runs) else None
 
 
 def test_slots_of_a_group_are_one_start_in_every_repeat():
@@ -101,23 +93,6 @@ def test_a_failing_job_stops_the_others_and_the_round_is_redone(
     ]
     assert finished_runs(finished, [["good", "bad"]]) == {}
     assert len(finished_runs(finished, [])) == 2
-
-
-def test_an_interrupt_stops_every_run_that_was_started_at_once(small):
-    slow = small(gpus=1, model="slow", steps=100_000)
-    study = nbkit.Study.create("demo", {"a": slow, "b": slow}, concurrent=[["a", "b"]])
-    code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, study.study_id], stderr=subprocess.PIPE, text=True
-    ) as executor:
-        runs = wait_until(both_in_a_step, "a step of both runs", 120)
-        executor.send_signal(signal.SIGINT)
-        _, errors = executor.communicate(timeout=patient(120))
-
-    assert "KeyboardInterrupt" in errors
-    assert [run.state for run in runs] == [RunState.STOPPED] * 2
-    assert {run.cause["by"] for run in runs} == {"interrupt"}
-    assert json.loads(study.paths.study.read_text())["executor"] is None
 
 
 def test_a_run_that_cannot_be_asked_to_end_keeps_no_other_going(store, monkeypatch):

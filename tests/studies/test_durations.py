@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import nbkit
 from nbkit.config import ExperimentConfig
-from nbkit.reports.arm_rows import arm_run
 from nbkit.store.processes import hostname
 from nbkit.studies.durations import earlier_times
 from tests.golden.hosts import CPU_HOST
@@ -55,21 +53,3 @@ def test_earlier_times_are_of_the_same_configuration_on_this_host(written):
     assert earlier_times(arms, [], {"OMP_NUM_THREADS": "1"}).total("a") is None
     # An arm that has not run takes as long as the others.
     assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.0, abs=0.1)
-
-
-def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
-    arms = {"short": small(steps=5), "long": small(steps=60)}
-    first = nbkit.Study.create("first", arms)
-    assert first.estimated_seconds is None
-    first.run()
-    assert "Estimated" not in capsys.readouterr().out
-
-    again = nbkit.Study.create("again", arms)
-    estimate = again.estimated_seconds
-    again.run()
-
-    runs = [run for many in again.runs_by_arm().values() for run in many]
-    taken = sum(arm_run(run).seconds or 0.0 for run in runs)
-    assert 1 / 3 < estimate / taken < 3
-    assert "by earlier runs of the same arms" in capsys.readouterr().out
-    assert again.estimated_seconds == 0  # nothing is missing

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import nbkit
-from nbkit.errors import ConfigError, NotEnoughDataError, RunFailedError
+from nbkit.errors import ConfigError, NotEnoughDataError
 from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.questions.study_report import make
 from nbkit.store.record import RunState
@@ -107,83 +107,6 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
     assert "n=3 and 4" in report.answer
     assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
     assert "a bad seed" in report.result["failed"][0]
-
-
-@pytest.mark.waiting
-def test_starts_side_by_side_are_stopped_by_one_without_the_metric(tmp_path, arms):
-    silent = tmp_path / "silent.py"
-    silent.write_text(
-        TOGETHER.rpartition("if arm")[0].replace("< gate", "< 3 * repeat")
-    )
-    started = {
-        arm: nbkit.script(silent, [arm, tmp_path / "begun", 0], device="replay", gpus=1)
-        for arm in ("base", "new")
-    }
-    # The second start waits for more than can begin.
-    study = nbkit.Study.create(
-        "silent", started, metric="error", better="lower", repeats=2, parallel=2
-    )
-
-    with pytest.raises(NotEnoughDataError, match="no metric 'error'"):
-        study.run(progress=False)
-
-    states = {run.record["tags"]["repeat"]: run for run in nbkit.runs()}
-    assert states["0"].state is RunState.FINISHED
-    assert states["1"].state is RunState.STOPPED
-    assert states["1"].cause["by"] == "study"
-    assert len(nbkit.runs()) == 2
-
-
-@pytest.mark.waiting
-def test_trainings_on_images_run_side_by_side_if_asked(small, eight_gpus, monkeypatch):
-    monkeypatch.setenv("BAD_RANK", "0")
-    fields = {"device": "replay", "oversubscribe": False, "steps": 3}
-    arms = {"a": small(**fields), "b": small(**fields, batch_size_per_gpu=2)}
-    study = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
-
-    study.run(progress=False)
-
-    by_arm = study.runs_by_arm().values()
-    used = [[str(devices(run)) for run in runs] for runs in by_arm]
-    assert used[0] == used[1]
-    assert len({*used[0]}) == 2
-    # Without a metric, a failure ends the study.
-    arms["b"] = small(**fields, model="raises")
-    failing = nbkit.Study.create("rates", arms, repeats=2, parallel=2)
-    with pytest.raises(RunFailedError, match="the bad rank raises") as error:
-        failing.run(progress=False)
-    assert failing.study_id in error.value.__notes__[0]
-
-
-def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
-    study = nbkit.Study.create(
-        "seeds", arms(gate=1), metric="error", better="lower", repeats=4, parallel=1
-    )
-    study.run(progress=False)
-
-    answer = make(study).answer
-    assert "Not enough starts for a verdict (5 per arm needed)" in answer
-    assert [slot.repeat for slot in study.missing] == [2]
-
-
-def test_study_ends_when_every_start_of_an_arm_fails(tmp_path, capsys):
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text("print('error: 0.5')")
-    bad.write_text("1 / 0")
-    arms = {
-        "base": nbkit.script(good, device="cpu", gpus=1),
-        "new": nbkit.script(bad, device="cpu", gpus=1),
-    }
-    study = nbkit.Study.create(
-        "bad", arms, metric="error", better="lower", repeats=5, parallel=1
-    )
-
-    with pytest.raises(RunFailedError, match="division by zero"):
-        study.run()
-
-    assert len(study.failed["new"]) == 2
-    assert len(study.runs_by_arm()["base"]) == 1
-    assert "new, repeat 1: failed on rank 0" in capsys.readouterr().out
 
 
 def test_study_ends_with_a_metric_that_no_run_has(tmp_path):

@@ -7,12 +7,7 @@ import statistics
 import pytest
 
 import nbkit
-from nbkit.errors import (
-    ConfigError,
-    NotEnoughDataError,
-    RunError,
-    RunFailedError,
-)
+from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions.study_report import make
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
@@ -84,30 +79,6 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
         "b": [0.1],
         "a again": [0.201],
     }
-
-
-def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
-    arms = {
-        name: nbkit.script(train, [loss], device="cpu", gpus=1)
-        for name, loss in (("base", "0.5"), ("new", "0.9"))
-    }
-    study = nbkit.Study.create(
-        "loss", arms, metric="val_loss", better="lower", repeats=5, discard_floors=5
-    )
-
-    study.run(progress=False)
-
-    assert [len(runs) for runs in study.runs_by_arm().values()] == [2, 2]
-    assert study.missing == []
-    made = make(study)
-    assert made.answer.startswith("new is worse than base: val_loss")
-    assert "n=2" in made.answer
-    [note] = [note for note in made.tables[0].notes if "noise floors" in note]
-    assert note.startswith("new: worse than base by ")
-    assert note.endswith("noise floors, no further starts (limit 5).")
-    assert study.metric is not None
-    values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
-    assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note
 
 
 @pytest.mark.parametrize(

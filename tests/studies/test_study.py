@@ -25,7 +25,6 @@ from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
 from nbkit.studies.executor import locked
 from nbkit.studies.parameters import Parameters
-from tests.launch.test_namespaces import forget
 from tests.waiting import patient, wait_until
 
 
@@ -215,22 +214,6 @@ def test_a_study_that_does_not_exist_says_where_studies_are(store):
         nbkit.Study.open("20260101-000000-none-abcd")
 
 
-def test_a_dead_executor_blocks_nobody_and_who_looks_on_sees_the_next_one(small):
-    viewer = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    assert len(viewer.missing) == 1
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        gone = ProcessIdentity.of(process.pid).to_dict()
-        process.kill()
-    content = json.loads(viewer.paths.study.read_text())
-    viewer.paths.study.write_text(json.dumps({**content, "executor": gone}))
-
-    nbkit.Study.open(viewer.study_id).run(progress=False)
-
-    assert viewer.missing == []
-    assert [len(runs) for runs in viewer.runs_by_arm().values()] == [1]
-    assert "1 of 1 runs finished" in repr(viewer)
-
-
 def test_study_is_executed_once_at_a_time(small):
     study = nbkit.Study.create("demo", {"a": small()})
 
@@ -238,86 +221,6 @@ def test_study_is_executed_once_at_a_time(small):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []
-
-
-RESUME = """
-import sys, nbkit
-study = nbkit.Study.open(sys.argv[1])
-print("ready", flush=True)
-input()
-try:
-    study.resume(progress=False, force=True)
-except nbkit.errors.RunError as error:
-    print(error)
-"""
-
-
-def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    content = json.loads(study.paths.study.read_text())
-    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
-    study.paths.study.write_text(json.dumps({**content, "executor": other}))
-
-    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
-        study.resume(progress=False)
-    argv = [sys.executable, "-c", RESUME, study.study_id]
-    with (
-        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as one,
-        subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as two,
-    ):
-        for process in (one, two):
-            assert process.stdout.readline() == "ready\n"
-        for process in (one, two):
-            process.stdin.write("\n")
-            process.stdin.flush()
-        said = sorted(process.stdout.read() for process in (one, two))
-
-    assert said[0] == ""
-    assert "being executed by " in said[1]
-    assert study.missing == []
-    assert [len(runs) for runs in study.runs_by_arm().values()] == [1]
-    files = {path.name for path in study.paths.root.iterdir()}
-    assert files == {"study.json", "progress.json"}
-
-
-def test_a_run_of_a_host_that_may_be_there_is_not_run_again(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)})
-    (run,) = study.run(progress=False).runs_by_arm()["a"]
-    other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
-    for path, changes in (
-        (study.paths.study, {"executor": other}),
-        (run.paths.submission, {"supervisor": other}),
-        (run.paths.record, {"supervisor": other, "state": "running"}),
-    ):
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    with pytest.raises(RunError, match=r"is running: .* 5 minutes after its last"):
-        study.resume(progress=False, force=True)
-    forget(run)
-    study.resume(progress=False, force=True)
-
-    (again,) = study.runs_by_arm()["a"]
-    assert again.run_id != run.run_id
-
-
-def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
-    study = nbkit.Study.create("demo", {"a": small(steps=2, warmup_steps=1)}, repeats=2)
-    other = ProcessIdentity.of(1).to_dict()
-
-    def take_over(run, label):
-        content = json.loads(study.paths.study.read_text())
-        study.paths.study.write_text(json.dumps({**content, "executor": other}))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "nbkit.studies.progress.Progress.end", lambda _, *a: take_over(*a)
-        )
-        with pytest.raises(RunError, match="another process executes study"):
-            study.run(progress=False)
-
-    content = json.loads(study.paths.study.read_text())
-    assert content["executor"] == other
-    assert len(content["runs"]) == len(list(nbkit.runs())) == 1
 
 
 def test_a_start_that_cannot_be_written_down_is_stopped(small, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import nbkit
 from nbkit.launch.run import Run
 from nbkit.widgets.completion import complete
-from tests.notebooks.kernel import ANSWERS_WITHIN_SECONDS, running_kernel
+from tests.notebooks.kernel import running_kernel
 
 NAMES = {
     "nbkit": nbkit,
@@ -77,28 +77,3 @@ def test_a_kernel_completes_a_call_and_explains_it():
     text = config["data"]["text/plain"]
     assert "gpus : int from 1 to 1024, default 1" in text
     assert "Side of the square training and evaluation image, in pixels." in text
-
-
-def test_a_cell_that_waits_shows_where_its_run_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
-    shown: list[str] = []
-
-    def note(message):
-        kinds = ("display_data", "update_display_data")
-        if message["header"]["msg_type"] in kinds:
-            shown.append(message["content"]["data"]["text/plain"])
-
-    with running_kernel() as kernel:
-        reply = kernel.client.execute_interactive(
-            "import nbkit\n"
-            "run = nbkit.launch(lambda: nbkit.log({'loss': 1.0}), device='cpu',"
-            " oversubscribe=True)\n"
-            "run.wait();",
-            output_hook=note,
-            timeout=ANSWERS_WITHIN_SECONDS,
-        )
-        run_id = kernel.execute("pass", "run.run_id")
-
-    assert reply["content"]["status"] == "ok"
-    assert shown[-1].startswith(f"{run_id}: finished (")
-    assert any("starting" in line or "running" in line for line in shown)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import nbkit
 from nbkit.errors import StoreError
@@ -101,41 +95,6 @@ def test_view_follows_run_while_next_cell_works_then_stops_it(tmp_path):
         run.stop(grace_seconds=0)
         ends = wait_until(lambda: pictures(front)[2:], "the picture of its other end")
         assert "stopped, attempt 2" in ends[-1]
-
-
-def test_executed_without_a_page_a_notebook_has_pictures_and_no_widget():
-    first, second = (
-        LAUNCH.format(model="resnet20", steps=6, rate=rate) for rate in (0.1, 0.2)
-    )
-    cells = [
-        f"{first}\na = nbkit.launch(config){second}\nb = nbkit.launch(config)\na",
-        "a.wait(), b.wait()",
-        "nbkit.runs()",
-        "nbkit.compare(a, b)",
-    ]
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
-
-    outputs = [cell.outputs for cell in notebook.cells]
-    assert WIDGET not in json.dumps(notebook)
-    (picture,) = outputs[0]
-    assert "finished" in picture.data["text/html"]
-    # Whoever does not trust the notebook has its curves, too.
-    found = re.findall(r'alt="(\w+).*?base64,([^"]+)', picture.data["text/html"])
-    assert dict(found).keys() >= {"Loss", "Images"}
-    for _, data in found:
-        assert ElementTree.fromstring(base64.b64decode(data)).tag.endswith("}svg")
-    assert "<svg" not in picture.data["text/html"]
-    assert "6 of 6" in picture.data["text/plain"]
-    (table,) = outputs[2]
-    assert table.data["text/html"].count("<tr>") == 3
-    assert table.data["text/plain"].count("finished") == 2
-    (comparison,) = outputs[3]
-    assert "learning_rate" in comparison.data["text/html"]
-    # Other tests may have had the CPUs meanwhile.
-    said = comparison.data["text/plain"]
-    assert said.startswith(("A / B", "Inconclusive: "))
 
 
 def test_the_picture_of_a_run_that_ends_between_cells_comes_with_the_next(store):

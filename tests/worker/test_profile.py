@@ -12,12 +12,11 @@ import nbkit
 from nbkit.errors import ConfigError
 from nbkit.review.causes import Diagnosis
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import RunState, read_json
+from nbkit.store.record import read_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.worker.profile import StepProfile, self_times
 from tests.full_disk import files_no_larger_than
 from tests.launch.conftest import plugins, small, store
-from tests.waiting import wait_until
 from tests.worker.images import CPU
 
 __all__ = ["plugins", "small", "store"]
@@ -56,17 +55,6 @@ def test_other_ranks_and_runs_that_did_not_ask_write_nothing(
     assert profile.steps == (5 if asked else 0)
     assert StoredRun(Rank.paths.root).profile is None
     assert not Rank.paths.root.exists()
-
-
-def test_a_run_that_is_stopped_while_it_is_profiled_ends_as_any_other(small):
-    config = small(model="slow", profile=True, warmup_steps=1, steps=1_000, gpus=1)
-    run = nbkit.launch(config)
-
-    wait_until(lambda: len(run.metrics()) >= 2, "the profile has begun")
-    run.stop()
-
-    assert run.state is RunState.STOPPED
-    assert any(run.paths.checkpoints.iterdir())
 
 
 def test_a_trace_that_is_cut_short_is_thrown_away(small, tmp_path):

@@ -2,8 +2,6 @@
 
 import io
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -179,45 +177,6 @@ def test_the_supervisor_sees_that_looking_goes_on(tmp_path, new_run):
     beats = board.read()[0].beats
     board.close()
     assert beats >= 4  # of these one for every 32 images
-
-
-WAITING = """
-import signal, sys
-from pathlib import Path
-from nbkit.config import ExperimentConfig
-from nbkit.store.paths import RunPaths
-from nbkit.worker.data import source
-from nbkit.worker.rank import Rank
-
-rank = Rank(RunPaths(Path(sys.argv[1])), 1, 1, 2, 2, 0, None)
-signal.signal(signal.SIGTERM, rank._on_sigterm)
-print("ready", flush=True)
-manifest = source.prepare(ExperimentConfig(data=sys.argv[2]), rank)
-assert signal.getsignal(signal.SIGTERM) == rank._on_sigterm
-print(len(manifest.train))
-"""
-
-
-def waiting_rank(root, run):
-    return subprocess.Popen(
-        [sys.executable, "-c", WAITING, str(run.paths.root), str(root)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_ranks_wait_for_the_first_unless_stopped(flat, new_run):
-    run = new_run()
-    with waiting_rank(flat, run) as waiting, waiting_rank(flat, run) as stopped:
-        for process in (waiting, stopped):
-            assert process.stdout.readline() == "ready\n"
-        stopped.send_signal(signal.SIGTERM)
-        assert stopped.wait(60) == -signal.SIGTERM
-        source.prepare(config_of(flat), new_run())
-
-        output, _ = waiting.communicate(timeout=60)
-
-    assert (waiting.returncode, output) == (0, f"{CLASSES}\n")
 
 
 @pytest.mark.parametrize(
