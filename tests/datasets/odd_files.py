@@ -334,7 +334,7 @@ def _none():
     image = photograph(7)
     jpeg, whole = encoded(image, "JPEG"), encoded(image, "PNG")
     yield "empty", b"", "the file is empty"
-    yield "words", b"no image", "not a format that Pillow knows"
+    yield "words", b"no image", "a format that Pillow does not support"
     yield "half a jpeg", jpeg[: len(jpeg) // 2], "truncated"
     yield "half a png", whole[: len(whole) // 2], "truncated"
     yield "a wrong sum of its pixels", stream(image, bytes(4)), "broken data stream"

@@ -100,7 +100,7 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "no images, but folders of the same names .*Name data=.*/Balinese'",
+        "only subfolders of the same names .*Name data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
