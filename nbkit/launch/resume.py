@@ -83,8 +83,8 @@ def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
     numbers = [int(path.name) for path in paths.logs.iterdir() if path.name.isdecimal()]
     if max(numbers) > number:
         message = (
-            f"run {paths.run_id} is being resumed by another process as attempt "
-            f"{max(numbers)}. Call wait()."
+            f"run {paths.run_id} is being resumed by another process (attempt "
+            f"{max(numbers)}). Call wait()."
         )
         raise RunError(message)
 

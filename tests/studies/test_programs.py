@@ -167,10 +167,10 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"module": "train.py"}, "module='train.py' is not the name of a module"),
+        ({"module": "train.py"}, "module='train.py' is not a module name"),
         ({"module": "no_such_package.sft"}, "no package 'no_such_package'"),
-        ({"module": "json.tool", "kwargs": {"a": 1}}, "script or module takes args"),
-        ({"module": "json.tool", "what": "train.py"}, "are two programs"),
+        ({"module": "json.tool", "kwargs": {"a": 1}}, "Use args for a script"),
+        ({"module": "json.tool", "what": "train.py"}, "cannot be combined"),
     ],
 )
 def test_launch_refuses_what_is_no_module(fields, words):

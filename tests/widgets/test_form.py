@@ -177,7 +177,7 @@ def test_a_task_that_needs_code_is_refused_beside_the_button(form):
     said = told(form, kind="launch", entered=form.panel.entered)
 
     assert said["is_error"]
-    assert "task='function' needs a function. Pass it" in said["text"]
+    assert "task='function' requires a function. Pass it" in said["text"]
 
 
 def test_the_commands_name_the_devices_of_the_run():

@@ -35,7 +35,7 @@ def in_container(
     for folder in binds:
         if set(folder) & set(',:^\\"') or folder != folder.strip():
             message = (
-                f"{folder!r} cannot be bound into a container. Rename it without , : ^ "
+                f"{folder!r} cannot be mounted in a container. Rename it without , : ^ "
                 "\\ and quotes."
             )
             raise LaunchError(message)

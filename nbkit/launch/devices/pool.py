@@ -314,7 +314,7 @@ def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
     try:
         return {check_name(name) for name, _ in candidates}
     except ValueError as error:
-        message = f"device name {error}: it cannot be leased. Use other devices."
+        message = f"device name {error}, so it cannot be leased. Use other devices."
         raise DeviceError(message) from error
 
 
