@@ -71,7 +71,7 @@ def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys)
     assert "[1/1] int8 once: failed" in capsys.readouterr().out
 
     alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
-    with pytest.raises(ConfigError, match=r"This leaves only fp32\. Add a format"):
+    with pytest.raises(ConfigError, match=r"Only fp32 remains\. Add a format"):
         prepare(replace(planned(), arms=alone))
 
 
@@ -98,7 +98,7 @@ def test_accuracy_table_few_images(golden):
     ("weights", "why"),
     [
         ({"source": "random"}, "the weights are random"),
-        ({"new_output_layer": True}, "the output layer is new"),
+        ({"new_output_layer": True}, "the output layer is untrained"),
     ],
 )
 def test_accuracy_table_untaught_weights(golden, weights, why):
@@ -135,5 +135,5 @@ def test_table_passes_that_time_has_ended(golden):
     edit_metrics(runs_of(study)[:3], end, "inference")
 
     assert (
-        "Batch size 32: 12 to 100 timed passes per run, not 100, at the limit of 5 s."
+        "Batch size 32: 12 to 100 timed passes per run, not 100 (limit 5 s)."
     ) in inference.result(study).table.notes

@@ -168,7 +168,7 @@ def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store, monkey
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"devices": [5]}, "contains a record that"),
+        ({"devices": [5]}, "contains an invalid record"),
         ({"world_size": [2], "devices": 5}, "cannot be .*devices=5"),
     ],
 )
@@ -220,7 +220,7 @@ def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypa
     [arm] = result.matched
     assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
     assert arm.ratio.verdict == "not enough runs"
-    assert "A verdict needs n=5 on both" in result.table.to_text()
+    assert "A verdict requires n=5 on both" in result.table.to_text()
     assert result.report().result["study_id"] == study.study_id
     assert {run.config.model for run in nbkit.runs()} == {"tiny"}
 

@@ -71,7 +71,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
         ),
         (
             [arm(FP32, 1.0, DIVERGED), BF16],
-            ["No speedup is given: the loss of the baseline", "is suspect"],
+            ["No speedup: the loss of the baseline", "is suspect"],
         ),
         ([BASELINE, WITHHELD], ["bf16", ": verdict withheld because the A/A control"]),
         (

@@ -162,7 +162,7 @@ def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
     study.run(progress=False)
 
     answer = make(study).answer
-    assert "Not enough starts for a verdict (5 per arm needed)" in answer
+    assert "Not enough runs for a verdict (5 per arm needed)" in answer
     assert [slot.repeat for slot in study.missing] == [2]
 
 

@@ -56,7 +56,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     made = make(study)
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert "batch" not in made.conditions
-    assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
+    assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
     assert [row[3:] for row in arguments] == [["['0.5']", "['0.4']"]]
@@ -103,8 +103,8 @@ def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
     assert made.answer.startswith("new is worse than base: val_loss")
     assert "n=2" in made.answer
     [note] = [note for note in made.tables[0].notes if "noise floors" in note]
-    assert note.startswith("new: worse than base by ")
-    assert note.endswith("noise floors, no further starts (limit 5).")
+    assert note.startswith("new: discarded, worse than base by ")
+    assert note.endswith("noise floors (limit 5).")
     assert study.metric is not None
     values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
     assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note

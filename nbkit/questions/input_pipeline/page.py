@@ -393,7 +393,7 @@ def result(study: Study) -> PipelineResult:
     if arms.row(baseline).images_per_second is None:
         message = (
             f"baseline {baseline!r} has a run without measured steps. Use more steps, "
-            "or a smaller batch if the data are few."
+            "or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
     # The loader differs from arm to arm.

@@ -43,7 +43,7 @@ _LINKS = (
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
     """Return every arm that both machines have; there must be one."""
     return table(
-        f"Measured, like for like: {a.name} / {b.name}",
+        f"Measured under equal conditions: {a.name} / {b.name}",
         [
             Column("arm", "name"),
             Column(f"{a.name}, images/s (95% CI, n)", "a", _rate),
@@ -258,8 +258,8 @@ def published_table(
         ],
         pairs,
         [
-            "One published number each, no CI. A condition that neither source states "
-            "counts as equal.",
+            "Single published values without a CI. A condition that neither source "
+            "states is treated as equal.",
         ],
     )
 
@@ -290,8 +290,8 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
     if fewest >= MINIMUM_RUNS:
         return []
     return [
-        f"A verdict needs n={MINIMUM_RUNS} on both machines; the smallest n is "
-        f"{fewest}. Repeat the study on both with repeats={MINIMUM_RUNS}."
+        f"A verdict requires n={MINIMUM_RUNS} on both machines; the smallest n is "
+        f"{fewest}. Repeat the study with repeats={MINIMUM_RUNS}."
     ]
 
 

@@ -101,8 +101,8 @@ def left_out_sentences(
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [
-            f"Layout effects are omitted: the loss of the baseline {baseline.name} is "
-            "suspect."
+            "Layout effects are omitted, because the loss of the baseline "
+            f"{baseline.name} is suspect."
         ]
     return [
         f"The layout effect on {format_.name} is omitted: its loss is "

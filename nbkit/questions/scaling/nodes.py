@@ -300,9 +300,9 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
         _NODES,
         rows,
         [
-            "Own time is the step time without exposed communication. A straggler has "
-            "the longest own time, and the other ranks wait for it.",
-            "GPU utilization is the mean over the whole run, startup included.",
+            "Own time: step time without exposed communication. A straggler has the "
+            "longest own time; the other ranks wait for it.",
+            "GPU utilization: mean over the whole run, including startup.",
             *sentences,
         ],
     )

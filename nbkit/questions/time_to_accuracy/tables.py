@@ -26,9 +26,8 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "The spread is over seeds; those that missed the target rank last in quartiles. "
-    "Energy: GPUs, median over seeds that reached the target. Cost: of the median "
-    "time.",
+    "Spread: over seeds; seeds that missed the target rank last in quartiles. Energy: "
+    "GPUs, median over seeds that reached the target. Cost: of the median time.",
     "Olympic mean (MLPerf): without the fastest and slowest seed.",
 )
 
@@ -229,8 +228,8 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
         ["source", "time", "fastest to slowest", "statistic", "images/s", "data"],
         [cells for cells, _ in lines],
         [
-            "Under the publishers' own conditions. NetApp trains to the target for at "
-            "most 37 epochs; of MLPerf submissions, the median is shown.",
+            "Conditions differ by publisher. NetApp: to the target, at most 37 "
+            "epochs; MLPerf: median of submissions.",
         ],
         {"seconds": [seconds for _, seconds in lines]},
     )
