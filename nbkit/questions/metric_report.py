@@ -263,8 +263,8 @@ def _notes(
     notes = [] if floor is None else [floor.sentence]
     if same:
         notes.append(
-            f"All runs of {', '.join(same)} have the same value, so run-to-run noise is "
-            "unknown. Vary the seed by run: int(os.environ['STUDY_REPEAT'])."
+            f"All runs of {', '.join(same)} have the same value, so run-to-run noise "
+            "is unknown. Vary the seed by run: int(os.environ['STUDY_REPEAT'])."
         )
     return notes
 

@@ -189,9 +189,9 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
         errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
-        errno.ENOENT: "the run folder was removed: keep it while its run is active",
-        errno.EBADF: "the code closed a file that it did not open: do not call "
-        "os.closerange",
+        errno.ENOENT: "the run folder was removed: do not remove it while the run is "
+        "active",
+        errno.EBADF: "the code of the run closed the file: do not call os.closerange",
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:

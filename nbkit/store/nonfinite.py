@@ -53,7 +53,7 @@ class NonFinite:
         if self.after_step is None:
             return f"{self.what} not finite at step {self.step}"
         return (
-            f"{self.what} not finite between step {self.after_step + 1} and step "
+            f"{self.what} not finite between steps {self.after_step + 1} and "
             f"{self.step}"
         )
 

@@ -59,7 +59,7 @@ def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
     if needed > free:
         message = (
             f"replicate={copies} needs {needed:,} bytes, but {folder} has {free:,} "
-            "free. Use a smaller replicate, fewer forms or another folder."
+            "free. Use a smaller replicate, fewer formats or another folder."
         )
         raise ConfigError(message)
 

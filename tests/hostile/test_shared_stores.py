@@ -129,7 +129,7 @@ def test_export_names_the_file_of_another_user_that_it_may_not_read(store, tmp_p
 
     with as_stranger(run.paths.code):
         nbkit.export(run, outside / "without.zip")
-        with pytest.raises(StoreError, match=r"private.json is readable only by"):
+        with pytest.raises(StoreError, match=r"private.json can only be read by"):
             nbkit.export(run, outside / "x.zip", include_arguments=True)
 
     assert [path.name for path in outside.iterdir()] == ["without.zip"]

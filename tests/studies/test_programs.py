@@ -115,11 +115,11 @@ def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
     [
         (
             {"metric": "loss", "better": "lower", "discard_floors": 0.5},
-            "discard_floors=0.5 would end arms by noise",
+            "discard_floors=0.5 would discard arms because",
         ),
         ({"metric": "loss"}, "better=None for metric='loss'. Use 'lower'"),
         ({"metric": "loss", "better": "less"}, "better='less'"),
-        ({"better": "lower"}, "^better='lower' without metric. Set it"),
+        ({"better": "lower"}, "^better='lower' without metric. Set metric"),
         ({"margin": 0.1, "minimum_runs": 3}, "^margin=0.1, minimum_runs=3 without"),
         ({"metric": "loss", "better": "lower", "margin": 2}, "margin=2 is not between"),
     ],

@@ -333,7 +333,7 @@ def _next_step(plan: MachinesPlan) -> str:
     command = papermill_command("machines", {})
     if plan.is_example:
         return (
-            "run the same study on two machines, call nbkit.export(study, 'one.zip') on "
+            "run the same study on two machines, nbkit.export(study, 'one.zip') on "
             f"each, and copy both files here: {command} -p bundles one.zip,other.zip"
         )
     if not plan.arms:
