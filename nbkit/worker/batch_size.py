@@ -78,8 +78,8 @@ def resolve(
     if not size:
         message = (
             f"batch_size_per_gpu='max': a batch of 1 image of {config.image_size} px "
-            f"does not fit in GPU memory with {config.model}. Use a smaller image or "
-            "model."
+            f"does not fit in GPU memory with {config.model}. Use a smaller image_size "
+            "or another model."
         )
         raise DeviceError(message)
     return size

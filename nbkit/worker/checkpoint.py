@@ -174,9 +174,9 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"state contains {', '.join(unsafe_globals)}{where}, which a checkpoint "
-            "cannot restore. Save tensors, numbers and text, in dicts and lists, and "
-            "of a random generator its state."
+            f"state contains {', '.join(unsafe_globals)}{where}, which cannot be "
+            "restored. Save tensors, numbers, text, dicts and lists, and the state of "
+            "random generators."
         )
         raise ConfigError(message)
 

@@ -112,9 +112,9 @@ def _allow_tf32(allowed: bool) -> None:
         convolutions = _switch_tf32(cudnn, newer, allowed)
     if (set(products), set(convolutions)) != ({allowed}, {allowed}):
         message = (
-            f"torch {torch.__version__} does not switch TF32 "
-            f"{'on' if allowed else 'off'}: matmul is {products}, convolutions are "
-            f"{convolutions}. Use another version."
+            f"torch {torch.__version__} did not switch TF32 "
+            f"{'on' if allowed else 'off'} (matmul {products}, convolutions "
+            f"{convolutions}). Use another version."
         )
         raise ConfigError(message)
 

@@ -133,8 +133,8 @@ def _static(
         raise ConfigError(message) from error
     if config.compile:
         message = (
-            "compile=True with precision='int8' on a CPU: torch.ao computes with "
-            "its own kernels, which torch.compile cannot trace. Set compile=False."
+            "compile=True with precision='int8' on a CPU: torch.compile cannot trace "
+            "the kernels of torch.ao. Set compile=False."
         )
         raise ConfigError(message)
     engine = torch.backends.quantized.engine

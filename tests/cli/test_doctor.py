@@ -151,7 +151,7 @@ def test_doctor_driver_hangs(examined, drive_child, tmp_path):
         (
             H100,
             TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD),
-            *("torch shows other GPUs than the driver", "CUDA_VISIBLE_DEVICES"),
+            *("torch detects other GPUs than the driver", "CUDA_VISIBLE_DEVICES"),
         ),
         (
             H100,
@@ -190,7 +190,7 @@ def test_judge_gpus_failure(monkeypatch, driver, torch, found, remedy):
     [
         ("12.8", BUILD, "2 of 2, CUDA 12.8"),
         ("12.8", ("sm_90a",), "2 of 2, CUDA 12.8"),
-        ("12.9", ("compute_80",), "which the driver's 12.8 runs: one major version"),
+        ("12.9", ("compute_80",), "driver CUDA 12.8 supports (same major version)"),
     ],
 )
 def test_judge_gpus_ok(cuda, arches, found):

@@ -311,7 +311,7 @@ def test_what_cannot_be_measured_is_refused(file, arguments, said):
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
-        ("", {"engine": "fio", "threads": 1}, "engine='fio' reads 1 file, not 2"),
+        ("", {"engine": "fio", "threads": 1}, "engine='fio' supports 1 file, not 2"),
         ("", {"direct": True}, "supports 1 file, not 2"),
         ("nowhere", {}, "nowhere is not a folder"),
     ],

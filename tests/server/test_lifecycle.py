@@ -60,7 +60,7 @@ def test_sampler_killed_or_stopped_is_replaced(start):
 
         assert server.wait_for_sampler() != sampler
     assert "signal 9, SIGKILL" in status["message"]
-    assert "it restarts in 1 s" in status["message"]
+    assert "restart in 1 s" in status["message"]
     assert again["message"] is None
     assert "no output for 20 s" in stopped["message"]
 
@@ -75,7 +75,7 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
                 messages.append(status["message"])
 
     assert "exit code 3: the stand-in was told to fail" in messages[0]
-    assert "it restarts in 2 s" in messages[1]
+    assert "restart in 2 s" in messages[1]
     lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
     assert len(lines) >= 3
     # It may have run again before the log was read.

@@ -294,7 +294,7 @@ def test_copy_without_a_folder_to_write_to_names_what_to_do(start):
     assert answer.status == 403
     message = answer.body["message"]
     assert message.startswith("The folder / cannot be written")
-    assert message.endswith("choose the tile again.")
+    assert message.endswith("click the tile again.")
     assert "Errno" not in message
 
 

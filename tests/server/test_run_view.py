@@ -121,7 +121,7 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
         shutil.rmtree(folder)
         failed = page.next("failed")["message"]
 
-    assert gone.startswith(f"Run {RUN_ID}b is not in this server's store")
+    assert gone.startswith(f"Run {RUN_ID}b is not in the store of this server")
     assert "nbkit runs" in gone
     assert failed == f"run {RUN_ID} was removed from the store."
     assert "Traceback" not in server.log

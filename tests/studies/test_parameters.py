@@ -227,10 +227,7 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
         ("seed: int = 2**3", "is computed. Write a literal, or move it to another"),
         ("seed: int = {[]: 1}", "is computed. Write a literal, or move it to another"),
         ("import nbkit", "import nbkit (line 3) does not declare a parameter. Move"),
-        (
-            "for n in x:\n    f(n)",
-            "for n in x: (line 3) does not declare a parameter. Move",
-        ),
+        ("for n in x:\n    f(n)", "for n in x: (line 3) does not declare a parameter"),
         ("a = b = 0", "a = b = 0 (line 3) does not declare a parameter. Move it"),
     ],
 )

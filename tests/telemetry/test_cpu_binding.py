@@ -152,7 +152,7 @@ def test_only_cpus_that_may_be_used_count(large, gpus):
     assert found[2].why_not == why
     cores = bound("cores", large(usable), 8, gpus)
     assert len({binding.cpus for binding in cores}) == 8
-    assert cores[0].why_not == f"its own cores, but not near its GPU: {why}"
+    assert cores[0].why_not == f"separate cores, but not near its GPU: {why}"
 
 
 def test_a_rank_can_have_the_other_numa_node_of_its_socket(large, gpus):
@@ -270,5 +270,5 @@ def test_a_setting_that_names_no_gpu_is_a_reason():
 
     assert unknown.of(0) is None
     assert unknown.why_unknown == (
-        "CUDA_VISIBLE_DEVICES=GPU-none names no GPU of this host"
+        "CUDA_VISIBLE_DEVICES=GPU-none lists no GPU of this host"
     )

@@ -59,7 +59,7 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert ". Copy the packed data again, or correct the original data" in said
+    assert ". Copy the packed data again, or fix the images" in said
 
 
 def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):

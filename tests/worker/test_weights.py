@@ -266,7 +266,7 @@ CATEGORIES = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.meta["categories"]
         (CATEGORIES, False, ""),
         ([f"{name}, another" for name in CATEGORIES], False, ""),
         ([*map(str, range(1_000))], False, "the class names of photos are numbers"),
-        ([f"{n:03}" for n in range(1_000)], False, "are numbers: ImageNet's assumed"),
+        ([f"{n:03}" for n in range(1_000)], False, "are numbers; ImageNet is assumed"),
         (sorted(map(str, range(1_000))), True, "the output layer is new: photos has"),
         (synsets(first="n01440765"), True, "the output layer is new: photos has"),
         (sorted(CATEGORIES), True, "the output layer is new: photos has other classes"),

@@ -65,8 +65,8 @@ class TFRecordData(ImageData):
         if manifest.kind != "tfrecord":
             message = (
                 f"loader='tfrecord' reads TFRecord files, but data={config.data!r} is "
-                f"of kind {manifest.kind}. Pack it with nbkit.datasets.pack(data, "
-                "folder, 'tfrecord'), or use loader='torch'."
+                f"of kind {manifest.kind}. Pack the data with "
+                "nbkit.datasets.pack(data, folder, 'tfrecord'), or use loader='torch'."
             )
             raise ConfigError(message)
         super().__init__(config, manifest, placement, batch_size)
