@@ -173,7 +173,7 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     counted = {line["images"] for line in facts.steps}
     if expected and counted and counted != {expected}:
         images = ", ".join(map(str, sorted(counted)))
-        yield "batch", f"steps count {images} images, the global batch is {expected}"
+        yield "batch", f"steps have {images} images, but the global batch is {expected}"
 
 
 def _drift(facts: _Facts) -> Iterator[Outcome]:

@@ -179,7 +179,9 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
     with as_stranger(paths.root):
         with pytest.raises(StoreError, match=f"{words}export and import it"):
             write_json_once(paths.stop, {})
-        with pytest.raises(StoreError, match=rf"{words}choose a folder \(nbkit report"):
+        with pytest.raises(
+            StoreError, match=rf"{words}use another folder \(nbkit report"
+        ):
             report.save(paths.root)
 
 
