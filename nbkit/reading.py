@@ -255,7 +255,7 @@ def _inside(root: str, name: str) -> int:
 def _unreadable(path: str, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        why = "it is a link, or in a linked folder"
+        why = "the path contains a link"
     denied = error.errno in (errno.EACCES, errno.EPERM)
     remedy = "Ask its owner for permission to read it" if denied else _DROP
     if _OWN.search(path) is None:

@@ -185,7 +185,7 @@ def _seconds(text: str) -> float:
             return seconds
     except ValueError:
         pass
-    message = f"{text!r} is not a number of seconds of 1 or more"
+    message = f"{text!r} is not a number of seconds (minimum 1)"
     raise argparse.ArgumentTypeError(message)
 
 

@@ -87,7 +87,7 @@ def _limit(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal():
-        message = f"{text!r} is neither an integer of 0 or more nor all"
+        message = f"{text!r} is neither an integer (minimum 0) nor all"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

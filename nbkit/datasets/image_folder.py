@@ -220,8 +220,8 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
-            f"{_name_one(deeper)}put the images of each class into one folder, or move "
-            "these folders into train/ if they are classes"
+            f"{_name_one(deeper)}put the images of each class into one folder, or, if "
+            "these folders are classes, move them into train/"
         )
         raise _unclear(root, problem, how)
 

@@ -102,7 +102,7 @@ def list_packed(
     shards = [shard for shard in use if use[shard]]
     notes = missing_shards(shards)
     if unused := len(use) - len(shards):
-        notes.append(f"skipped (val is used): {plural(unused, 'packed test file')}")
+        notes.append(f"skipped in favor of val: {plural(unused, 'packed test file')}")
     described_by = [DESCRIPTION]
     if beside is not None:
         described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]

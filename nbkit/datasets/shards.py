@@ -37,8 +37,8 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
             # A pointer of Git LFS, a web page or a compressed file says so itself.
             what += f"; the file begins with {file.read(_BEGINNING_BYTES)!r}"
     return ConfigError(
-        f"{path} is damaged at byte {offset:,}: {what}. Copy it again, or pack the "
-        "images again."
+        f"{path} is damaged at byte {offset:,}: {what}. Copy the file again, or pack "
+        "the images again."
     )
 
 

@@ -149,6 +149,6 @@ def _check_resumable(run: StoredRun, *, force: bool) -> None:
     if not run.paths.has_checkpoint:
         message = (
             f"run {run.run_id} has no complete checkpoint in {run.paths.checkpoints}. "
-            "Launch it again."
+            "Launch the run again."
         )
         raise RunError(message)

@@ -139,7 +139,7 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then, it is not supervised. Call stop() on the run."
+                    f"{why} Until then, the run is not supervised. Call its stop()."
                 )
         raise
 

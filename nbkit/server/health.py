@@ -38,7 +38,7 @@ def checks() -> Iterator[CheckResult]:
     if notebook is not None:
         shows_sidebar = int(notebook.partition(".")[0]) >= 7
         detail = notebook if shows_sidebar else f"{notebook} shows no sidebar"
-        remedy = "update it to Notebook 7, or use JupyterLab"
+        remedy = "update to Notebook 7, or use JupyterLab"
         yield check("Notebook", shows_sidebar, detail, remedy)
     try:
         Path.home()

@@ -127,7 +127,7 @@ class ResumeHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         else:
             if state is None:
-                message = f"run {run_id} belongs to another user. Ask that user."
+                message = f"run {run_id} belongs to another user. Ask its owner."
                 self.refuse(403, message)
             else:
                 self.reply({"run_id": run_id, "state": state}, 202)

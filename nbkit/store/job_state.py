@@ -51,14 +51,14 @@ _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 
 _REASONS = {
-    "BeginTime": "its begin time is in the future (a requeued job waits)",
-    "Dependency": "another job has to end first",
-    "DependencyNeverSatisfied": "it will never start, because a job that it depends "
-    "on failed: stop the run",
+    "BeginTime": "begin time in the future (after a requeue)",
+    "Dependency": "waits for the end of another job",
+    "DependencyNeverSatisfied": "never starts, because a job that it depends on "
+    "failed; stop the run",
     "JobHeldUser": "held by a user; run scontrol release",
     "None": "pending",
-    "PartitionNodeLimit": "it requests more nodes than its partition allows",
-    "PartitionTimeLimit": "its time limit is above its partition's",
+    "PartitionNodeLimit": "more nodes requested than the partition allows",
+    "PartitionTimeLimit": "time limit above the limit of the partition",
     "Priority": "jobs of higher priority are ahead",
     "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
     "Resources": "waiting for free nodes",
@@ -67,9 +67,9 @@ _REASONS = {
 """Of the frequent ones; Slurm's own word for any other says enough."""
 _ENDS = {
     "NODE_FAIL": "a node has failed",
-    "OUT_OF_MEMORY": "it exceeded its memory limit",
-    "PREEMPTED": "it was preempted by a job of higher priority",
-    "TIMEOUT": "its time limit was reached",
+    "OUT_OF_MEMORY": "memory limit exceeded",
+    "PREEMPTED": "preempted by a job of higher priority",
+    "TIMEOUT": "time limit reached",
 }
 
 Line = dict[str, Any]
@@ -323,7 +323,7 @@ def waiting_words(job: Job) -> str:
     if job.start_estimate is not None:
         words += f"; starts about {_moment(job.start_estimate)} (Slurm's estimate)"
     if job.age_seconds > _OLD_SECONDS:
-        words += f"; as of {job.age_seconds / 60:.0f} min ago; Slurm does not respond"
+        words += f"; {job.age_seconds / 60:.0f} min old, because Slurm does not respond"
     return words
 
 

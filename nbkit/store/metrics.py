@@ -188,7 +188,7 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     another = f"{instead or 'set NBKIT_HOME to a folder'} that you can write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
-        errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
+        errno.EDQUOT: "your quota is exceeded: free some space, or set NBKIT_HOME",
         errno.ENOENT: "the run folder was removed: do not remove it while the run is "
         "active",
         errno.EBADF: "the code of the run closed the file: do not call os.closerange",

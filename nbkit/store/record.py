@@ -84,7 +84,7 @@ def report_corruption(root: Path) -> Iterator[None]:
     except DAMAGE_ERRORS as error:
         message = (
             f"{root} is damaged ({type(error).__name__}: {error}). Remove the folder "
-            "if you do not need it."
+            "if the run is not needed."
         )
         raise StoreError(message) from error
 

@@ -195,10 +195,10 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
             detail += ": a program failed or was ended"
             yield CheckResult(what, "info", detail)
         elif code == _LOST:
-            detail += ": it fell off the bus"
-            yield CheckResult(what, "warning", detail, "reboot; then check its seat")
+            detail += ": fell off the bus"
+            yield CheckResult(what, "warning", detail, "reboot, or reseat the card")
         else:
-            remedy = "sudo nvidia-smi --gpu-reset while idle; if it recurs, replace it"
+            remedy = "sudo nvidia-smi --gpu-reset while idle, or replace the GPU"
             yield CheckResult(what, "warning", detail, remedy)
 
 

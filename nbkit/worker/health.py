@@ -158,8 +158,8 @@ def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
     if advice is not None:
         return advice.text
     return (
-        "run nvidia-smi; on a machine with NVSwitch: systemctl status "
-        "nvidia-fabricmanager; in a container check for /dev/nvidia*"
+        "run nvidia-smi; with NVSwitch, run systemctl status nvidia-fabricmanager; in "
+        "a container, check for /dev/nvidia*"
     )
 
 

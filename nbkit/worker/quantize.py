@@ -186,7 +186,7 @@ def _dynamic(
     except ImportError as error:
         message = (
             f"precision='int8' on a GPU needs torchao ({error}); "
-            f"{pip_install('torchao')} adds it, or use 'fp16'."
+            f"{pip_install('torchao')} installs it; or use 'fp16'."
         )
         raise ConfigError(message) from error
     newer = torch.cuda.get_device_capability(device) >= _AMPERE

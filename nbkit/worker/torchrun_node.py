@@ -103,7 +103,7 @@ class NodeLogs(LogsSpecs):
         if cwd.is_dir():
             os.chdir(cwd)  # the ranks begin where this process is
         elif self._config.has_entry:
-            _refuse(f"{cwd}, where the run was launched, is not on host {hostname()}.")
+            _refuse(f"{cwd}, the launch folder, does not exist on host {hostname()}.")
         name = hostname()
         if self._in_job:
             name = os.environ.get("SLURMD_NODENAME", name)

@@ -147,7 +147,7 @@ PACKS = {
             BOTH,
             {"val/3.jpg": 0},
             {},
-            ("skipped (val is used): 1 packed test file",),
+            ("skipped in favor of val: 1 packed test file",),
         ),
     ),
     "testing": ({"training-0.tar": PAIR, "testing-0.tar": TURNED}, Read(BOTH, BOTH)),

@@ -85,14 +85,16 @@ def test_a_layout_is_what_was_asked_for(cpus, layout, one_job, named):
 
 
 def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
-    with pytest.raises(DeviceError, match=r"layout=4,8 needs 12 devices; .* 8 usable"):
+    with pytest.raises(DeviceError, match=r"layout=4,8 requires 12 dev.* 8 usable"):
         plan(parameters(layout=[4, 8]))
 
 
 def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
     drive(FakeGpu("GPU-a"))
 
-    said = "needs 2 devices; available: 1 GPU. Use a machine with 2, or split the GPU"
+    said = (
+        "requires 2 devices; available: 1 GPU. Use a machine with 2, or split the GPU"
+    )
     with pytest.raises(DeviceError, match=f"{said} .* -mig 1; .* mig -cgi 9,9 -C"):
         plan(parameters(device="auto"))
 

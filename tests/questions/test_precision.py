@@ -64,7 +64,7 @@ def test_answer_that_only_a_control_could_judge_is_not_called_wrong(trained):
     assert "Measure with control=True" in note
     assert "loss not tested without a control (" in result.answer
     said = " ".join(result.layout.to_text().split())
-    assert f"{LAST} is omitted: its loss is not judged" in said
+    assert f"{LAST} is omitted, because its loss is not tested" in said
 
 
 @pytest.mark.nonfinite

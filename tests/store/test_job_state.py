@@ -229,7 +229,7 @@ def test_queue_requeued_run(run, slurm):
 
     assert run.state is RunState.QUEUED
     found = run.queue
-    assert found["reason"].startswith("time limit; Slurm: its begin time is in")
+    assert found["reason"].startswith("time limit; Slurm: begin time in the")
     assert found["since"] == since
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
-_DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
+_DIVIDE = "create an instance (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,8 @@ class QueueTicket:
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
             message = (
-                f"{request['count']} devices requested, but the pool has "
-                f"{len(names)}. Request fewer."
+                f"{request['count']} devices requested, but the pool has {len(names)}. "
+                "Request fewer devices."
             )
             raise DeviceError(message)
         pool = pool_folder()

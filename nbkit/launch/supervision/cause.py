@@ -41,7 +41,7 @@ _OUT_OF_MEMORY = (
 _WHO = {
     "owner exit": "owner exit (the notebook or script ended; on_owner_exit='keep' "
     "keeps a run active)",
-    "slurm": "Slurm (cancelled, preempted, or by its administrator)",
+    "slurm": "Slurm (cancelled or preempted, or by an administrator)",
     "time limit": "its time limit",
 }
 """By who asks: how a message names it."""

@@ -166,7 +166,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     if not 0 < values["auroc_margin"] < 0.5:
         lines.append(
             f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5. Use the "
-            "largest AUROC difference to treat as equal, such as 0.02."
+            "largest negligible AUROC difference, such as 0.02."
         )
     batch, gpus = values["global_batch_size"], max(1, values["gpus"])
     if values["loader"] == "tfrecord" and gpus > 1:

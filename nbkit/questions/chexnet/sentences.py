@@ -166,7 +166,7 @@ def method(*, patients: bool, trainings: int) -> list[str]:
     who = (
         "of whole patients (Obuchowski's variance for clustered data)"
         if patients
-        else "of single images, without patient_id (DeLong's variance)"
+        else "of single images, because patient_id is missing (DeLong's variance)"
     )
     spread = (
         "It includes the variance between trainings (readers and cases)."

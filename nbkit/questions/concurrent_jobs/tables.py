@@ -212,7 +212,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
 
     row = entry("rows")
     return table(
-        "Published: each job by images/s and by run time",
+        "Published: images/s and run time of each job",
         (
             Column("job", lambda job: f"{row(job).publisher}, job {job[1] + 1}"),
             Column("images/s", lambda job: row(job).images_per_second, wording.rate),

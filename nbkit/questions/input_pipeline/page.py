@@ -101,8 +101,8 @@ class PipelineResult:
         arms = self.arms.runs
         more = {"GPU at 0%": {arm: wording.percent(self._idle(arm)) for arm in arms}}
         notes = [
-            "GPU at 0%: share of samples with 0% GPU utilization; unknown for emulated "
-            "GPUs."
+            "GPU at 0%: share of samples with 0% GPU utilization, unknown for "
+            "emulated GPUs."
         ]
         if self.is_emulated:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}

@@ -99,7 +99,7 @@ def costs_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
             cost("CPU time", "cpu_ms_per_image", "{:.2f} ms".format),
         ],
         _sides(matched, a, b),
-        ["GPU energy and CPU time are per image, peak memory is per device."],
+        ["GPU energy and CPU time: per image; peak memory: per device."],
     )
 
 
@@ -149,7 +149,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
             *ratio("ratio", "ratio")[:2],
         ],
         rows,
-        ["Largest common message size; median over its all-reduces."],
+        ["Largest common message size; median over the all-reduces of this size."],
     )
 
 

@@ -105,8 +105,8 @@ def left_out_sentences(
             f"{baseline.name} is suspect."
         ]
     return [
-        f"The layout effect on {format_.name} is omitted: its loss is "
-        f"{'suspect' if format_ in suspect else 'not judged'}."
+        f"The layout effect on {format_.name} is omitted, because its loss is "
+        f"{'suspect' if format_ in suspect else 'not tested'}."
         for pair in pairs
         for format_ in pair
         if format_ in suspect or format_ in unjudged

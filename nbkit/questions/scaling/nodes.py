@@ -288,7 +288,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     """
     several = [run for run in times if len(run.ranks) > 1]
     sentences = straggler_sentences(several) or [
-        f"No rank is {STRAGGLES:.0%} slower than the median rank of its run."
+        f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
         if several
         else "A single rank has no stragglers."
     ]

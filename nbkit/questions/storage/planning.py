@@ -146,7 +146,7 @@ def _emulated(
     except NotEnoughDataError:
         if p.gpu:
             raise
-        note = f"{gpu_name} has no published rate: {_DEFAULT_GPU} is emulated."
+        note = f"{gpu_name} has no published rate, so {_DEFAULT_GPU} is emulated."
         return emulated_step(_DEFAULT_GPU, *of), (note,)
 
 

@@ -28,7 +28,7 @@ _SETTINGS = (
 _RECIPE_NOTES = (
     "Spread: over seeds; seeds that missed the target rank last in quartiles. Energy: "
     "GPUs, median over seeds that reached the target. Cost: of the median time.",
-    "Olympic mean (MLPerf): without the fastest and slowest seed.",
+    "Olympic mean (MLPerf): mean without the fastest and slowest seed.",
 )
 
 

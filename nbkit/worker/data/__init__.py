@@ -125,7 +125,7 @@ def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> 
         message = (
             f"loader={config.loader!r} ran out of batches at step {step}, before the "
             "end of the epoch. train_batches() must yield steps_per_epoch * "
-            f"gradient_accumulation_steps={parts} batches, less first_batch."
+            f"gradient_accumulation_steps={parts} - first_batch batches."
         )
         raise RunError(message)
     return batch
