@@ -92,9 +92,7 @@ def test_jobs_that_do_not_fit_at_once_are_refused(cpus):
 def test_one_gpu_is_too_few_and_no_smaller_layout_is_offered(drive, cpus):
     drive(FakeGpu("GPU-a"))
 
-    said = (
-        "requires 2 devices; available: 1 GPU. Use a machine with 2, or split the GPU"
-    )
+    said = "requires 2 devices; available: 1 GPU. Use a machine with 2, or split"
     with pytest.raises(DeviceError, match=f"{said} .* -mig 1; .* mig -cgi 9,9 -C"):
         plan(parameters(device="auto"))
 
