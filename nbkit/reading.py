@@ -53,7 +53,7 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_DROP = "Remove its folder if you do not need it"
+_DROP = "Remove its folder if the run is not needed"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:

@@ -70,7 +70,7 @@ def resolve(kind: Kind, name: str) -> Any:
         message = (
             f"{kind[:-1]}={name!r} is registered {len(found)} times, by "
             f"{' and by '.join(sorted(map(_place, found)))}. Rename it in one package, "
-            "or uninstall one."
+            "or uninstall one package."
         )
         raise ConfigError(message)
     loaded = _loaded(kind, found[0])

@@ -55,8 +55,8 @@ def add_to(commands: Commands) -> None:
         _stop,
         summary="stop runs after their next step, with a checkpoint",
         description="Stop runs after their next step, with a checkpoint. Runs still "
-        "active after the grace period are killed without one. The command waits for "
-        "all runs to end and prints the outcome of each.",
+        "active after the grace period are killed without a checkpoint. The command "
+        "waits for all runs to end and prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
@@ -87,7 +87,7 @@ def _limit(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal():
-        message = f"{text!r} is neither an integer (minimum 0) nor all"
+        message = f"{text!r} is not an integer (minimum 0) or all"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -164,7 +164,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         checked_grace(arguments.grace)
     if bool(arguments.run) == arguments.all:
         given = "both" if arguments.run else "neither"
-        message = f"nbkit stop needs either runs or --all; {given} was given."
+        message = f"nbkit stop requires either runs or --all, not {given}."
         raise ConfigError(message)
     chosen: list[Run] = (
         [run for run in runs() if _may_go_on(run)]

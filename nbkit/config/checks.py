@@ -203,8 +203,8 @@ _RULES = (
     _Rule(
         "oversubscribe",
         lambda v, of: not v and 0 < of["num_devices"] < (of["gpus"] or 0),
-        "gpus={gpus} ranks need {gpus} devices, but devices lists {num_devices}. Use "
-        "gpus={num_devices} or oversubscribe=True",
+        "gpus={gpus} ranks require {gpus} devices, but devices lists {num_devices}. "
+        "Use gpus={num_devices} or oversubscribe=True",
     ),
     _Rule(
         "cpus",

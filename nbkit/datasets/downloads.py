@@ -44,7 +44,7 @@ def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> No
         message = (
             f"data={name!r} cannot be downloaded ({problem}). Connect this machine to "
             f"the internet, copy {cache_path(name)} from a machine that has it, or use "
-            "'photos', which needs no download."
+            "'photos', which is not downloaded."
         )
         raise ConfigError(message)
 

@@ -66,7 +66,7 @@ def find(
     except OSError as error:
         message = (
             f"data={data!r}: {error.filename} cannot be read ({error.strerror}). Fix "
-            "its permissions or copy the data elsewhere."
+            "its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
     if len(layouts) > 1:

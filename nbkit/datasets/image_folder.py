@@ -47,8 +47,8 @@ def list_image_folder(root: Path) -> Listing:
         contents, skipped_files, notes = _list(root)
     except OSError as error:
         message = (
-            f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
+            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
+            "Fix its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
     return Listing(
@@ -215,7 +215,7 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
         names = _few(sorted(shared))
-        hold = f"contain only subfolders of the same names ({names})"
+        hold = f"contain no images, only subfolders with equal names ({names})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]

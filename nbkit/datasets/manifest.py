@@ -188,7 +188,7 @@ def read_manifest(path: Path) -> Manifest:
             evaluation = Samples(root, header["shards"], rows)
             counts = len(train), len(evaluation)
             if counts != (header["train"], header["evaluation"]):
-                message = f"{sum(counts)} images, which is not the count in its header"
+                message = f"{sum(counts)} images, but another count in the header"
                 raise ValueError(message)
             high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -136,8 +136,8 @@ def _readable(root: Path) -> Iterator[None]:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
+            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
+            "Fix its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
 

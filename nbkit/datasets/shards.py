@@ -66,8 +66,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
-            f"data={str(root)!r}: the name of {held_out[0]} is of neither the training "
-            "nor the evaluation split. Include train or val, or move it elsewhere."
+            f"data={str(root)!r}: the split of {held_out[0]} is neither training nor "
+            "evaluation. Include train or val in its name, or move it."
         )
         raise ConfigError(message)
     splits = {shard: splits_in(shard) or {"train"} for shard in shards}

@@ -66,7 +66,7 @@ def _input_fix(facts: Facts) -> str:
     config = facts.config
     workers = (config.get("loader_config") or {}).get("num_workers")
     if config.get("data", "synthetic") == "synthetic":
-        return "check for other load on this host; synthetic images need no loading."
+        return "check for other load on this host: synthetic data need no loading."
     if config.get("loader") == "naive":
         return "use loader='torch', which prefetches in separate processes."
     filled = filled_share(facts)
@@ -149,7 +149,7 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others'",
+            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others",
             "check temperature and power limit of the GPU (nvidia-smi -q -d "
             "PERFORMANCE), or exclude it (devices=...).",
         )

@@ -202,8 +202,8 @@ def _drift(facts: _Facts) -> Iterator[Outcome]:
         first, last = (f"{images_per_second(end) or 0:,.4g}" for end in ends)
         yield (
             "drift",
-            f"{first} images/s in the first third of the measured steps, {last} in the "
-            "last third",
+            f"{first} images/s in the first third of the measured steps, but {last} in "
+            "the last third",
         )
 
 

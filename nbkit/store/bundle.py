@@ -374,8 +374,8 @@ def _open_own(path: Path) -> BinaryIO:
         if error.errno != errno.EACCES:
             raise
         message = (
-            f"{path} can only be read by its owner (uid {path.stat().st_uid}, and you "
-            f"are {os.geteuid()}). Ask the owner to export the run."
+            f"{path} can only be read by its owner (uid {path.stat().st_uid}, not "
+            f"{os.geteuid()}). Ask the owner to export the run."
         )
         raise StoreError(message) from error
 

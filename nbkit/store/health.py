@@ -72,7 +72,7 @@ def _try(folder: Path) -> str | None:
         if not write_json_once(once, {}) or write_json_once(once, {}):
             return "an existing file can be created again"
     except StoreError:
-        return "it does not support hard links, which are required to stop a run"
+        return "no hard links, which are required to stop a run"
     return None if _locks(folder / "lock") else "it has no file locks (flock)"
 
 

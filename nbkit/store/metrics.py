@@ -120,7 +120,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         return JsonLinesReader(path).read()
     except ValueError as error:
         message = (
-            f"{path} is damaged ({error}). Remove its folder if you do not need it."
+            f"{path} is damaged ({error}). Remove its folder if the run is not needed."
         )
         raise StoreError(message) from error
 

@@ -187,7 +187,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StoreError:
-    text = f"{path} is damaged ({what}). Remove its folder if you do not need it."
+    text = f"{path} is damaged ({what}). Remove its folder if the run is not needed."
     return StoreError(text)
 
 

@@ -57,7 +57,7 @@ def wait_for(
         if config.engine != "local":
             message = (
                 f"wait_for_idle checks this machine, but engine={config.engine!r} runs "
-                "on other machines. Omit it."
+                "on other machines. Omit wait_for_idle."
             )
             raise ConfigError(message)
     devices = {config.device for config in configs} - {"cpu", "replay"}

@@ -64,7 +64,7 @@ def resolve(
         shared = config.oversubscribe
         reason = "several ranks share a GPU" if shared else "this run is on CPUs"
         message = (
-            f"batch_size_per_gpu='max' needs a GPU per rank, but {reason}. Set a "
+            f"batch_size_per_gpu='max' requires a GPU per rank, but {reason}. Set a "
             "number."
         )
         raise ConfigError(message)

@@ -130,7 +130,7 @@ def load(
     """Return the shared state and this rank's own part, all on the host."""
     complete = _read_complete(path)
     if complete is None or not _is_complete(path):
-        message = f"{path} is not a complete checkpoint. Resume from an older one."
+        message = f"checkpoint {path} is incomplete. Resume from an older checkpoint."
         raise StoreError(message)
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1

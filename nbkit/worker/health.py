@@ -136,7 +136,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         )
         remedy = f"{_torch_remedy(driver)}: a torch built for these GPUs"
     elif not driver.divided and set(torch.uuids) != set(driver.uuids):
-        detail = "torch detects other GPUs than the driver"
+        detail = "torch and the driver detect different GPUs"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
     else:
         state, remedy = "ok", ""

@@ -162,7 +162,7 @@ def _check_device(precision: str, device: torch.device) -> None:
 def _check_capability(precision: str, capability: tuple[int, int], name: str) -> None:
     if capability < _AMPERE:
         message = (
-            f"precision={precision!r} needs compute capability 8.0 or newer, but "
+            f"precision={precision!r} requires compute capability 8.0 or newer, but "
             f"{name} has {capability[0]}.{capability[1]}. Use 'fp16' or 'fp32'."
         )
         raise ConfigError(message)

@@ -185,7 +185,7 @@ def _dynamic(
         )
     except ImportError as error:
         message = (
-            f"precision='int8' on a GPU needs torchao ({error}); "
+            f"precision='int8' on a GPU requires torchao ({error}); "
             f"{pip_install('torchao')} installs it; or use 'fp16'."
         )
         raise ConfigError(message) from error

@@ -142,7 +142,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _say(rank, f"the output layer is new: {config.data} has other classes")
+        _say(rank, f"untrained output layer: {config.data} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -190,10 +190,9 @@ def _check_classes(
         if trained != name:
             was = "none" if trained is None else repr(trained)
             message = (
-                f"weights={config.weights!r} have other classes than "
-                f"data={config.data!r}, or another order: output {number} is "
-                f"{was} in the weights and {name!r} in the data. Use data with the "
-                "same classes, or weights='pretrained' or 'random'."
+                f"weights={config.weights!r} and data={config.data!r} differ in class "
+                f"names or order: output {number} is {was} in the weights and {name!r} "
+                "in the data. Use matching data, or weights='pretrained' or 'random'."
             )
             raise ConfigError(message)
 

@@ -151,7 +151,7 @@ def test_doctor_driver_hangs(examined, drive_child, tmp_path):
         (
             H100,
             TorchGpus("2.15", "12.8", ("GPU-a", "GPU-c"), BUILD),
-            *("torch detects other GPUs than the driver", "CUDA_VISIBLE_DEVICES"),
+            *("torch and the driver detect different GPUs", "CUDA_VISIBLE_DEVICES"),
         ),
         (
             H100,

@@ -272,7 +272,7 @@ def test_stop_one_refused(written, store, nbkit_command):
 @pytest.mark.parametrize("arguments", [[], ["--all", "k3f9"]])
 def test_stop_without_runs(store, capsys, arguments):
     assert main(["stop", *arguments]) == 2
-    assert "needs either runs or --all" in capsys.readouterr().err
+    assert "requires either runs or --all" in capsys.readouterr().err
 
 
 def test_sweep(written, nbkit_command):

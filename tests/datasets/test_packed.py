@@ -113,8 +113,8 @@ def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["train-0.tar", "holdout-0.tar"], "name of holdout-0.tar is of neither"),
-        (["labeled/0.tar", "unlabeled/0.tar"], "name of unlabeled/0.tar is of neither"),
+        (["train-0.tar", "holdout-0.tar"], "split of holdout-0.tar is neither"),
+        (["labeled/0.tar", "unlabeled/0.tar"], "split of unlabeled/0.tar is neither"),
         (["trainval.tar", "test.tar"], None),
         (["unlabeled-0.tar", "unlabeled-1.tar"], None),
         (["holdout-val.tar", "train.tar"], None),

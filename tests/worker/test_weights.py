@@ -267,11 +267,11 @@ CATEGORIES = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.meta["categories"]
         ([f"{name}, another" for name in CATEGORIES], False, ""),
         ([*map(str, range(1_000))], False, "the class names of photos are numbers"),
         ([f"{n:03}" for n in range(1_000)], False, "are numbers; ImageNet is assumed"),
-        (sorted(map(str, range(1_000))), True, "the output layer is new: photos has"),
-        (synsets(first="n01440765"), True, "the output layer is new: photos has"),
-        (sorted(CATEGORIES), True, "the output layer is new: photos has other classes"),
-        ([f"class {n}" for n in range(1_000)], True, "the output layer is new"),
-        (["a", "b"], True, "the output layer is new"),
+        (sorted(map(str, range(1_000))), True, "untrained output layer: photos has"),
+        (synsets(first="n01440765"), True, "untrained output layer: photos has"),
+        (sorted(CATEGORIES), True, "untrained output layer: photos has other classes"),
+        ([f"class {n}" for n in range(1_000)], True, "untrained output layer"),
+        (["a", "b"], True, "untrained output layer"),
     ],
 )
 def test_pretrained_outputs_are_kept_for_imagenet_alone(

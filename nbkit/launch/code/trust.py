@@ -140,7 +140,7 @@ def _permit(
         if host is None:
             message += (
                 " If you own it and no other user changed it, run `chmod -R go-w "
-                f"{paths.root}`. Otherwise, ask its owner to continue it."
+                f"{paths.root}`. Otherwise, ask the owner to continue the run."
             )
         raise RunError(message)
     return Permit(paths.root)

@@ -73,7 +73,7 @@ class ManualEngine:
         if takes_part and port is not None and not is_free(port):
             message = (
                 f"manual.rendezvous_port={port} is in use on this host. Use another "
-                "port, or None for a free one."
+                "port, or None for a free port."
             )
             raise ConfigError(message)
         device_type = config.device

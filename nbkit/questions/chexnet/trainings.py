@@ -55,8 +55,8 @@ def check_same_images(trainings: Sequence[Training]) -> None:
         if list(other.files) != list(first.files) or other.labels != first.labels:
             message = (
                 f"{training.name} was evaluated with {len(other.files)} images and "
-                f"{trainings[0].name} with {len(first.files)} other images: the data "
-                "changed. Create a new study."
+                f"{trainings[0].name} with {len(first.files)} different images: the "
+                "data changed. Create a new study."
             )
             raise NotEnoughDataError(message)
 

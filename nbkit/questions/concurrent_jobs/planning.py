@@ -279,9 +279,9 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
 def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
     if copies:
         yield (
-            f"Storage {' and '.join(dict.fromkeys(storage))}: separate: one copy per "
-            f"job, in {', '.join(sorted({str(c.parent) for c in copies}))}. The page "
-            "cache is not controlled."
+            f"Storage {' and '.join(dict.fromkeys(storage))}: separate storage is one "
+            f"copy per job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
+            "The page cache is not controlled."
         )
 
 
