@@ -245,7 +245,7 @@ def _patients(
     place = columns.index(_PATIENT)
     for line, row in rows.items():
         if not row[place].strip():
-            problem = f"has no {_PATIENT} in line {line}, unlike other lines"
+            problem = f"has a {_PATIENT} in some lines, but not in line {line}"
             raise _unusable(csv_path, problem)
     return {name: row[place].strip() for name, row in listed.items()}
 

@@ -80,8 +80,8 @@ class PackDescription:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
-                f"{path} is not a valid pack description ({error}). Remove it; class "
-                "names are then numbers."
+                f"{path} is not a valid pack description ({error}). Remove it to use "
+                "numbers as class names."
             )
             raise ConfigError(message) from error
 

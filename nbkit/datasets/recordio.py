@@ -146,8 +146,8 @@ def _names(path: Path) -> dict[int, str]:
         except ValueError as error:
             message = (
                 f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, not a number, "
-                "labels and a path, separated by tabs. Remove the file; image names "
-                "are then numbers."
+                "labels and a path, separated by tabs. Remove the file to use numbers "
+                "as image names."
             )
             raise ConfigError(message) from error
     return names

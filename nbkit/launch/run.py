@@ -85,7 +85,7 @@ class Run(StoredRun):
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
                     f"run {self.run_id} is still {state}{why} after {waited:.0f} s "
-                    f"(timeout {timeout_seconds:.0f} s). Call wait() again, or stop()."
+                    f"(timeout {timeout_seconds:.0f} s). Call wait() or stop()."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)

@@ -61,7 +61,7 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         mode = path.stat().st_mode
     except OSError as error:
         if isinstance(error, PermissionError):
-            what = "cannot be read, because of the permissions of a parent folder"
+            what = "cannot be read: a parent folder is not accessible"
     is_folder = stat.S_ISDIR(mode)
     is_data = is_folder or (stat.S_ISREG(mode) and path.suffix.lower() == ".csv")
     use = os.R_OK | (os.X_OK if is_folder else 0)

@@ -209,7 +209,7 @@ class NotebookHandler(ApiHandler):
         """Return where a copy is; None if it cannot be in this folder."""
         manager: Any = self.contents_manager
         if not await ensure_async(manager.dir_exists(folder)):
-            raise web.HTTPError(404, "it does not exist. Create it first.")
+            raise web.HTTPError(404, "the folder does not exist. Create it first.")
         found = await ensure_async(manager.get(folder, content=False))
         root = getattr(manager, "root_dir", None)
         is_original = bool(root) and (Path(root) / folder).resolve() == path.parent

@@ -300,7 +300,7 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
         raise _refused(source, f"no {MANIFEST}: not an nbkit bundle")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
         what = f"schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
-        remedy = "Import it with the version of nbkit that wrote it"
+        remedy = "Import it with the version of nbkit that exported it"
         raise _refused(source, what, remedy)
     try:
         return BundleManifest.model_validate(values)

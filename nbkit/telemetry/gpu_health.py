@@ -91,7 +91,7 @@ def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
         remedy = f"sudo nvidia-smi -pm 1{host}"
         yield CheckResult("Persistence", "warning", detail, remedy)
     elif any(gpu.persistence_mode for gpu in devices):
-        detail = "on: the driver keeps the GPUs initialised"
+        detail = "on: the driver keeps the GPUs initialized"
         yield CheckResult("Persistence", "ok", detail)
 
 

@@ -164,7 +164,7 @@ def bounds_table(
     if (config.model, config.image_size) != (_BOUND_MODEL, _BOUND_IMAGE_SIZE):
         return Note(
             [
-                f"Roofline: known for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
+                f"Roofline: only available for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
                 f"pixels, not for {config.model} at {config.image_size}."
             ]
         )
