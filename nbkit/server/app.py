@@ -97,8 +97,8 @@ class NbkitServer(ExtensionApp):
         if seconds >= 1:
             return seconds
         self.log.error(
-            "NbkitServer.tensorboard_idle_seconds=%s is below 1 s, the polling "
-            "interval of its page; %s is used. Set a larger number.",
+            "NbkitServer.tensorboard_idle_seconds=%s must be at least 1 s (the "
+            "polling interval of its page); %s is used. Set a larger number.",
             *(seconds, _TENSORBOARD_IDLE_SECONDS),
         )
         return _TENSORBOARD_IDLE_SECONDS

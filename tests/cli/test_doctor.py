@@ -92,7 +92,7 @@ def test_doctor_check_that_hangs(examined, module, tmp_path):
 
     assert set(found) == {"First", "Checks"}
     assert found["Checks"].state == "failure"
-    assert "some_checks hangs after 'First'" in found["Checks"].found
+    assert "some_checks does not respond after 'First'" in found["Checks"].found
 
 
 def test_doctor_check_that_raises_or_prints(examined, module):

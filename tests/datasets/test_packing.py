@@ -203,7 +203,7 @@ def test_wrong_arguments_are_refused(folder, tmp_path):
             "0 0.jpg' and .*/0 0.png' have .*Use recordio or tf",
         ),
         ("a.b.png", "webdataset", "a.b.png' has more than one dot.*Use recordio or tf"),
-        ("tab\t.png", "recordio", "has a tab .* Use tfrecord or webdataset"),
+        ("tab\t.png", "recordio", "contains a tab .* Use tfrecord or webda"),
     ],
 )
 def test_pack_names_that_need_another_format(folder, packed, name, format, message):

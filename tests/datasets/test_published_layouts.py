@@ -105,10 +105,10 @@ REFUSED = {
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
     "folds of images": (["fold_0/1.jpg", "fold_1/1.jpg"], "fold_0, fold_1"),
-    "sites": (several("site1", "site2"), "same names .*Name data=.*/site1'"),
+    "sites": (several("site1", "site2"), "equal names .*Name data=.*/site1'"),
     "domains": (
         several("amazon/images", "dslr/images", "webcam/images"),
-        "same names .*/amazon/images'",
+        "equal names .*/amazon/images'",
     ),
     "holdout": (several("train_data", "holdout"), "/train_data'"),
     "labeled": ([*several("labeled"), "unlabeled/1.jpg"], "/labeled'"),

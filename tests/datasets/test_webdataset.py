@@ -82,7 +82,7 @@ def test_a_label_that_is_none_is_named(tmp_path, name, text):
 def test_two_images_of_one_stem_are_refused(tmp_path):
     write_tar(tmp_path / "0.tar", [("1.jpg", b"1"), ("1.cls", b"0"), ("1.png", b"1")])
 
-    with pytest.raises(ConfigError, match=r"images with the same stem, '1.jpg' and"):
+    with pytest.raises(ConfigError, match=r"images with the same stem: '1.jpg' and"):
         list_webdataset(tmp_path).read()
 
 

@@ -79,7 +79,7 @@ def test_published_rates_alone_can_be_projected():
     # Rates in another format than the recipe's are projected, and it is said.
     half = nbkit.estimate(None, "torchvision_sgd", gpus=["H200"])
     assert cells(half)["precision"] == "fp16"
-    assert "the recipe's fp32" in half.table.notes[-1]
+    assert "is not fp32 as in the recipe" in half.table.notes[-1]
 
 
 def test_runs_are_given_as_such_or_by_their_ids_and_nothing_is_dropped(

@@ -188,7 +188,7 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
 def test_a_line_end_in_the_stores_path_gives_sbatch_no_option(tmp_path):
     root = tmp_path / "x\n#SBATCH --account=evil" / "runs" / "20260101-120000-a"
 
-    with pytest.raises(StoreError, match="Set NBKIT_HOME to a folder without"):
+    with pytest.raises(StoreError, match="Set NBKIT_HOME to another folder"):
         sbatch_script(
             ExperimentConfig(), RunPaths(root), python="python", gpus_per_node=0
         )

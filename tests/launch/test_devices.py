@@ -76,8 +76,8 @@ def test_request_devices(gpus, fields, names, request_on):
         ),
         ((A, LOST_B), {"devices": (1,)}, r"1 is not .* GPU 1 cannot be read \(gpu l"),
         ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),
-        ((EMPTY_MIG,), {"device": "auto"}, "no instance: create one .* device='cpu'"),
-        ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create one .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "auto"}, "no instance: create an .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create an .* device='cpu'"),
         ((TWO_MIGS,), {"gpus": 2}, "support only one rank"),
         (
             (TWO_MIGS,),
@@ -98,7 +98,7 @@ def test_request_devices_broken_gpus(request_on):
     message = str(error.value)
     assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
     assert " and GPU 3 is in MIG mode and has no instance: create one" in message
-    assert message.count("reset the GPU") == message.count("create one") == 1
+    assert message.count("reset the GPU") == message.count("create an instance") == 1
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

@@ -60,7 +60,7 @@ def test_check_all_reduce_ok(all_reduce, tmp_path):
     result = all_reduce()
 
     assert (result["what"], result["state"]) == ("All-reduce", "ok")
-    assert "works over 2 GPUs" in result["found"]
+    assert "works on 2 GPUs" in result["found"]
     assert list(tmp_path.glob("nbkit-doctor-*")) == []
 
 

@@ -66,7 +66,7 @@ def test_pinned_jobs_on_gpus_have_cpus_of_the_numa_node_of_theirs(
     assert arms["1 alone (pinned)"].devices == ("GPU-a",)
     assert arms["2 alone (pinned)"].devices == ("GPU-a", "GPU-b")
     assert {arms[name].devices for name in arms if "pinned" not in name} == {None}
-    assert "have GPUs and CPUs on the same NUMA nodes" in "".join(planned.notes)
+    assert "use GPUs and CPUs on the same NUMA nodes" in "".join(planned.notes)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     ("changes", "said"),
     [
         ({}, "data='synthetic' is not a folder"),
-        ({"data": "."}, "copies lists 0 folders for 2 jobs"),
-        ({"data": ".", "copies": ["a", "b", "c"]}, "copies lists 3 folders for 2"),
+        ({"data": "."}, "copies has 0 folders for 2 jobs"),
+        ({"data": ".", "copies": ["a", "b", "c"]}, "copies has 3 folders for 2"),
     ],
 )
 def test_separate_storage_needs_a_folder_and_places_for_its_copies(cpus, changes, said):
@@ -249,5 +249,5 @@ def test_pinning_needs_a_cpu_for_every_device(drive, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     drive(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
 
-    with pytest.raises(ConfigError, match="pinned=true needs 2 CPUs"):
+    with pytest.raises(ConfigError, match="pinned=true requires 2 CPUs"):
         plan(parameters(device="auto", pinned=[True]))

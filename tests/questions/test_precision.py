@@ -49,7 +49,7 @@ def test_suspect_arm_is_not_the_headline(trained):
     assert any(note.startswith(f"{LAST}: loss suspect") for note in result.table.notes)
     assert cells(result.answer_table, LAST)["finding"] == "loss suspect"
     assert result.answer.startswith(f"{FIRST} trains")
-    assert f"Not counted: {LAST} at 3.35x, loss suspect (final " in (result.answer)
+    assert f"Excluded: {LAST} at 3.35x, loss suspect (final " in (result.answer)
     assert f"{LAST}: loss suspect" in result.report().untimed
 
 

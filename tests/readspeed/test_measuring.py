@@ -353,6 +353,6 @@ def test_measure_engine_by_size(monkeypatch, file):
     many = measure(file, repeats=1, cache="warm")
 
     assert few.engine == "own reader"
-    assert "fio's resolution" in few.engine_reason
+    assert "1 ms resolution of fio" in few.engine_reason
     assert many.engine.startswith("fio-")
     assert many.engine_reason == "installed"

@@ -158,7 +158,7 @@ def test_the_change_fits_the_loader_that_starves(diagnosed):
     assert "'num_workers': 16" in change(diagnosed)
     assert "'num_workers': 16" in change(diagnosed, cpus=())
     # More loading processes are no help on full CPUs.
-    assert "decode less" in change(diagnosed, cpus=range(4), cpu=1.9)
+    assert "reduce decoding" in change(diagnosed, cpus=range(4), cpu=1.9)
     assert "synthetic" in change(diagnosed, data="synthetic")
 
 
@@ -169,19 +169,19 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     few = range(4)
     full = samples(cpu_percent=97)
 
-    assert "CPUs were free" in advice()
-    assert "CPUs were free" in advice(sampled=[])
+    assert "CPUs were idle" in advice()
+    assert "CPUs were idle" in advice(sampled=[])
     # Others fill the host, but not the CPUs of this run.
-    assert "CPUs were free" in advice(
+    assert "CPUs were idle" in advice(
         sampled=samples(cpu_percent=92), cpus=few, cpu=0.5
     )
-    assert "decode less" in advice(sampled=full)
+    assert "reduce decoding" in advice(sampled=full)
     # The host has free CPUs, but none for this run.
-    assert "decode less" in advice(cpus=few, cpu=1.9)
+    assert "reduce decoding" in advice(cpus=few, cpu=1.9)
     assert "were 73% busy" in advice(cpus=few, cpu=1.45)
     assert "is unknown" in advice(cpu=1.0, cpus=())
     assert "is unknown" in advice(nnodes=2)
-    assert "decode less" in advice(cpus=(), sampled=full)
+    assert "reduce decoding" in advice(cpus=(), sampled=full)
 
 
 def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):

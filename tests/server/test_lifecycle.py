@@ -122,7 +122,7 @@ def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(
     assert first["hide_commands_of_others"] is True
     assert server.request("nbkit/api/status").body["interval_seconds"] == 0.25
     assert "interval_seconds=0.01 is below 0.25 s" in server.log
-    assert "tensorboard_idle_seconds=nan must be 1 s or more" in server.log
+    assert "tensorboard_idle_seconds=nan must be at least 1 s" in server.log
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
     run = nbkit.launch(module="trainer", args=["a"], device="cpu", gpus=1).wait()
     assert run.logs(0, "stdout") == f"['{package / '__main__.py'}', 'a'] trainer\n"
     lost = nbkit.launch(module="trainer.lost", device="cpu", gpus=1)
-    with pytest.raises(RunFailedError, match=r"No module named 'trainer\.lost'"):
+    with pytest.raises(RunFailedError, match=r"executable module named 'trainer\.lost"):
         lost.wait()
 
 

@@ -258,7 +258,7 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
     other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
     study.paths.study.write_text(json.dumps({**content, "executor": other}))
 
-    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
+    with pytest.raises(RunError, match=r"on gone\. .* call resume\(force=True\)\.$"):
         study.resume(progress=False)
     argv = [sys.executable, "-c", RESUME, study.study_id]
     with (

@@ -265,7 +265,7 @@ CATEGORIES = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.meta["categories"]
         (synsets(), False, ""),
         (CATEGORIES, False, ""),
         ([f"{name}, another" for name in CATEGORIES], False, ""),
-        ([*map(str, range(1_000))], False, "the class names of photos are numbers"),
+        ([*map(str, range(1_000))], False, "class names of photos are numbers"),
         ([f"{n:03}" for n in range(1_000)], False, "are numbers; ImageNet is assumed"),
         (sorted(map(str, range(1_000))), True, "untrained output layer: photos has"),
         (synsets(first="n01440765"), True, "untrained output layer: photos has"),
