@@ -166,7 +166,7 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
         detail = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-        detail += f"ignores it and all after it: {visible} of {len(devices)} left"
+        detail += f"ignores it and all later entries: {visible} of {len(devices)} left"
         remedy = "unset it, or use GPUs listed by nvidia-smi -L"
         yield CheckResult(what, "failure", detail, remedy)
     elif visible < len(devices):

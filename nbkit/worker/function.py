@@ -215,7 +215,7 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
     except Exception as error:
         message = (
             f"{name}() returned a {type(value).__name__}, which cannot be pickled "
-            f"({error}). Return numbers, text, or tensors."
+            f"({error}). Return numbers, text or tensors."
         )
         raise RunError(message) from error
     path = rank.paths.rank(rank.attempt, rank.rank).returned

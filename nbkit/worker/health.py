@@ -170,7 +170,7 @@ def _torch_remedy(driver: DriverGpus) -> str:
     needed = needed_branch([*map(_pair, driver.capabilities)])
     if needed is not None:
         return f"install driver {needed} or newer"
-    return "no torch of the package index has kernels for these GPUs"
+    return "no torch build on the package index has kernels for these GPUs"
 
 
 def _major(version: str) -> int:

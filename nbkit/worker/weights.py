@@ -322,9 +322,9 @@ def _load_strictly(
         of = f"model={trained!r}" if trained else "the model of the weights"
         message = (
             f"weights={config.weights!r} do not fit model={config.model!r} with "
-            f"image_size={config.image_size}: {len(lacking)} missing, "
-            f"{len(foreign)} unexpected and {len(other)} of another shape, such as "
-            f"{first}. Use {of}, with the image size of its training."
+            f"image_size={config.image_size}: {len(lacking)} missing, {len(foreign)} "
+            f"unexpected and {len(other)} of another shape, such as {first}. Use {of}, "
+            "with the image size of the training."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

@@ -171,7 +171,7 @@ def test_doctor_driver_hangs(examined, drive_child, tmp_path):
         (
             DriverGpus("12.8", ("3.5",), ("GPU-a",), version="570.86.15"),
             TorchGpus("2.15", "13.2"),
-            *("0 of 1 GPUs", "no torch of the package index has kernels"),
+            *("0 of 1 GPUs", "no torch build on the package index has kernels"),
         ),
     ],
 )

@@ -50,7 +50,7 @@ def unreadable_message(place: str, error: Exception) -> str:
     if isinstance(error, MemoryError):
         return (
             f"{place} cannot be decoded: out of memory. Use fewer "
-            "loader_config.num_workers, or a smaller image."
+            "loader_config.num_workers, or a smaller image_size."
         )
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.splitlines()[0]
