@@ -61,9 +61,7 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     if len(rows) > 1:
         first, second, *_ = map(asdict, rows)
         names = ", ".join(name for name in first if first[name] != second[name])
-        message = (
-            f"The runs differ in {names}. Pass process starts of one configuration."
-        )
+        message = f"The runs differ in {names}. Pass runs of one configuration."
         raise ConfigError(message)
     detail = "images / time of the measured steps"
     if len(rates) > 1:
