@@ -277,6 +277,6 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"A verdict on accuracy (margin {points:g} points) requires {needed:,} "
+        f"A verdict on accuracy ({points:g}-point margin) requires {needed:,} "
         f"evaluation images{here}; with fewer images, only the agreement is shown."
     ]
