@@ -39,8 +39,8 @@ def not_installed() -> str:
     is_checkout = (source / "pyproject.toml").exists()
     remedy = f"pip install -e {source}" if is_checkout else REINSTALL
     return (
-        f"nbkit is on the import path ({source}), but it is not installed, so that its "
-        f"models, loaders and engines are not registered: {remedy}."
+        f"nbkit is on the import path ({source}), but not installed, so its models, "
+        f"loaders and engines are not registered: {remedy}."
     )
 
 

@@ -53,7 +53,7 @@ _TRIES = 3
 _PAUSE_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 _LONE_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_DROP = "Remove its folder if you do not need it"
+_DROP = "Remove its folder if the run is not needed"
 
 
 def expanded(path: str | os.PathLike[str], name: str) -> Path:
@@ -255,7 +255,7 @@ def _inside(root: str, name: str) -> int:
 def _unreadable(path: str, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        why = "it is a link, or in a linked folder"
+        why = "the path contains a link"
     denied = error.errno in (errno.EACCES, errno.EPERM)
     remedy = "Ask its owner for permission to read it" if denied else _DROP
     if _OWN.search(path) is None:

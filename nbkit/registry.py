@@ -69,8 +69,8 @@ def resolve(kind: Kind, name: str) -> Any:
     if len({entry.value for entry in found}) > 1:
         message = (
             f"{kind[:-1]}={name!r} is registered {len(found)} times, by "
-            f"{' and by '.join(sorted(map(_place, found)))}. Rename it in one of them, "
-            "or uninstall one."
+            f"{' and by '.join(sorted(map(_place, found)))}. Rename it in one package, "
+            "or uninstall one package."
         )
         raise ConfigError(message)
     loaded = _loaded(kind, found[0])
@@ -97,7 +97,7 @@ def _loaded(kind: Kind, entry: EntryPoint) -> Any:
     except Exception as error:  # a plug-in's own code runs here
         message = (
             f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be imported "
-            f"({type(error).__name__}: {error}). Fix or uninstall that package."
+            f"({type(error).__name__}: {error}). Fix or uninstall the package."
         )
         raise ConfigError(message) from error
 
@@ -124,7 +124,7 @@ def _check_call(kind: Kind, entry: EntryPoint, loaded: Any) -> None:
         return
     message = (
         f"{kind[:-1]}={entry.name!r}, which is {_place(entry)}, cannot be called as "
-        f"{call}: {why}. Change it as CONTRIBUTING.md shows."
+        f"{call}: {why}. Change it as described in CONTRIBUTING.md."
     )
     raise ConfigError(message)
 

@@ -85,10 +85,10 @@ class Examination:
                 last = repr(result.what)
                 yield result
         if code is None:
-            found = f"{self.module} hangs after {last}"
+            found = f"{self.module} does not respond after {last}"
             remedy = (
-                "a driver, file server or import hangs: see dmesg; "
-                f"python -m {self.module} shows where"
+                "check dmesg for a driver or file server error; python -m "
+                f"{self.module} prints each check"
             )
             yield CheckResult("Checks", "failure", found, remedy)
         elif code:
@@ -158,24 +158,24 @@ def add_to(commands: Commands) -> None:
         summary="check this machine and show how to fix problems",
         description="Check Python, CPUs, memory, GPUs and driver, torch and DALI, the "
         "device pool, Slurm, the store, JupyterLab and the notebooks. A failure "
-        "prevents common uses of this machine. A warning affects performance or a "
-        "single use. A machine without a GPU is not a failure; a GPU that torch does "
-        "not see is. With --gpus, check only the GPUs: their condition, and an "
-        "all-reduce over the free ones. The exit code is 1 after a failure, else 0.",
+        "prevents common uses of this machine; a warning affects performance or a "
+        "single use. No GPU is not a failure, but a GPU that torch cannot use is. "
+        "With --gpus, check only the GPUs and an all-reduce over the free GPUs. The "
+        "exit code is 1 if a check fails, else 0.",
         example="nbkit doctor --json > doctor.json",
     )
     parser.add_argument(
         "--gpus",
         action="store_true",
-        help="check only the GPUs, and an all-reduce over them",
+        help="check only the GPUs and an all-reduce over the free GPUs",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--limit",
         type=_seconds,
         metavar="SECONDS",
-        help="time limit for all checks together; a check that hangs is a failure "
-        f"(default: {_LIMIT_SECONDS:g})",
+        help="time limit for all checks; a check that exceeds it fails (default: "
+        f"{_LIMIT_SECONDS:g})",
     )
 
 
@@ -185,7 +185,7 @@ def _seconds(text: str) -> float:
             return seconds
     except ValueError:
         pass
-    message = f"{text!r} must be a number of seconds, at least 1"
+    message = f"{text!r} is not a number of seconds (minimum 1)"
     raise argparse.ArgumentTypeError(message)
 
 

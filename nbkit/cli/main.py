@@ -30,8 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="nbkit",
         description="Launch, record and compare multi-GPU training runs. Runs are "
         "launched from notebooks or Python; this command lists, shows and stops them.",
-        epilog="RUN is the id of a run, or the last characters of its id if they are "
-        "unique. See `nbkit COMMAND --help` for details.",
+        epilog="RUN is a run id or a unique suffix of an id. See `nbkit COMMAND "
+        "--help` for details.",
     )
     parser.add_argument("--version", action="version", version=f"nbkit {version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

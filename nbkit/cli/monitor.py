@@ -41,9 +41,9 @@ def add_to(commands: Commands) -> None:
         "monitor",
         _monitor,
         summary="show the GPUs and their processes, as in the sidebar",
-        description="Show GPUs with utilization, memory (GiB), power (W), temperature "
-        "(C), clock (MHz) and their processes, until Ctrl-C. With "
-        "NBKIT_GPU_SOURCE=replay:eight-gpus, show a recorded trace instead.",
+        description="Show utilization, memory (GiB), power (W), temperature (C), "
+        "clock (MHz) and processes of each GPU until Ctrl-C. "
+        "NBKIT_GPU_SOURCE=replay:eight-gpus replays a recorded trace instead.",
         example="nbkit monitor --interval 5",
     )
     parser.add_argument(
@@ -51,10 +51,10 @@ def add_to(commands: Commands) -> None:
         type=_interval,
         default=_INTERVAL_SECONDS,
         metavar="SECONDS",
-        help="time between two readings, at least 0.25 (default: %(default)g)",
+        help="sampling interval in seconds, at least 0.25 (default: %(default)g)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="show one reading and exit, for scripts"
+        "--once", action="store_true", help="print one sample and exit, for scripts"
     )
 
 

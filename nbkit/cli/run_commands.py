@@ -29,9 +29,9 @@ def add_to(commands: Commands) -> None:
         "runs",
         _runs,
         summary="list the runs of the store, newest first",
-        description="List the runs of the store, newest first. Images/s is the rate "
-        "of all ranks over the measured steps; for an active run, over its last 20 "
-        "steps. Duration is the time during which ranks ran; age is the time since "
+        description="List the runs of the store, newest first. Images/s is the "
+        "throughput of all ranks over the measured steps, or over the last 20 steps "
+        "of an active run. Duration is the time that ranks ran; age is the time since "
         "the first start. A dash means unknown.",
         example="nbkit runs --state running",
     )
@@ -53,10 +53,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "stop",
         _stop,
-        summary="stop runs, each with a checkpoint at its next step",
-        description="Stop runs after their next step, with a checkpoint. Runs that "
-        "have not ended within the grace time are killed, without a checkpoint. The "
-        "command returns when all runs have ended, and prints the outcome of each.",
+        summary="stop runs after their next step, with a checkpoint",
+        description="Stop runs after their next step, with a checkpoint. Runs still "
+        "active after the grace period are killed without a checkpoint. The command "
+        "waits for all runs to end and prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
@@ -67,17 +67,17 @@ def add_to(commands: Commands) -> None:
         "--grace",
         type=float,
         metavar="SECONDS",
-        help="grace time before a run is killed, 0 to 86,400 (default: the grace time "
-        "of each run)",
+        help="grace period before a run is killed, 0 to 86,400 (default: "
+        "stop_grace_seconds of each run)",
     )
 
     parser = add_command(
         commands,
         "sweep",
         _sweep,
-        summary="end leftover processes of runs without a supervisor",
-        description="Find and end leftover processes of this host's runs whose "
-        "supervisor was killed. Usually there are none.",
+        summary="kill orphaned processes of runs without a supervisor",
+        description="Find and kill processes on this host whose supervisor was "
+        "killed. Usually there are none.",
         example="nbkit sweep",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="check only this run")
@@ -87,7 +87,7 @@ def _limit(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdecimal():
-        message = f"{text!r} must be an integer of 0 or more, or all"
+        message = f"{text!r} is not an integer (minimum 0) or all"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -164,7 +164,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         checked_grace(arguments.grace)
     if bool(arguments.run) == arguments.all:
         given = "both" if arguments.run else "neither"
-        message = f"nbkit stop needs either runs or --all; {given} was given."
+        message = f"nbkit stop requires either runs or --all, not {given}."
         raise ConfigError(message)
     chosen: list[Run] = (
         [run for run in runs() if _may_go_on(run)]

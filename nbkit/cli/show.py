@@ -26,11 +26,10 @@ def add_to(commands: Commands) -> None:
         "show",
         _show,
         summary="show one run: state, cause, configuration, devices, rates, log",
-        description="Show one run: its state and the cause of its end, its progress "
-        "and rates (images per second over the time of the n measured steps, and "
-        "median and quartiles per step), its non-default settings, its data (with "
-        "skipped files and the reasons), its devices and, after a failure, the last "
-        "log lines of the first failed rank.",
+        description="Show the state, cause, progress, throughput (images/s over the n "
+        "measured steps; median and quartiles per step), non-default settings, data "
+        "(with skipped files and reasons) and devices of a run. After a failure, also "
+        "show the last log lines of the first failed rank.",
         example="nbkit show k3f9",
     )
     parser.add_argument("run", metavar="RUN", help="run id, or its last characters")
@@ -38,9 +37,9 @@ def add_to(commands: Commands) -> None:
         "--lines",
         type=int,
         metavar="N",
-        help="show the last N lines of a log, at most 500: of the first failed rank "
-        f"(default: {_LOG_LINES}, or 0 after its traceback), or, if no rank failed, of "
-        "the output of rank 0 (default: 0)",
+        help="show the last N log lines, at most 500, of the first failed rank "
+        f"(default: {_LOG_LINES}, or 0 if its traceback is shown), or of rank 0 if no "
+        "rank failed (default: 0)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the run's record as JSON"
@@ -133,7 +132,7 @@ def _high_bit_depth(high_bit_depth: Mapping[str, Any]) -> str:
         return depth
     first = (high_bit_depth.get("first") or ["unknown"])[0]
     more = f" and {coarse - 1:,} more" if coarse > 1 else ""
-    return f"{depth}; {coarse:,} have 16 levels or fewer ({first}{more})"
+    return f"{depth}; {coarse:,} with 16 or fewer gray levels ({first}{more})"
 
 
 def _unreadable(data: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
         summary="compare two finished runs: throughput and recorded differences",
         description="Compare the throughput (images/s) of two finished runs and list "
         "all recorded differences in configuration, code, environment and machine. "
-        "Single runs give no confidence interval; use a study for one.",
+        "Two single runs have no confidence interval; use a study to get one.",
         example="nbkit compare k3f9 p2wd",
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")
@@ -27,9 +27,9 @@ def add_to(commands: Commands) -> None:
         commands,
         "export",
         _export,
-        summary="write a run or a study into one file, for another machine",
-        description="Write a run that has ended, or a study with all its runs, into "
-        "one zip file that only you can read.",
+        summary="export a run or study to a zip file",
+        description="Export a completed run, or a study with all its runs, to a zip "
+        "file that only you can read.",
         example="nbkit export k3f9 run.zip",
     )
     parser.add_argument("run", metavar="RUN", help="a run or a study, by id")
@@ -48,10 +48,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "import",
         _import,
-        summary="import the runs of an exported file into the store",
-        description="Import the runs and the study of a bundle written by nbkit "
-        "export. Nothing in it is executed. A bundle is refused if it unpacks to more "
-        "than 1 GiB and 50 times its size; --large disables this check.",
+        summary="import an exported run or study into the store",
+        description="Import a bundle written by nbkit export. No code in it is "
+        "executed. A bundle is rejected if it unpacks to more than 1 GiB and 50 times "
+        "its size; --large disables this check.",
         example="nbkit import run.zip",
     )
     parser.add_argument("file", metavar="FILE", help="a file written by nbkit export")
@@ -63,10 +63,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "report",
         _report,
-        summary="make the report of a study: page, charts and tables",
-        description="Make the report of a study from the store: report.html, "
-        "result.json, every chart as PNG, every table as CSV. Without STUDY, list the "
-        "studies of the store, newest first.",
+        summary="generate the report of a study",
+        description="Generate the report of a study in the store: report.html, "
+        "result.json, charts as PNG, tables as CSV. Without STUDY, list the studies "
+        "of the store, newest first.",
         example="nbkit report k3f9 --folder report",
     )
     parser.add_argument(
@@ -81,15 +81,15 @@ def add_to(commands: Commands) -> None:
         "notebook",
         _notebook,
         summary="print the path of an nbkit notebook, for papermill",
-        description="Print the path of an nbkit notebook, for example for "
-        '`papermill "$(nbkit notebook scaling)" out.ipynb -p gpus 8`. Without a name, '
-        "list the notebooks and their questions.",
+        description='Print the path of an nbkit notebook, as in `papermill "$(nbkit '
+        'notebook scaling)" out.ipynb -p gpus 8`. Without a name, list the notebooks '
+        "and their questions.",
         example="nbkit notebook scaling",
     )
     parser.add_argument(
         "--parameters",
         action="store_true",
-        help="list its parameters: name, type, default, meaning",
+        help="list the notebook's parameters: name, type, default, description",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as scaling")
 

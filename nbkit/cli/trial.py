@@ -35,12 +35,12 @@ def add_to(commands: Commands) -> None:
         "try",
         _try,
         summary="compare a script with an earlier commit of its repository",
-        description="Run a script as it is now and as it was at a commit, in turn, "
-        "several times each, and say whether its metric is better now. Each version "
-        "runs from a copy of the repository (ignored files stay out), in the current "
-        "folder. Arguments after -- go to both. The same change is measured once: a "
-        "second call prints the result of the first. Exit code: 0 better, 1 not shown "
-        "to be better, 2 error.",
+        description="Run a script and its version at a commit alternately, several "
+        "times each, and report whether the metric improved. Each version runs from a "
+        "copy of the repository, without ignored files, in the current folder. "
+        "Arguments after -- are passed to both. A change that was already measured is "
+        "not run again; its stored result is printed. Exit code: 0 better, 1 not "
+        "shown to be better, 2 error.",
         example="nbkit try train.py --against HEAD~1 --metric val_loss --better lower",
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script")
@@ -50,47 +50,47 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--metric",
         required=True,
-        help="a name that the script gives to nbkit.log or prints as 'name: value' in "
-        "its last 50 lines, or seconds",
+        help="metric that the script passes to nbkit.log or prints as 'name: value' "
+        "in its last 50 lines; or seconds, its duration",
     )
     parser.add_argument(
         "--better",
         choices=("lower", "higher"),
         required=True,
-        help="which values of the metric are better",
+        help="whether lower or higher values are better",
     )
     parser.add_argument(
         "--margin",
         type=float,
         default=0.0,
         metavar="PART",
-        help="smallest difference worth a verdict, such as 0.01 (default: 0)",
+        help="smallest relevant difference, such as 0.01 (default: 0)",
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=5,
         metavar="N",
-        help="starts per version; a verdict needs 5 (default: 5)",
+        help="runs per version; a verdict needs 5 (default: 5)",
     )
     parser.add_argument(
         "--control",
         action="store_true",
-        help="start the commit a second time as often: the noise floor",
+        help="also run a second copy of the commit, to measure the noise floor",
     )
     parser.add_argument(
         "--parallel",
         type=int,
         metavar="N",
-        help="most starts side by side (default: one per free GPU; 1 if the name of "
-        "the metric is a time or rate)",
+        help="maximum number of concurrent runs (default: one per free GPU; 1 if the "
+        "metric is a time or rate)",
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(
         "--device",
         choices=("auto", "cuda", "cpu"),
         default="auto",
-        help="default: GPUs if there are any",
+        help="default: GPUs if available, else CPUs",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -110,14 +110,14 @@ def _try(arguments: argparse.Namespace) -> int:
     }
     if measured["base"] == measured["new"]:
         message = (
-            f"{change.script.name} and its repository are the same as at "
-            f"{arguments.against}. Change something, or name an earlier commit: "
+            f"{change.script.name} and its repository are unchanged since "
+            f"{arguments.against}. Change a file, or compare with an earlier commit: "
             "--against HEAD~1."
         )
         raise ConfigError(message)
     study = _measured_before(measured, arguments.repeats)
     if study is not None:
-        say(f"study {study.study_id} has measured this change; remove it to repeat it")
+        say(f"study {study.study_id} measured this change; delete it to measure again")
     else:
         with _worktrees(
             change.top, {"base": change.base, "new": change.new}
@@ -169,27 +169,28 @@ class _Change:
 
 def _change(script: Path, against: str) -> _Change:
     if not script.is_file():
-        message = f"{script} does not exist. Pass a Python script of a repository."
+        message = f"{script} does not exist. Pass a Python script in a git repository."
         raise ConfigError(message)
     try:
         top = Path(_git(script.parent, "rev-parse", "--show-toplevel"))
     except _GitError as error:
         message = (
             f"{script} is not in a git repository ({error.said}). Run git init and "
-            "commit it, or compare two scripts with nbkit.Study.create."
+            "commit the script, or compare two scripts with nbkit.Study.create."
         )
         raise ConfigError(message) from None
     try:
         base = _git(top, "rev-parse", "--verify", f"{against}^{{commit}}")
     except _GitError:
         message = (
-            f"--against {against} is not a commit of {top}. Name one: git log --oneline"
+            f"--against {against} is not a commit of {top}. Use a commit listed by git "
+            "log --oneline"
         )
         raise ConfigError(message) from None
     new, path = _commit_of_now(top), script.relative_to(top)
     remedies = {
-        base: f"does not exist at {against}. Name a later commit.",
-        new: "is ignored by git. Add it: git add --force.",
+        base: f"does not exist at {against}. Use a later commit.",
+        new: "is ignored by git. Add it with git add --force.",
     }
     for commit, remedy in remedies.items():
         try:

@@ -63,8 +63,7 @@ _RULES = (
     _Rule(
         "emulated_step_seconds",
         lambda v, of: v and of["task"] != "load",
-        "emulates the computation of task='load', not of task={task!r}. Set "
-        "task='load', or use 0",
+        "requires task='load', not task={task!r}. Set task='load', or use 0",
     ),
     _Rule(
         "weights",
@@ -74,7 +73,7 @@ _RULES = (
     _Rule(
         "weights",
         lambda v, of: v != "random" and of["task"] not in ("train", "inference"),
-        "need a model, but task={task!r} builds none. Use 'random'",
+        "require a model, but task={task!r} has none. Use 'random'",
     ),
     _Rule(
         "precision",
@@ -84,20 +83,20 @@ _RULES = (
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["task"] == "inference",
-        "needs training steps, but task={task!r} has none. Set cuda_graphs=False, or "
-        "compile=True",
+        "requires training steps, but task={task!r} has none. Set cuda_graphs=False, "
+        "or compile=True",
         is_for_new=True,
     ),
     _Rule(
         "cuda_graphs",
         lambda v, of: v and of["compile"],
-        "cannot be combined with compile=True. Choose one: compile=True fuses kernels, "
-        "cuda_graphs=True removes their launch cost",
+        "cannot be combined with compile=True. Set only one of them: compile=True "
+        "fuses kernels, cuda_graphs=True reduces launch overhead",
     ),
     _Rule(
         "batch_size_per_gpu",
         lambda v, of: v == "max" and of["task"] in ("load", "inference"),
-        "'max' is probed with training steps, which task={task!r} does not have. Use a "
+        "'max' is determined with training steps, but task={task!r} has none. Use a "
         "number",
     ),
     # The next replay overwrites the gradients that are being summed:
@@ -115,13 +114,13 @@ _RULES = (
     _Rule(
         "warmup_steps",
         lambda v, of: of["task"] in ("train", "load") and v > of["fewer_steps"],
-        "leaves none of steps={steps} to measure. Use {fewer_steps} or less",
+        "leaves no measured step (steps={steps}). Use {fewer_steps} or less",
     ),
     _Rule(
         "deterministic",
         lambda v, of: v and of["cudnn_benchmark"] not in (None, "off"),
-        "cannot be combined with cudnn_benchmark={cudnn_benchmark!r}, whose choice "
-        "varies between runs. Use cudnn_benchmark='off'",
+        "cannot be combined with cudnn_benchmark={cudnn_benchmark!r}, which selects "
+        "algorithms by timing. Use cudnn_benchmark='off'",
     ),
     _Rule(
         "crop_area_max",
@@ -142,31 +141,32 @@ _RULES = (
     _Rule(
         "profile",
         lambda v, of: v and of["has_too_few_steps"],
-        "leaves none of steps={steps} to measure after the warm-up and "
-        f"{PROFILED_STEPS} profiled steps. Use steps={{needed_steps}} or more",
+        f"leaves no measured step after the warm-up and {PROFILED_STEPS} profiled "
+        "steps (steps={steps}). Use steps={needed_steps} or more",
     ),
     *(
         _Rule(
             field,
             lambda v, of: v > 1 and of["task"] == "inference",
-            "task='inference' uses one device. Use 1, and one run per device",
+            "task='inference' supports one device. Use 1, and launch one run per "
+            "device",
         )
         for field in ("gpus", "nnodes")
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["cuda_graphs"],
-        "CUDA graphs need a GPU. Set cuda_graphs=False or device='cuda'",
+        "CUDA graphs require a GPU. Set cuda_graphs=False or device='cuda'",
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["precision"] == "tf32",
-        "TF32 is a format of GPUs. Use precision='fp32' or 'bf16'",
+        "TF32 requires a GPU. Use precision='fp32' or 'bf16'",
     ),
     _Rule(
         "device",
         lambda v, of: v in ("cpu", "replay") and of["batch_size_per_gpu"] == "max",
-        "batch_size_per_gpu='max' is probed in GPU memory. Use a number",
+        "batch_size_per_gpu='max' requires a GPU. Use a number",
     ),
     _Rule(
         "device",
@@ -203,8 +203,8 @@ _RULES = (
     _Rule(
         "oversubscribe",
         lambda v, of: not v and 0 < of["num_devices"] < (of["gpus"] or 0),
-        "gpus={gpus} ranks need {gpus} devices, but devices lists {num_devices}. Use "
-        "gpus={num_devices} or oversubscribe=True",
+        "gpus={gpus} ranks require {gpus} devices, but devices lists {num_devices}. "
+        "Use gpus={num_devices} or oversubscribe=True",
     ),
     _Rule(
         "cpus",
@@ -256,7 +256,7 @@ class ExperimentChecks(Model):
     def _data_may_be_a_path(cls, value: Any) -> Any:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if text == "":
-            message = "is empty. Use the path of a folder of images, or use 'synthetic'"
+            message = "is empty. Use the path of an image folder, or 'synthetic'"
             raise ValueError(message)
         return text
 
@@ -296,9 +296,9 @@ class ExperimentChecks(Model):
         needed = min(math.ceil(grace) + _END_SECONDS, SIGNAL_DELAY_LIMIT)
         if delay < needed:
             message = (
-                f"slurm_signal_delay_s={delay} is too short for stop_grace_seconds="
-                f"{grace:g} and {_END_SECONDS} s to end. Set slurm_signal_delay_s="
-                f"{needed} or more, or stop_grace_seconds lower"
+                f"slurm_signal_delay_s={delay} is less than "
+                f"stop_grace_seconds={grace:g} plus {_END_SECONDS} s for shutdown. Set "
+                f"slurm_signal_delay_s={needed} or more, or lower stop_grace_seconds"
             )
             raise ValueError(message)
         minutes = math.ceil((delay + _START_SECONDS) / 60)
@@ -307,8 +307,8 @@ class ExperimentChecks(Model):
             delayed = f"slurm_signal_delay_s={needed}"
             less = delayed if enough else "stop_grace_seconds lower"
             message = (
-                f"timeout_min={value.timeout_min} is too short: a run may need "
-                f"{_START_SECONDS} s to start, and saves and ends {delay} s before its "
+                f"timeout_min={value.timeout_min} is too short: a run takes up to "
+                f"{_START_SECONDS} s to start and is stopped {delay} s before its "
                 f"limit. Set timeout_min={minutes} or more, or {less}"
             )
             raise ValueError(message)

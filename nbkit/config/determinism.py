@@ -36,7 +36,7 @@ def not_deterministic(model: str) -> str | None:
     if model not in _POOLING:
         return None
     return (
-        f"{model} has adaptive average pooling, whose backward pass is not "
+        f"The backward pass of adaptive average pooling in {model} is not "
         "deterministic on GPUs. Use deterministic=False, device='cpu' or another "
         "model, such as 'resnet50'"
     )
@@ -55,9 +55,9 @@ def variables_against(environment: Mapping[str, str]) -> str | None:
     if not wrong:
         return None
     return (
-        f"deterministic=True with {' and '.join(wrong)} in the environment: NVLink "
-        "switches sum gradients in a varying order. Unset "
-        f"{'it' if len(wrong) == 1 else 'them'}, or set deterministic=False."
+        f"deterministic=True conflicts with {' and '.join(wrong)}: NVLink switches sum "
+        f"gradients in a varying order. Unset {'it' if len(wrong) == 1 else 'them'}, "
+        "or set deterministic=False."
     )
 
 

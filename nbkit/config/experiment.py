@@ -285,7 +285,7 @@ class ExperimentConfig(ExperimentChecks):
         """How long it trains, in words."""
         if self.has_time_window:
             seconds, steps = WINDOW_SECONDS, WINDOW_STEPS
-            return f"{seconds:g} s (at least {steps} steps) at a stable rate"
+            return f"{seconds:g} s at a stable rate (at least {steps} steps)"
         unit = "steps" if self.epochs is None else "epochs"
         return f"{self.epochs or self.steps} {unit} ({self.warmup_steps} warm-up)"
 

@@ -31,12 +31,11 @@ def image_size_problem(model: str, size: int) -> str | None:
     for family, smallest in _SMALLEST_IMAGE.items():
         if model.startswith(family) and size < smallest:
             return (
-                f"is below {smallest}, the smallest that {model} takes. Use {smallest} "
-                "or more"
+                f"is below {smallest}, the minimum of {model}. Use {smallest} or more"
             )
     multiple = IMAGE_MULTIPLE.get(model, 1)
     if size % multiple == 0:
         return None
     below, above = size // multiple * multiple, (size // multiple + 1) * multiple
     choice = f"{below} or {above}" if below else f"{above}"
-    return f"is not a multiple of {multiple}, which {model} needs. Use {choice}"
+    return f"is not a multiple of {multiple}, as {model} requires. Use {choice}"

@@ -50,17 +50,17 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
         if takes is None:
             names = ", ".join([*PIPELINES, *_MAKES])
             near = suggest(step, [*PIPELINES, *_MAKES])
-            message = f"{step!r} is neither a pipeline nor a step. Use {names}.{near}"
+            message = f"{step!r} is not a pipeline or a step. Use {names}.{near}"
             raise ValueError(message)
         if have not in takes:
             message = (
-                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Put "
+                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Insert "
                 "another step before it"
             )
             raise ValueError(message)
         have = takes[have]
     if have != "batches":
-        message = f"ends with {have}, but training takes batches. Add 'map_and_batch'"
+        message = f"outputs {have}, but training requires batches. Add 'map_and_batch'"
         raise ValueError(message)
     if steps.count("shard") != 1:
         message = f"has {steps.count('shard')} 'shard' steps. Use exactly one"
@@ -83,7 +83,7 @@ def images_of_every_rank(
     if len(images_in_files) < ranks:
         message = (
             f"data={data!r} has {len(images_in_files)} TFRecord files for training, "
-            f"but {ranks} ranks split them by file. {remedy}"
+            f"but each of {ranks} ranks needs at least one. {remedy}"
         )
         raise ConfigError(message)
     if "shuffle" in before:
@@ -95,8 +95,8 @@ def images_of_every_rank(
     if left_out > MOST_LEFT_OUT:
         message = (
             f"data={data!r} has {images:,} training images in {len(images_in_files)} "
-            f"files. Split by file, {ranks} ranks use only {fewest:,} each, and "
-            f"{left_out:.0%} would be skipped (limit {MOST_LEFT_OUT:.0%}). {remedy}"
+            f"files. With whole files per rank, {ranks} ranks read {fewest:,} images "
+            f"each and skip {left_out:.0%} of all (limit {MOST_LEFT_OUT:.0%}). {remedy}"
         )
         raise ConfigError(message)
     return fewest

@@ -149,7 +149,7 @@ class SlurmConfig(Model):
                 message = f"{name!r} is set by {_OWN_OPTIONS[option]}. Remove it"
                 raise ValueError(message)
             if option in _NO_SUBMISSION and not reads_store.get():
-                message = f"{name!r} is not supported for the job of a run. Remove it"
+                message = f"{name!r} is not supported by nbkit. Remove it"
                 raise ValueError(message)
             if isinstance(value[name], str):
                 _refuse_line_ends(str(value[name]))
@@ -189,5 +189,5 @@ class SlurmConfig(Model):
 
 def _refuse_line_ends(value: str) -> None:
     if "\n" in value or "\r" in value or "\0" in value:
-        message = "has more than one line. Pass one line per item"
+        message = "contains a line break. Pass one line per item"
         raise ValueError(message)

@@ -15,12 +15,12 @@ def tf32_problem(device_type: str) -> str | None:
     """
     if device_type != "cuda":
         return (
-            "precision='tf32' is a format of NVIDIA GPUs, but this run is on "
+            "precision='tf32' requires an NVIDIA GPU, but this run uses "
             f"{device_type}. Use 'fp32' or 'bf16'."
         )
     if os.environ.get(_OVERRIDE) == "0":
         return (
-            f"precision='tf32' has no effect with {_OVERRIDE}=0, which disables TF32. "
-            "Unset it, or use 'fp32'."
+            f"{_OVERRIDE}=0 disables precision='tf32'. Unset the variable, or use "
+            "'fp32'."
         )
     return None

@@ -26,8 +26,8 @@ def downloaded_folder(name: str, *, on_wait: Callable[[], None] | None = None) -
 def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> None:
     if importlib.util.find_spec("torchvision") is None:
         message = (
-            f"data={name!r} is downloaded by torchvision, which is not installed. "
-            f"Run {pip_install('torch', 'torchvision')}."
+            f"data={name!r} requires torchvision, which is not installed. Run "
+            f"{pip_install('torch', 'torchvision')}."
         )
         raise ConfigError(message)
     command = [sys.executable, "-m", _CHILD, name, str(folder)]
@@ -44,7 +44,7 @@ def _download(name: str, folder: Path, on_wait: Callable[[], None] | None) -> No
         message = (
             f"data={name!r} cannot be downloaded ({problem}). Connect this machine to "
             f"the internet, copy {cache_path(name)} from a machine that has it, or use "
-            "'photos', which needs no download."
+            "'photos', which is not downloaded."
         )
         raise ConfigError(message)
 

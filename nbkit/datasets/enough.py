@@ -41,16 +41,16 @@ def check_several_labels(config: ExperimentConfig, count: int) -> None:
     """Refuse what means nothing where an image can have several labels."""
     if config.label_smoothing:
         message = (
-            f"label_smoothing={config.label_smoothing} needs one class per image, but "
-            f"data={config.data!r} has {count} labels per image. "
-            "Set label_smoothing=0."
+            f"label_smoothing={config.label_smoothing} requires one class per image, "
+            f"but data={config.data!r} has {count} labels per image. Set "
+            "label_smoothing=0."
         )
         raise ConfigError(message)
     if config.target_accuracy is not None:
         message = (
-            f"target_accuracy={config.target_accuracy} needs one class per image, but "
-            f"data={config.data!r} has {count} labels per image, evaluated by AUROC. "
-            "Set target_accuracy=None."
+            f"target_accuracy={config.target_accuracy} requires one class per image, "
+            f"but data={config.data!r} has {count} labels per image, evaluated by "
+            "AUROC. Set target_accuracy=None."
         )
         raise ConfigError(message)
 
@@ -59,9 +59,9 @@ def no_evaluation_images(config: ExperimentConfig) -> str:
     """Return what to say of data that an evaluation finds no images in."""
     return (
         f"evaluation_period_epochs={config.evaluation_period_epochs}, but "
-        f"data={config.data!r} has no evaluation images. Lay it out as "
-        "train/<class>/ and val/<class>/, or in a CSV file add a column 'split' or "
-        "'patient_id', or set evaluation_period_epochs=None."
+        f"data={config.data!r} has no evaluation images. Use folders train/<class>/ "
+        "and val/<class>/, add a column 'split' or 'patient_id' to a CSV file, or set "
+        "evaluation_period_epochs=None."
     )
 
 

@@ -29,8 +29,8 @@ _PACKED = {
 _POSSIBLE = (
     "a folder of images (<class>/, or train/<class>/ and val/<class>/), a folder of "
     f"{', '.join(list(_PACKED)[:-1])} or {list(_PACKED)[-1]} files, a CSV file of "
-    "several labels, NIH ChestX-ray14's table or folder, "
-    f"{', '.join(map(repr, NAMED))}, or 'synthetic'"
+    f"labels, NIH ChestX-ray14's table or folder, {', '.join(map(repr, NAMED))}, or "
+    "'synthetic'"
 )
 
 
@@ -66,14 +66,14 @@ def find(
     except OSError as error:
         message = (
             f"data={data!r}: {error.filename} cannot be read ({error.strerror}). Fix "
-            "its permissions or copy the data elsewhere."
+            "its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
     if len(layouts) > 1:
         problem = " and ".join(layouts.values())
         message = (
-            f"data={data!r} is ambiguous: it contains {problem}. "
-            "Move all but one elsewhere."
+            f"data={data!r} is ambiguous: it contains {problem}. Keep only one of them "
+            "in it."
         )
         raise ConfigError(message)
     for name, (_, list_packed) in _PACKED.items():

@@ -12,7 +12,7 @@ from nbkit.packages import pip_install
 
 def checks() -> Iterator[CheckResult]:
     """Yield the results; nothing is made or downloaded."""
-    missing = 'not installed; data="photos" needs its photographs'
+    missing = 'not installed; only data="photos" needs it'
     command = pip_install("scikit-image")
     yield check_package("scikit-image", "scikit-image", missing, command, "warning")
     yield _cache()

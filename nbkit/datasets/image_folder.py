@@ -47,8 +47,8 @@ def list_image_folder(root: Path) -> Listing:
         contents, skipped_files, notes = _list(root)
     except OSError as error:
         message = (
-            f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
+            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
+            "Fix its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
     return Listing(
@@ -92,7 +92,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         and _holds_image(root / name)
     ]
     if unread:
-        notes.append(f"images outside {train}/ are not read: in {_few(unread)}")
+        notes.append(f"images outside {train}/ are skipped: in {_few(unread)}")
     return Contents(classes, training, tested), files.skipped_files, notes
 
 
@@ -104,7 +104,7 @@ def _splits(root: Path) -> tuple[str, str]:
     siblings = folders.pop(None, [])
     for split, names in folders.items():
         if len(names) > 1:
-            problem = f"{' and '.join(names)} are all folders of the {split} split"
+            problem = f"several folders of the {split} split: {' and '.join(names)}"
             raise _unclear(root, problem, "put their images into one folder")
     train, *tested = (
         folders.get(split, [""])[0] for split in ("train", "validation", "test")
@@ -158,7 +158,7 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
             suffix_kind(name) for here in there for name in names_in(here)[1]
         )
         deeper = [_level(base / name) for name in classes]
-        how = f"{_name_one(deeper)}put the images of each class into its own "
+        how = f"{_name_one(deeper)}put the images of each class into a separate "
         message = (
             f"data={str(root)!r} has {plural(len(classes), 'class folder')} in "
             f"{base}, but a classifier needs 2 or more{remedy(counts)}. "
@@ -178,7 +178,7 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
     if parts:
         problem = f"the class folders look like splits ({_few(parts)})"
         deeper = [_level(base / name) for name in parts]
-        how = "put classes into train/ and, for evaluation, val/"
+        how = "put class folders into train/ and, for evaluation, val/"
         raise _unclear(root, problem, f"{_name_one(deeper)}{how}")
 
 
@@ -215,13 +215,13 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
         names = _few(sorted(shared))
-        hold = f"contain no images, but folders of the same names ({names})"
+        hold = f"contain no images, only subfolders with equal names ({names})"
         problem = f"the class folders {_few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
-            f"{_name_one(deeper)}put the images of a class into one "
-            "folder, or all these folders into train/ if they are classes"
+            f"{_name_one(deeper)}put the images of each class into one folder, or, if "
+            "these folders are classes, move them into train/"
         )
         raise _unclear(root, problem, how)
 
@@ -239,8 +239,8 @@ def _folders_inside(prefix: str, images: list[str]) -> set[str]:
 
 def _unclear(root: Path, problem: str, how: str) -> ConfigError:
     return ConfigError(
-        f"data={str(root)!r}: {problem}, so nbkit cannot know which folders are "
-        f"classes. {_capital(how)}."
+        f"data={str(root)!r}: {problem}, so the class folders are ambiguous. "
+        f"{_capital(how)}."
     )
 
 
@@ -295,9 +295,9 @@ class _Files:
             message = (
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
-                f"({_few(empty)}), but each needs 1 or more "
-                f"({' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
-                "or remove them."
+                f"({_few(empty)}; suffixes "
+                f"{' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
+                "or remove the folders."
             )
             raise ConfigError(message)
         samples.sort(key=lambda sample: sample.name)
@@ -314,7 +314,7 @@ class _Files:
             waiting += (f"{here}/{name}" for name in folders)
             parts = [*filter(split_of, folders), *splits_among(folders)]
             if len(set().union(*map(splits_in, parts))) > 1:
-                problem = f"{here} looks like a class, but contains splits"
+                problem = f"{here} looks like a class folder, but contains splits"
                 how = "put images into train/<class>/ and val/<class>/"
                 raise _unclear(self._root, problem, how)
             relative = os.path.relpath(here, self._root)
@@ -329,8 +329,8 @@ class _Files:
         first = self._seen.setdefault(os.path.realpath(folder), folder)
         if first != folder:
             message = (
-                f"data={str(self._root)!r}: {first} and {folder} are the same folder "
-                "(by a link), so its images would be read twice. Remove the link."
+                f"data={str(self._root)!r}: {first} and {folder} are the same "
+                "folder, through a link. Remove the link, or images are read twice."
             )
             raise ConfigError(message)
 

@@ -14,7 +14,7 @@ def refuse_one_class(config: ExperimentConfig) -> None:
     """Raise if a training of images with one class each is to weigh labels."""
     if config.label_weighting != "none":
         message = (
-            f"label_weighting={config.label_weighting!r} needs several labels per "
+            f"label_weighting={config.label_weighting!r} requires several labels per "
             f"image, but data={config.data!r} has one class per image. Set "
             "label_weighting='none'."
         )

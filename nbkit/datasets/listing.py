@@ -150,7 +150,7 @@ class Listing:
         except OSError as error:
             message = (
                 f"data={str(self.root)!r}: {error.filename} was removed "
-                f"({error.strerror}). Keep the data unchanged while a run uses it."
+                f"({error.strerror}). Do not change data that a run uses."
             )
             raise ConfigError(message) from error
         return Fingerprint(

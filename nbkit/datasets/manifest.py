@@ -188,13 +188,13 @@ def read_manifest(path: Path) -> Manifest:
             evaluation = Samples(root, header["shards"], rows)
             counts = len(train), len(evaluation)
             if counts != (header["train"], header["evaluation"]):
-                message = f"{sum(counts)} images, unlike the count in its header"
+                message = f"{sum(counts)} images, but another count in the header"
                 raise ValueError(message)
             high_bit_depth = HighBitDepth(**header["high_bit_depth"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = (
-            f"{path} is not a valid manifest ({error or type(error).__name__}). "
-            "Remove it; nbkit writes a new one."
+            f"{path} is not a valid manifest ({error or type(error).__name__}). Remove "
+            "it; the next run creates it again."
         )
         raise StoreError(message) from error
     return Manifest(
@@ -278,20 +278,20 @@ class _Reader:
             decoding = inspect_image(data)
         except OSError as error:
             if sample.shard is None and is_broken_symlink(self._root / sample.name):
-                return "a link to nothing"
+                return "a broken link"
             # This says nothing of the image: what is kept must not depend on it.
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"read ({error.strerror or error}). Restore the data, fix its "
-                "permissions or the file server, and start again."
+                f"read ({error.strerror or error}). Restore the file or its "
+                "permissions, check the file server, and start again."
             )
             raise ConfigError(message) from error
         except (MemoryError, ImportError) as error:
             lacks = "memory" if isinstance(error, MemoryError) else str(error)
             message = (
                 f"data={str(self._root)!r}: {self._samples.place(index)} cannot be "
-                f"decoded on this machine ({lacks}). "
-                "Install what is missing, or remove the image, and start again."
+                f"decoded on this machine ({lacks}). Install the missing library or "
+                "remove the image, then start again."
             )
             raise ConfigError(message) from error
         except UnreadableImageError as error:

@@ -150,7 +150,7 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
     if not missing:
         return None
     some = _few(missing)
-    return f"lists {len(missing)} of {len(names)} files that are missing ({some})"
+    return f"lists {len(names)} files, of which {len(missing)} are missing ({some})"
 
 
 def check_patients(
@@ -161,8 +161,8 @@ def check_patients(
     if both:
         message = (
             f"data={str(csv_path)!r} has {plural(len(both), 'patient')} in both "
-            "training and evaluation (leakage). Move all images of a patient into one "
-            "split, or remove the column 'split' to let nbkit split by patient."
+            "training and evaluation (leakage). Assign all images of a patient to one "
+            "split, or remove the column 'split' to split by patient automatically."
         )
         raise ConfigError(message)
 
@@ -203,7 +203,7 @@ def _check_values(
         ]
         rule = rules.get(kind, "refuse")
         if rule != "refuse":
-            what = "leave their images out"
+            what = "omit their images"
             if (value := _READ_AS[rule]) is not None:
                 what = f"are read as {value}"
             notes.append(
@@ -216,8 +216,8 @@ def _check_values(
         if kind in rules:
             remedy = (
                 f"set {kind}_labels='zero' or 'one' to read them as 0 or 1, or "
-                f"'ignore' to leave their images out (in nbkit.launch, the question "
-                f"chexnet or nbkit.datasets.pack), or {remedy}"
+                "'ignore' to omit their images (in nbkit.launch, the notebook chexnet "
+                f"or nbkit.datasets.pack), or {remedy}"
             )
         problems.append(
             f"data={str(csv_path)!r} has {name}={text!r} in line {where[0]}; "
@@ -245,7 +245,7 @@ def _patients(
     place = columns.index(_PATIENT)
     for line, row in rows.items():
         if not row[place].strip():
-            problem = f"lacks {_PATIENT} in line {line}, but not in others"
+            problem = f"has a {_PATIENT} in some lines, but not in line {line}"
             raise _unusable(csv_path, problem)
     return {name: row[place].strip() for name, row in listed.items()}
 
@@ -310,14 +310,14 @@ def _check_table(
 def _path(csv_path: Path, line: int, text: str) -> str:
     path = PurePosixPath(text)
     if not path.name or path.is_absolute() or ".." in path.parts:
-        problem = f"lists the file {text!r} in line {line}, which is outside its folder"
+        problem = f"lists {text!r} in line {line}, a file outside its folder"
         raise _unusable(csv_path, problem)
     return str(path)
 
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"data={str(csv_path)!r} {problem}. Pass a CSV file with a column 'file' of "
-        "paths below its folder, label columns of 0 and 1 and, for evaluation, a "
-        "column 'split' of train and val, or a column 'patient_id' to split by."
+        f"data={str(csv_path)!r} {problem}. Pass a CSV file with a column 'file' "
+        "(paths below its folder), label columns of 0 and 1 and, for evaluation, a "
+        "column 'split' (train or val) or 'patient_id'."
     )

@@ -53,8 +53,8 @@ def nih_table(folder: Path) -> Path | None:
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         message = (
-            f"data={str(folder)!r} contains {len(tables)} label tables ({names}). "
-            "Pass the path of one."
+            f"data={str(folder)!r} contains {len(tables)} label tables ({names}). Pass "
+            "the path of one of them."
         )
         raise ConfigError(message)
     return tables[0] if tables else None
@@ -103,7 +103,7 @@ def list_nih(csv_path: Path) -> Listing:
             patients[name] = patient
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        problem = f"lists {len(missing)} of {len(rows)} images that are missing"
+        problem = f"lists {len(rows)} images, of which {len(missing)} are missing"
         raise _unusable(csv_path, f"{problem} ({some})")
     if not rows:
         raise _unusable(csv_path, "lists no image")
@@ -159,11 +159,11 @@ def _only_one(
 def _labels(csv_path: Path, line: int, findings: str) -> tuple[int, ...]:
     names = {finding.strip() for finding in findings.split("|")}
     if names == {""}:
-        problem = f"has no finding in line {line}, not even {_NO_FINDING!r}"
+        problem = f"has an empty finding in line {line}, not {_NO_FINDING!r}"
         raise _unusable(csv_path, problem)
     given = names - {_NO_FINDING}
     if given < names and given:
-        problem = f"has {findings!r} in line {line}, which exclude each other"
+        problem = f"has the contradictory findings {findings!r} in line {line}"
         raise _unusable(csv_path, problem)
     unknown = given.difference(NIH_LABELS)
     if unknown:
@@ -182,7 +182,7 @@ def _splits(
     lists = [_TRAINING_LIST, _TEST_LIST]
     there = [name for name in lists if (root / name).exists()]
     if len(there) == 1:
-        problem = f"is beside {there[0]}, but a split needs {' and '.join(lists)}"
+        problem = f"is beside {there[0]}, but a split requires {' and '.join(lists)}"
         raise _unusable(csv_path, problem)
     if not there:
         chosen = evaluation_patients(patients.values())
@@ -214,7 +214,7 @@ def _listed(csv_path: Path, path: Path) -> set[str]:
 
 def _unusable(csv_path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"data={str(csv_path)!r} {problem}. It is read as the label table of NIH "
-        "ChestX-ray14, with images in images/ or images_001/images/ and so on beside "
-        "it. Correct the table, or remove the rows of missing images."
+        f"data={str(csv_path)!r} {problem}. A label table of NIH ChestX-ray14 has its "
+        "images beside it, in images/ or images_001/images/ etc. Correct the table, "
+        "or remove the rows of missing images."
     )

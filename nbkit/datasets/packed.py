@@ -80,8 +80,8 @@ class PackDescription:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = (
-                f"{path} is not a valid pack description ({error}). Remove it; "
-                "classes are then named by number."
+                f"{path} is not a valid pack description ({error}). Remove it to use "
+                "numbers as class names."
             )
             raise ConfigError(message) from error
 
@@ -102,7 +102,7 @@ def list_packed(
     shards = [shard for shard in use if use[shard]]
     notes = missing_shards(shards)
     if unused := len(use) - len(shards):
-        notes.append(f"not read (val is used): {plural(unused, 'packed test file')}")
+        notes.append(f"skipped in favor of val: {plural(unused, 'packed test file')}")
     described_by = [DESCRIPTION]
     if beside is not None:
         described_by += [str(Path(shard).with_suffix(beside)) for shard in shards]
@@ -136,8 +136,8 @@ def _readable(root: Path) -> Iterator[None]:
         raise ConfigError(message) from error
     except OSError as error:
         message = (
-            f"data={str(root)!r}: {error.filename} cannot be read "
-            f"({error.strerror}). Fix its permissions or copy the data elsewhere."
+            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
+            "Fix its permissions, or copy the data to another folder."
         )
         raise ConfigError(message) from error
 
@@ -205,10 +205,10 @@ def _contents(
         _check_whole(root, description.images, samples)
     if not samples["train"]:
         message = (
-            f"data={str(root)!r} has no training images: none in "
-            f"{plural(len(shards), f'{kind} file')} but those named "
-            f"{', '.join(EVALUATION)}. Pass the folder that also holds the training "
-            "files."
+            f"data={str(root)!r} has no training images: all of its "
+            f"{plural(len(shards), f'{kind} file')} are for evaluation (named "
+            f"{', '.join(EVALUATION)}). Pass the folder that also contains the "
+            "training files."
         )
         raise ConfigError(message)
     for images in samples.values():
@@ -235,8 +235,8 @@ def _check_whole(
         if there < count:
             message = (
                 f"data={str(root)!r} has {plural(there, 'image')} for {split}, but "
-                f"{DESCRIPTION} lists {count:,}: packed files are missing. Copy them "
-                f"all, or remove 'images' from {DESCRIPTION}."
+                f"{DESCRIPTION} lists {count:,}: packed files are missing. Copy all "
+                f"files, or remove 'images' from {DESCRIPTION}."
             )
             raise ConfigError(message)
 
@@ -299,10 +299,10 @@ def _check_that_labels_count(
     distinct = len({image.labels[0] for part in images_of for image in part})
     if count > _MOST_PER_DISTINCT * distinct:
         message = (
-            f"data={str(root)!r}: labels go up to {count - 1:,}, but only {distinct:,} "
-            f"of them occur, in {images:,} images "
-            f"(limit {max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}). Number "
-            "the classes from 0, without gaps."
+            f"data={str(root)!r}: the largest label is {count - 1:,}, but {images:,} "
+            f"images have only {distinct:,} distinct labels (limit "
+            f"{max(_MOST_WITH_GAPS, _MOST_PER_DISTINCT * distinct):,}). Number the "
+            "classes from 0, without gaps."
         )
         raise ConfigError(message)
 
@@ -321,16 +321,15 @@ def _count_labels(
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (
-                f"{have}a multi-label set needs the same number of labels for every "
-                "image, each 0 or 1. Pack the images with such labels, or with one "
-                "class per image."
+                f"{have}a multi-label set requires equally many labels of 0 or 1 per "
+                "image. Pack the images with such labels, or with one class each."
             )
             raise ConfigError(message)
         return max(lengths)
     if lengths != {1} or min(numbers) < 0:
         message = (
-            f"{have}an image needs one class, counted from 0. Pack the images with "
-            "other labels."
+            f"{have}an image requires one class index, starting at 0. Pack the images "
+            "with other labels."
         )
         raise ConfigError(message)
     return max(numbers) + 1

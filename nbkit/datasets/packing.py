@@ -125,21 +125,21 @@ def _check_arguments(folder: Path, format: str, shard_megabytes: int | None) -> 
         raise ConfigError(message)
     if shard_megabytes is not None and shard_megabytes < 1:
         message = (
-            f"shard_megabytes={shard_megabytes} is below 1. Omit it for files of "
+            f"shard_megabytes={shard_megabytes} is below 1. Omit it to use "
             f"{_SHARD_MEGABYTES}."
         )
         raise ConfigError(message)
     if folder.is_mount():
         message = (
-            f"folder={str(folder)!r} is a mount point, which a pack cannot replace. "
-            "Pass the path of a folder in it."
+            f"folder={str(folder)!r} is a mount point and cannot be replaced. Pass the "
+            "path of a subfolder."
         )
         raise ConfigError(message)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         problem = "holds files" if folder.is_dir() else "is a file"
         message = (
-            f"folder={str(folder)!r} {problem}, but a pack needs its own folder. Pass "
-            "the path of a new folder."
+            f"folder={str(folder)!r} {problem}, but packed files require a separate "
+            "folder. Pass the path of a new folder."
         )
         raise ConfigError(message)
 
@@ -153,8 +153,8 @@ def _check_names(listing: Listing, format: PackFormat) -> None:
             for sample in samples:
                 if any(sign in sample.name for sign in "\t\n\r"):
                     message = (
-                        f"{sample.name!r} has a tab or line break in its name, which "
-                        "RecordIO's list file cannot hold. Use tfrecord or webdataset."
+                        f"The name {sample.name!r} contains a tab or line break, which "
+                        "RecordIO does not support. Use tfrecord or webdataset."
                     )
                     raise ConfigError(message)
 
@@ -173,9 +173,8 @@ def _check_stems(listing: Listing) -> None:
                 problem = f"{seen[stem]!r} and {sample.name!r} have the same stem"
             if problem:
                 message = (
-                    f"{problem}, but WebDataset takes the name up to the first dot as "
-                    "the image, and the rest as the file type. Use "
-                    "recordio or tfrecord."
+                    f"{problem}, but WebDataset identifies an image by its name up to "
+                    "the first dot. Use recordio or tfrecord."
                 )
                 raise ConfigError(message)
             seen[stem] = sample.name
@@ -226,7 +225,7 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         # Python raises nothing when it reads past the end of a file.
         message = (
             f"{images.place(number)} cannot be packed: size changed from "
-            f"{sample.size_bytes:,} to {len(data):,} bytes. Keep the data unchanged "
+            f"{sample.size_bytes:,} to {len(data):,} bytes. Do not change the data "
             "while packing."
         )
         raise ConfigError(message)
@@ -288,7 +287,7 @@ def _print_notes(listing: Listing) -> None:
     notes = [*listing.notes, *alike_classes(listing.classes)]
     if skipped := listing.skipped_files:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
-        notes.append(f"not packed (not part of the data): {what}")
+        notes.append(f"not packed, because it is not part of the data: {what}")
     lines = (f"{visible(note)}\n" for note in notes)
     sys.stdout.writelines(encodable(line, sys.stdout.encoding) for line in lines)
 

@@ -83,8 +83,8 @@ def _source() -> Path:
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
         message = (
-            "data='photos' needs the photographs of scikit-image, which is not "
-            "installed. Install scikit-image, or pass the path of a folder of images."
+            "data='photos' requires scikit-image, which is not installed. Install it, "
+            "or pass the path of an image folder."
         )
         raise ConfigError(message)
     return Path(spec.origin).parent / "data"
@@ -102,9 +102,9 @@ def _photo(file: Path, function: str) -> Image.Image:
         image = getattr(skimage.data, function)()
     except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
         message = (
-            "data='photos' needs the photographs of scikit-image, but this version "
-            f"has no file {file}, and skimage.data.{function}() fails ({error}). "
-            "Install another version, or pass the path of a folder of images."
+            f"data='photos' requires {file} of scikit-image, but this version does not "
+            f"have it and skimage.data.{function}() failed ({error}). Install another "
+            "version, or pass the path of an image folder."
         )
         raise ConfigError(message) from error
     # Of a stereo pair it is the left one.

@@ -88,19 +88,21 @@ def _open(
     """Return a record's labels and number, and the pieces of its image."""
     head = _head(descriptor, pieces, _HEADER.size)
     if len(head) < _HEADER.size:
-        raise damaged(path, offset, "a record too short for an image's header")
+        raise damaged(path, offset, "a record that is too short for an image header")
     count, label, number, _ = _HEADER.unpack(head)
     values: tuple[float, ...] = (label,)
     length = _HEADER.size + 4 * count
     if count:
         head = _head(descriptor, pieces, length)
         if len(head) < length:
-            raise damaged(path, offset, f"a record too short for its {count} labels")
+            raise damaged(
+                path, offset, f"a record that is too short for {count} labels"
+            )
         values = struct.unpack_from(f"<{count}f", head, _HEADER.size)
     if not all(value.is_integer() for value in values):
         message = (
-            f"{path}: the image at byte {offset:,} has the label {values}, but a label "
-            "is the index of a class, or 0 or 1 for each. Pack the images again."
+            f"{path}: the image at byte {offset:,} has the label {values}, which is "
+            "neither a class index nor a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message)
     return tuple(map(int, values)), number, _without(pieces, length)
@@ -143,9 +145,9 @@ def _names(path: Path) -> dict[int, str]:
             names[int(number)] = os.fsdecode(name)
         except ValueError as error:
             message = (
-                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, but a line "
-                "consists of a number, labels and a path, separated by tabs. Remove "
-                "the file; images are then named by number."
+                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, not a number, "
+                "labels and a path, separated by tabs. Remove the file to use numbers "
+                "as image names."
             )
             raise ConfigError(message) from error
     return names
@@ -173,8 +175,8 @@ class RecordIOWriter:
         content = head + data
         if len(content) >= _LONGEST:
             message = (
-                f"{sample.name!r} has {len(data):,} bytes, but a RecordIO record "
-                f"holds less than {_LONGEST:,}. Use webdataset."
+                f"{sample.name!r} has {len(data):,} bytes, but a RecordIO record must "
+                f"be smaller than {_LONGEST:,}. Use webdataset."
             )
             raise ConfigError(message)
         self._index.write(f"{index}\t{self._file.tell()}\n".encode())

@@ -26,8 +26,8 @@ _FORMATS = (
     *("TGA", "WEBP", "XBM", "XPM", "XVTHUMB"),
 )
 _LEFT_OUT = {
-    "EPS": "PostScript, which only an interpreter can render",
-    "WMF": "a Windows metafile, which Pillow cannot draw",
+    "EPS": "PostScript, which only an interpreter can decode",
+    "WMF": "a Windows metafile, which Pillow cannot decode",
     "BUFR": "BUFR, which Pillow cannot decode",
     "GRIB": "GRIB, which Pillow cannot decode",
     "HDF5": "HDF5, which Pillow cannot decode",
@@ -57,12 +57,12 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
         message = _left_out(data[:16])
         if data.startswith(_GIT_LFS):
             message = (
-                "a Git LFS pointer, not the file itself; run 'git lfs pull' where it "
-                "was cloned"
+                "a Git LFS pointer instead of the file; run 'git lfs pull' in its "
+                "repository"
             )
         elif message is None and data.startswith(_TIFF):
-            message = "a TIFF file that is damaged, or that Pillow does not support"
-        message = message or "not a format that Pillow knows"
+            message = "a TIFF file that is damaged or not supported by Pillow"
+        message = message or "a format that Pillow does not support"
         raise UnidentifiedImageError(message) from error
 
 

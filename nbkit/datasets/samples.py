@@ -151,7 +151,7 @@ class Samples:
 
     def _append(self, sample: ImageSample) -> None:
         looked, size_bytes = sample.decoding, sample.size_bytes
-        assert looked is not None, "only images that have been looked at are listed"
+        assert looked is not None, "only checked images are listed"
         assert size_bytes is not None
         self._names += os.fsencode(sample.name)
         self._name_ends.append(len(self._names))

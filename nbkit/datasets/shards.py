@@ -37,8 +37,8 @@ def damaged(path: Path, offset: int, what: str) -> ConfigError:
             # A pointer of Git LFS, a web page or a compressed file says so itself.
             what += f"; the file begins with {file.read(_BEGINNING_BYTES)!r}"
     return ConfigError(
-        f"{path} is damaged at byte {offset:,}: {what}. Copy it again, or pack the "
-        "images again."
+        f"{path} is damaged at byte {offset:,}: {what}. Copy the file again, or pack "
+        "the images again."
     )
 
 
@@ -55,7 +55,7 @@ def shards_below(root: Path, is_shard: Callable[[str], bool]) -> list[str]:
         if not path.is_file():
             message = (
                 f"data={str(root)!r}: {path} is not a regular file, but a pipe, a "
-                "device or a link to nothing. Remove it."
+                "device or a broken link. Remove it."
             )
             raise ConfigError(message)
     return sorted(path.relative_to(root).as_posix() for path in shards)
@@ -66,8 +66,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
-            f"data={str(root)!r}: {held_out[0]} is a file of neither training nor "
-            "evaluation by its name. Rename it to train or val, or move it elsewhere."
+            f"data={str(root)!r}: the split of {held_out[0]} is neither training nor "
+            "evaluation. Include train or val in its name, or move it."
         )
         raise ConfigError(message)
     splits = {shard: splits_in(shard) or {"train"} for shard in shards}
@@ -76,8 +76,8 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
     for shard, split in splits.items():
         if "train" in split and len(split) > 1:
             message = (
-                f"data={str(root)!r}: {shard} has {' and '.join(sorted(split))} in "
-                "its name, so its split is ambiguous. Rename it."
+                f"data={str(root)!r}: the split of {shard} is ambiguous, because its "
+                f"name contains {' and '.join(sorted(split))}. Rename it."
             )
             raise ConfigError(message)
         use[shard] = "train" if split == {"train"} else "evaluation"

@@ -138,9 +138,9 @@ def _read(path: Path) -> Iterator[Packed]:
             except _WireError as error:
                 place, what = error.args
                 message = (
-                    f"{path}: the record at byte {offset:,} is damaged, or not a "
+                    f"{path}: the record at byte {offset:,} is damaged or not a "
                     f"tf.train.Example ({what} at byte {place:,}). Copy the file "
-                    "again, or write images and labels as tf.train.Example."
+                    "again, or pack the images again."
                 )
                 raise ConfigError(message) from error
             yield image
@@ -168,15 +168,15 @@ def _image(path: Path, wire: _Wire, begin: int, end: int) -> Packed:
     pieces = list(_bytes_list(wire, *features[image]))
     if len(pieces) != 1:
         message = (
-            f"{where} {len(pieces)} files in its feature {image.decode()!r}, but an "
-            "image is one file. Pack the images again."
+            f"{where} {len(pieces)} files in its feature {image.decode()!r} (limit 1). "
+            "Pack the images again."
         )
         raise ConfigError(message)
     labels = tuple(_int64_list(wire, *features[label]))
     if not labels:
         message = (
-            f"{where} no integer in its feature {label.decode()!r}, but a label is the "
-            "index of a class, an integer. Pack the images with integer labels."
+            f"{where} no integer in its feature {label.decode()!r}, the class index. "
+            "Pack the images with integer labels."
         )
         raise ConfigError(message)
     ((start, after),) = pieces

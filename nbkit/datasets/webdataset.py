@@ -110,8 +110,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
             raise _twice(path, member.name)
         else:
             message = (
-                f"{path} has two images with the same stem, {parts.image.name!r} and "
-                f"{member.name!r}, but one label. Rename one image."
+                f"{path} has two images with the same stem: {parts.image.name!r} and "
+                f"{member.name!r}. Rename one of them."
             )
             raise ConfigError(message)
     if parts is not None:
@@ -120,8 +120,8 @@ def _neighbours(path: Path, file: io.BufferedReader) -> Iterator[_Parts]:
 
 def _twice(path: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{path} contains {name!r} twice, as after tar --append. Unpack it (the last "
-        "copy is kept), and pack it again."
+        f"{path} contains {name!r} twice, possibly after tar --append. Unpack it, "
+        "which keeps the last copy, and pack it again."
     )
 
 
@@ -136,9 +136,9 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
                     continue
                 if not member.isreg() or member.issparse():
                     message = (
-                        f"{path}: {member.name!r} is a link, stored sparse or not a "
-                        "file. Pack the images with tar --dereference "
-                        "--hard-dereference, and without --sparse."
+                        f"{path}: {member.name!r} is a link, a sparse file or not a "
+                        "regular file. Pack the images with tar --dereference "
+                        "--hard-dereference, without --sparse."
                     )
                     raise ConfigError(message)
                 yield _Member(member.name, member.offset_data, member.size)
@@ -147,13 +147,12 @@ def _members(path: Path, file: io.BufferedReader) -> Iterator[_Member]:
         raise damaged(path, end, str(error)) from error
     # The module takes anything that is not a header for the end of the archive.
     if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
-        raise damaged(path, end, "neither another file nor the end of the archive")
+        raise damaged(path, end, "neither a file header nor the end of the archive")
     while block := os.pread(file.fileno(), _ZEROS_BYTES, end):
         if block.strip(b"\0"):
             message = (
-                f"{path} continues after the end of its archive: two archives were "
-                "joined by cat. Unpack them with tar --ignore-zeros, and pack the "
-                "images again."
+                f"{path} contains several archives, concatenated by cat. Unpack it "
+                "with tar --ignore-zeros, and pack the images again."
             )
             raise ConfigError(message)
         end += len(block)
@@ -178,8 +177,8 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
     member = parts.others.get("cls") or parts.others.get("json")
     if member is None:
         message = (
-            f"{path}: {parts.stem!r} has no label, but a classifier needs one. Add "
-            ".cls files with the class index, or .json files with a list of 0 and 1."
+            f"{path}: {parts.stem!r} has no label. Add a .cls file with a class index, "
+            "or a .json file with a list of 0 and 1."
         )
         raise ConfigError(message)
     text = os.pread(file.fileno(), min(member.size, _LABEL_BYTES), member.offset)
@@ -190,8 +189,8 @@ def _labels(path: Path, file: io.BufferedReader, parts: _Parts) -> tuple[int, ..
             raise ValueError
     except (ValueError, RecursionError) as error:
         message = (
-            f"{path}: {member.name!r} contains {text[:40]!r}, but a label is the index "
-            "of a class, or a list of 0 and 1. Pack the images again."
+            f"{path}: {member.name!r} contains {text[:40]!r}, which is neither a class "
+            "index nor a list of 0 and 1. Pack the images again."
         )
         raise ConfigError(message) from error
     return tuple(labels)

@@ -119,22 +119,22 @@ class WholeTraining:
             f"{work.epochs} epochs ({work.epochs_low} to {work.epochs_high} over "
             f"{len(counts)} published seeds)"
             if counts
-            else f"all {work.epochs} epochs that the recipe allows (no published count)"
+            else f"{work.epochs} epochs, the maximum of the recipe (no published count)"
         )
         notes = [
             f"Projections, not measurements: {epochs}, divided by the rate. Range: "
-            "fewest epochs at the highest rate to most epochs at the lowest (95% CI of "
-            "measured, extremes of published rates).",
-            "Total: training and evaluations, without startup. Published rates do not "
-            "include evaluations. The price is this machine's.",
+            "from the fewest epochs at the highest rate to the most epochs at the "
+            "lowest (95% CI of measured rates, extremes of published rates).",
+            "Total: training and evaluations, without startup. Published rates "
+            "exclude evaluations. The price is for this machine.",
         ]
         notes += [self.conditions] if self.conditions else []
         precision = self.recipe.fields.get("precision")
         other = [e.where for e in self.estimates if not _has_format(e, precision)]
         if other:
             notes.append(
-                f"Number format differs from the recipe's {precision}, rates are not "
-                f"comparable: {', '.join(other)}."
+                "Rates are not comparable, because the number format is not "
+                f"{precision} as in the recipe: {', '.join(other)}."
             )
         alone = [estimate for estimate in self.estimates if estimate.rate_low is None]
         notes += [f"{single.where}: no CI from a single run." for single in alone]
@@ -257,8 +257,8 @@ def _runs(given: object) -> list[StoredRun]:
     if unknown or not attached:
         what = f"a {type(unknown[0]).__name__}" if unknown else "0 runs"
         message = (
-            f"runs={what}: an estimate needs at least one run. Use a run, its id, a "
-            "list of them, or None for published rates only."
+            f"runs={what}: an estimate requires at least one run. Pass a run, a run "
+            "id, a list of them, or None for published rates only."
         )
         raise ConfigError(message)
     return attached
@@ -292,16 +292,16 @@ def _conditions(runs: Sequence[StoredRun], recipe: TrainingRecipe) -> str:
         "synthetic data" if config.data == "synthetic" else f"images of {config.data}"
     )
     evaluated = (
-        " The evaluation time is from one cold-cache evaluation per short run and is "
-        "an overestimate."
+        " The evaluation time is an overestimate, from one cold-cache evaluation per "
+        "short run."
         if any(run.metrics("evaluation") for run in runs)
         else ""
     )
     return (
-        f"Here: {data}, {config.precision}, "
-        f"batch {worker.get('batch_size_per_gpu') or 'unknown'} per GPU, "
-        f"global batch {batch or 'unknown'}; epochs are for the recipe's global batch, "
-        f"{recipe.global_batch_size}.{evaluated}"
+        f"Here: {data}, {config.precision}, batch "
+        f"{worker.get('batch_size_per_gpu') or 'unknown'} per GPU, global batch "
+        f"{batch or 'unknown'}; epochs are for global batch {recipe.global_batch_size} "
+        f"of the recipe.{evaluated}"
     )
 
 

@@ -61,8 +61,8 @@ def checks(deadline: float) -> Iterator[CheckResult]:
                 yield CheckResult(gpu.label, "info", found)
         free = tuple(gpu.name for gpu in gpus if gpu.name not in used)
         if len(free) < 2:
-            found = f"{len(free)} of {len(gpus)} GPUs free, all-reduce needs 2"
-            remedy = "run it again when 2 GPUs are free (nbkit monitor)"
+            found = f"{len(free)} of {len(gpus)} GPUs free; an all-reduce requires 2"
+            remedy = "run it again when 2 GPUs are free (see nbkit monitor)"
             yield CheckResult(_WHAT, "info", found, remedy)
             return
         yield check_all_reduce(deadline, device="cuda", devices=free, gpus=len(free))
@@ -94,7 +94,7 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
         timing = allreduce_timing(run.metrics("allreduce")[0])
         gigabytes = timing.bus_bandwidth_bytes_per_second / 1e9
         shutil.rmtree(store)
-        found = f"works over {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
+        found = f"works on {config.gpus} GPUs, bus bandwidth {gigabytes:.1f} GB/s"
         return CheckResult(_WHAT, "ok", found)
     cause = run.cause
     found = f"fails over {config.gpus} GPUs: {cause['message']}"

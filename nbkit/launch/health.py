@@ -40,7 +40,7 @@ def _pool() -> CheckResult:
         with allocating(pool, _LIMIT_SECONDS):
             pass
     except DeviceError as error:
-        remedy = f"runs queue in it; set {POOL_VARIABLE} to another folder"
+        remedy = f"runs wait for GPUs in it; set {POOL_VARIABLE} to another folder"
         return CheckResult("Device pool", "failure", str(error), remedy)
     return CheckResult("Device pool", "ok", f"{pool}, for all users")
 
@@ -57,7 +57,7 @@ def _slurm() -> Iterator[CheckResult]:
         ask_slurm("squeue", "--noheader", "--me", limit_seconds=_LIMIT_SECONDS)
     except SlurmSilentError as error:
         found = f"installed, but does not respond: {error}"
-        remedy = "ask the administrator, or see sinfo; other engines work"
+        remedy = "run sinfo, or ask the administrator; other engines are not affected"
         yield CheckResult("Slurm", "warning", found, remedy)
         return
     yield from map(_partition, listed[:_MOST_PARTITIONS])
@@ -71,7 +71,7 @@ def _version(version: str) -> CheckResult:
     numbers = re.search(r"(\d+)\.(\d+)", version)
     is_new = not numbers or (int(numbers[1]), int(numbers[2])) >= _OLDEST_SLURM
     oldest = ".".join(f"{part:02}" for part in _OLDEST_SLURM)
-    remedy = f"nbkit supports {oldest} and newer; try a small run first"
+    remedy = f"nbkit supports {oldest} and newer; test with a small run first"
     return check("Slurm", is_new, version, remedy)
 
 

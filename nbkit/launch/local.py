@@ -80,7 +80,7 @@ class LocalEngine:
             raise ConfigError(message)
         if importlib.util.find_spec("torch") is None:
             message = (
-                f"torch is not installed for {sys.executable}. Run "
+                f"torch is not installed in the environment of {sys.executable}. Run "
                 f"{pip_install(*packages_of('train'))}."
             )
             raise LaunchError(message)
@@ -163,8 +163,7 @@ def refuse_network_pool(pool: Path) -> None:
     file_system = describe_storage(pool)["file_system"]
     if file_system in _NETWORK:
         message = (
-            f"{pool}, the device pool, is on {file_system}, which other hosts share. "
-            f"Set {POOL_VARIABLE} to a folder of this host, such as "
-            "/run/lock/nbkit."
+            f"{pool}, the device pool, is on a shared file system ({file_system}). Set "
+            f"{POOL_VARIABLE} to a local folder, such as /run/lock/nbkit."
         )
         raise DeviceError(message)

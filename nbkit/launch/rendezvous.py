@@ -44,7 +44,6 @@ def loopback_problem() -> str | None:
         if error.errno not in _NO_NETWORK:
             return None  # such as too many open files: the launch says so
         return (
-            f"{LOOPBACK} does not respond ({error}); ranks use it for rendezvous. "
-            "Start the loopback interface (ip link set lo up), or enable it in the "
-            "container."
+            f"{LOOPBACK}, used for rendezvous, does not respond ({error}). Start the "
+            "loopback interface (ip link set lo up), or enable it in the container."
         )

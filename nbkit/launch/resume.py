@@ -83,8 +83,8 @@ def _refuse_if_passed_over(paths: RunPaths, number: int) -> None:
     numbers = [int(path.name) for path in paths.logs.iterdir() if path.name.isdecimal()]
     if max(numbers) > number:
         message = (
-            f"run {paths.run_id} is being resumed by another process as attempt "
-            f"{max(numbers)}. Call wait()."
+            f"run {paths.run_id} is being resumed by another process (attempt "
+            f"{max(numbers)}). Call wait()."
         )
         raise RunError(message)
 
@@ -149,6 +149,6 @@ def _check_resumable(run: StoredRun, *, force: bool) -> None:
     if not run.paths.has_checkpoint:
         message = (
             f"run {run.run_id} has no complete checkpoint in {run.paths.checkpoints}. "
-            "Launch it again."
+            "Launch the run again."
         )
         raise RunError(message)

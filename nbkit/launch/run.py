@@ -85,7 +85,7 @@ class Run(StoredRun):
                 why = f" ({queue['reason']})" if queue else ""
                 message = (
                     f"run {self.run_id} is still {state}{why} after {waited:.0f} s "
-                    f"(timeout {timeout_seconds:.0f} s). Wait again, or stop() it."
+                    f"(timeout {timeout_seconds:.0f} s). Call wait() or stop()."
                 )
                 raise TimeoutError(visible(message))
             time.sleep(_POLL_SECONDS)
@@ -128,7 +128,7 @@ class Run(StoredRun):
             self._engine().reap(self.paths)
             return self
         if not self.submission and not self.record:
-            message = f"run {self.run_id} was started by torchrun. Stop it there."
+            message = f"run {self.run_id} was started by torchrun. Stop torchrun."
             raise RunError(message)
         if grace_seconds is None:
             grace_seconds = float(self._as_launched("stop_grace_seconds"))
@@ -218,8 +218,8 @@ class Run(StoredRun):
         """
         if self.config.task != "function":
             message = (
-                f"run {self.run_id} has no return value: task={self.config.task!r} "
-                "(only task='function' has one). Use metrics() or summary."
+                f"run {self.run_id} has no return value: task={self.config.task!r}, "
+                "not 'function'. Use metrics() or summary."
             )
             raise RunError(message)
         if self.state is not RunState.FINISHED:
@@ -237,8 +237,8 @@ class Run(StoredRun):
         except Exception as error:
             message = (
                 f"The return value of run {self.run_id} cannot be unpickled "
-                f"({type(error).__name__}: {error}). Read it where the modules of its "
-                "function can be imported."
+                f"({type(error).__name__}: {error}). Read it in an environment with "
+                "the modules of the function."
             )
             raise RunError(message) from error
 
@@ -282,8 +282,8 @@ class Run(StoredRun):
         values = read_json(self.paths.config) or {}
         if field not in values:
             message = (
-                f"{self.paths.config} has no {field}: another version of nbkit wrote "
-                "it. stop() the run with that version."
+                f"{self.paths.config} has no {field}, because another version of nbkit "
+                "wrote it. Stop the run with that version."
             )
             raise RunError(message)
         return values[field]

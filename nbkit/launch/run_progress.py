@@ -152,7 +152,7 @@ def result(run: StoredRun) -> str:
     timings = map(statistics.allreduce_timing, run.metrics("allreduce"))
     best = max((t.bus_bandwidth_bytes_per_second for t in timings), default=None)
     if best is not None:
-        return f"finished, up to {best / 1e9:.2f} GB/s bus bandwidth"
+        return f"finished, maximum bus bandwidth {best / 1e9:.2f} GB/s"
     summary = run.summary
     rate, divergence = summary.images_per_second, summary.nonfinite
     # First: what does not train has a speed that means nothing.

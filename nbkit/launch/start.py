@@ -170,10 +170,10 @@ def entry_of(
     """Return what every rank executes; None of a configuration."""
     _check_arguments(args, kwargs)
     if what is not None and module is not None:
-        message = f"module={module!r} and {what!r:.80} are two programs. Pass one."
+        message = f"module={module!r} and {what!r:.80} cannot be combined. Pass one."
         raise ConfigError(message)
     if kwargs and (module is not None or isinstance(what, str | os.PathLike)):
-        message = f"kwargs={dict(kwargs)!r}: a script or module takes args only."
+        message = f"kwargs={dict(kwargs)!r} require a function. Use args for a script."
         raise ConfigError(message)
     if module is not None:
         return module_entry(module, args, environment)
@@ -190,8 +190,8 @@ def entry_of(
         raise ConfigError(message)
     if args or kwargs or environment:
         message = (
-            "args, kwargs and environment need a function or a script. Pass it first: "
-            "nbkit.launch(train, args=(0.1,), gpus=2)."
+            "args, kwargs and environment require a function or script. Pass it as "
+            "the first argument: nbkit.launch(train, args=(0.1,), gpus=2)."
         )
         raise ConfigError(message)
     return None

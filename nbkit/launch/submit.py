@@ -61,7 +61,7 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         mode = path.stat().st_mode
     except OSError as error:
         if isinstance(error, PermissionError):
-            what = "cannot be read: no permission for a parent folder"
+            what = "cannot be read: a parent folder is not accessible"
     is_folder = stat.S_ISDIR(mode)
     is_data = is_folder or (stat.S_ISREG(mode) and path.suffix.lower() == ".csv")
     use = os.R_OK | (os.X_OK if is_folder else 0)
@@ -71,7 +71,7 @@ def existing_data(data: str, named: Collection[str] = ("synthetic", *NAMED)) -> 
         shown = redacted(data)
         where = f" ({path})" if shown == data != str(path) else ""
         message = (
-            f"data={shown!r} {what}{where}. Use a folder of images, the CSV file of a "
+            f"data={shown!r} {what}{where}. Use an image folder, the CSV file of a "
             f"multi-label set, or one of {', '.join(named)}."
         )
         raise ConfigError(message)
@@ -92,7 +92,7 @@ def submit(
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
     if attempt and permit.folder != paths.root:
-        message = f"The permit for {permit.folder} does not cover {paths.root}."
+        message = f"The trust check of {permit.folder} does not cover {paths.root}."
         raise RunError(message)
     cwd = current_folder() if cwd is None else cwd
     engine = _engine(config)
@@ -139,7 +139,7 @@ def submit(
             # One that no submission names, or that has no folder, ends by itself.
             if why and is_named and attempt:
                 error.add_note(
-                    f"{why} Until then, it is not supervised. Call stop() on the run."
+                    f"{why} Until then, the run is not supervised. Call its stop()."
                 )
         raise
 
@@ -150,7 +150,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"The end of this process cannot be watched ({error}). Try again."
+        message = f"The supervisor cannot watch this process ({error}). Try again."
         raise LaunchError(message) from error
 
 
@@ -159,7 +159,7 @@ def refuse_without_entry(config: ExperimentConfig) -> None:
     if config.has_entry:
         example = "'train.py'" if config.task == "script" else "train"
         message = (
-            f"task={config.task!r} needs a {config.task}. Pass it as the first "
+            f"task={config.task!r} requires a {config.task}. Pass it as the first "
             f"argument: nbkit.launch({example}, gpus=2)."
         )
         raise ConfigError(message)
@@ -186,9 +186,9 @@ def _is_executed_by_a_program() -> bool:
 def _engine(config: ExperimentConfig) -> Engine:
     if platform.system() != "Linux":
         message = (
-            "nbkit launches runs on Linux only (it needs /proc and pidfds), and this "
-            f"machine runs {platform.system() or 'an unknown system'}. Use a Linux "
-            "machine, or WSL 2 on Windows."
+            "nbkit launches runs on Linux only (it requires /proc and pidfds), not on "
+            f"{platform.system() or 'an unknown system'}. Use a Linux machine, or WSL "
+            "2 on Windows."
         )
         raise LaunchError(message)
     if why := pidfd_problem():
@@ -201,5 +201,5 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        message = "The current folder was removed. Change to an existing one."
+        message = "The current folder was removed. Change to an existing folder."
         raise LaunchError(message) from None

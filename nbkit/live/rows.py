@@ -18,8 +18,8 @@ from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
 IMAGES_PER_SECOND = (
-    "images / time of the measured steps, without warm-up; over the last 20 steps "
-    "while a run is active"
+    "images / time of the measured steps, without warm-up; for an active run, over "
+    "its last 20 steps"
 )
 """What images per second in a list of runs mean: a tooltip."""
 

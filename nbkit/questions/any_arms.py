@@ -46,7 +46,7 @@ def report(study: Study) -> Report:
     exchange = bandwidth(study)
     control = (
         f"Study.create(..., control={arms.baseline!r}) adds an A/A control, which "
-        "shows the run-to-run noise"
+        "measures run-to-run noise"
     )
     tables = [arms.table()]
     if arms.is_comparison:

@@ -230,7 +230,7 @@ def _answer(
         "worse": f"{row.arm} is worse than {base}: {numbers}.",
         "no difference shown": f"No difference shown: {row.arm} / {base}: {numbers}.",
         "not enough runs": (
-            f"Not enough starts for a verdict ({metric.minimum_runs} per arm needed): "
+            f"Not enough runs for a verdict ({metric.minimum_runs} per arm needed): "
             f"{row.arm} / {base}: {numbers}."
         ),
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
@@ -249,7 +249,7 @@ def _discards(
         if arm != base
     }
     return [
-        f"{arm}: worse than {base} by {by:.0f} noise floors, no further starts (limit "
+        f"{arm}: discarded, worse than {base} by {by:.0f} noise floors (limit "
         f"{metric.discard_floors:g})."
         for arm, by in floors.items()
         if by is not None
@@ -263,8 +263,8 @@ def _notes(
     notes = [] if floor is None else [floor.sentence]
     if same:
         notes.append(
-            f"All starts of {', '.join(same)} gave the same value, so run-to-run noise "
-            "is unknown. Vary the seed by start: int(os.environ['STUDY_REPEAT'])."
+            f"All runs of {', '.join(same)} have the same value, so run-to-run noise "
+            "is unknown. Vary the seed by run: int(os.environ['STUDY_REPEAT'])."
         )
     return notes
 

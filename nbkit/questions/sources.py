@@ -26,8 +26,8 @@ REPORTS = {
 """Titles of the reports that nbkit makes reproducible, by their short names."""
 
 _MISSING = (
-    "Missing: GPUs or data of the published figures that this machine lacks or does "
-    "not report. The notebook then uses the available ones."
+    "Missing: GPUs or data of the published figures that this machine does not have "
+    "or report. The notebook uses the available GPUs and data instead."
 )
 
 

@@ -177,8 +177,8 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     if not doubtful and (disturbed := bottlenecks.disturbed_runs):
         count = f"{len(disturbed)} of {len(study.order)} runs"
         sentence = (
-            f"Disturbed, {count}: {', '.join(disturbed)}. Medians tolerate fewer than "
-            "half. To repeat them, remove their folders and call study.resume()."
+            f"Disturbed, {count}: {', '.join(disturbed)}. Medians are valid if fewer "
+            "than half are. To repeat these runs, remove their folders and resume()."
         )
         report = replace(report, method=[*report.method, sentence])
     if study.waits:

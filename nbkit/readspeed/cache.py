@@ -203,14 +203,14 @@ def check_cold(files: Path | Sequence[Path]) -> PageCacheState:
         more = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
         message = (
             f"{paths[0]}{more}: {_percent(share)} is in the page cache (limit 0% for a "
-            "cold run). End the process that maps or locks the file (fuser -v), or "
+            "cold run). Stop the process that maps or locks the file (fuser -v), or "
             "use cache='warm'."
         )
         raise PageCacheError(message)
     if share is None:
         reason = (
-            "only users with write permission see which pages of a file are in memory, "
-            "and on some file systems no user does"
+            "the cached pages of a file are visible only to users with write "
+            "permission, and on some file systems to no user"
         )
         return PageCacheState("not provable", False, reason, None)
     for path, storage in storages.items():
@@ -238,7 +238,7 @@ def check_warm(
     """Return how much is in memory of what has just been read."""
     share = resident_share(files, extents)
     if share is None:
-        reason = "read once before; share in memory unknown"
+        reason = "read once before; cached share unknown"
         return PageCacheState("warm", False, reason, None)
     reason = f"read once before; {_percent(share)} in memory"
     return PageCacheState("warm", False, reason, share)

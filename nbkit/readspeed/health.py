@@ -11,8 +11,8 @@ from nbkit.readspeed.places import describe_place
 from nbkit.store.paths import store_folder
 
 _MEANINGS = {
-    "local": "local to this host; multi-node runs need a shared file system",
-    "network": "multi-node runs can use it if all nodes mount it at this path",
+    "local": "local to this host; multi-node runs require a shared file system",
+    "network": "usable by multi-node runs if all nodes mount it at this path",
     "own cache": "whether files are cold cannot be determined",
     "unknown": "whether files are cold cannot be determined",
 }
@@ -21,8 +21,8 @@ _MEANINGS = {
 def checks() -> Iterator[CheckResult]:
     """Yield the results; a silent file server holds them up."""
     version = fio_version()
-    detail = version or "not installed; nbkit reads with its own reader"
-    remedy = "apt install fio to measure with both readers"
+    detail = version or "not installed; nbkit uses its Python reader"
+    remedy = "apt install fio, to measure with both readers"
     yield check("fio", version is not None, detail, remedy, "info")
     try:
         place = describe_place(store_folder())
@@ -32,7 +32,7 @@ def checks() -> Iterator[CheckResult]:
         f"{place['file_system'] or 'unknown'} ({place['source'] or 'unknown source'})"
     )
     meaning = _MEANINGS.get(place["kind"])
-    remedy = "lost at the next boot: set NBKIT_HOME to a folder on a disk"
+    remedy = "deleted at the next boot: set NBKIT_HOME to a folder on a disk"
     detail += f": {meaning}" if meaning else ""
     yield check("Store is on", place["kind"] != "memory", detail, remedy)
 

@@ -126,7 +126,7 @@ class ReadSpeed:
         is_slow = self.engine == _OWN_READER and self.threads > 1
         if is_slow and self.cache == "cold" and most > _ONE_PROCESS_PER_SECOND:
             return (
-                f"{self.engine}, whose single process may be the bottleneck: install "
+                f"{self.engine}, a single process that may be the bottleneck; install "
                 "fio and read one file"
             )
         return self.engine
@@ -249,8 +249,8 @@ def measure(
         raise ConfigError(message)
     if direct and cache == "warm":
         message = (
-            "direct=True bypasses the page cache, which cache='warm' fills. Use "
-            "cache='cold', or direct=False."
+            "direct=True cannot be combined with cache='warm', because it bypasses "
+            "the page cache. Use cache='cold', or direct=False."
         )
         raise ConfigError(message)
     if direct and files is not None and len(files) != 1:
@@ -259,7 +259,7 @@ def measure(
     if direct and operation_bytes % ALIGNMENT_BYTES:
         message = (
             f"operation_bytes={operation_bytes} is not a multiple of "
-            f"{ALIGNMENT_BYTES}, which direct=True needs. Use a multiple, or "
+            f"{ALIGNMENT_BYTES}, as direct=True requires. Use a multiple, or "
             "direct=False."
         )
         raise ConfigError(message)
@@ -339,11 +339,11 @@ def _engine(requested: ReadEngine, work: ReadWork) -> tuple[str, str]:
         return _OWN_READER, "asked for"
     if len(work.files) > 1:
         if requested == "fio":
-            message = f"engine='fio' reads 1 file, not {len(work.files)}. Use 'own'."
+            message = f"engine='fio' supports 1 file, not {len(work.files)}. Use 'own'."
             raise ConfigError(message)
         return _OWN_READER, "many files are read"
     if requested == "auto" and work.total_bytes < _FIO_FROM_BYTES:
-        return _OWN_READER, "fio's resolution of 1 ms is too coarse for this size"
+        return _OWN_READER, "total_bytes is too small for the 1 ms resolution of fio"
     version = fio.fio_version()
     if version is not None:
         return version, "asked for" if requested == "fio" else "installed"

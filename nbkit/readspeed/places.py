@@ -70,10 +70,10 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
     file_system = storage["file_system"]
     kind = storage_kind(file_system)
     if kind == "own cache":
-        return f"{file_system} has its own cache, which cannot be queried"
+        return f"{file_system} has a separate cache, which cannot be queried"
     if kind == "unknown":
         name = file_system or "an unknown file system"
-        return f"{name} is not known to read from a disk of this machine"
+        return f"{name} may not read from a disk of this machine"
     device = block_device(path)
     source = storage.get("source") or ""
     if device is None and source.startswith("/dev/"):

@@ -114,7 +114,7 @@ class _Reader:
             if error.errno != errno.EINVAL:
                 raise
             message = (
-                f"direct=True: the file system of {path} has no O_DIRECT. Use "
-                "direct=False."
+                f"direct=True: the file system of {path} does not support O_DIRECT. "
+                "Use direct=False."
             )
             raise ConfigError(message) from error

@@ -55,15 +55,13 @@ def row_of(runs: StoredRun | Sequence[StoredRun]) -> PublishedRow:
     runs = [runs] if isinstance(runs, StoredRun) else list(runs)
     rates = [_rate(run) for run in runs]
     if not rates:
-        message = "0 runs for a reference row. Pass one or more finished runs."
+        message = "No runs for a reference row. Pass one or more finished runs."
         raise NotEnoughDataError(message)
     rows = {_unmeasured(run) for run in runs}
     if len(rows) > 1:
         first, second, *_ = map(asdict, rows)
         names = ", ".join(name for name in first if first[name] != second[name])
-        message = (
-            f"The runs differ in {names}. Pass process starts of one configuration."
-        )
+        message = f"The runs differ in {names}. Pass runs of one configuration."
         raise ConfigError(message)
     detail = "images / time of the measured steps"
     if len(rates) > 1:
@@ -163,8 +161,8 @@ def _unmeasured(run: StoredRun) -> PublishedRow:
     if unsuitable:
         listed = ", ".join(f"{field}={value!r}" for field, value in unsuitable.items())
         message = (
-            f"Run {run.run_id} is not a reference of a GPU: {listed}. Use a training "
-            "of synthetic data on a known GPU, with these settings at their defaults."
+            f"Run {run.run_id} is not a GPU reference: {listed}. Use a training with "
+            "synthetic data on a known GPU, and default values of these settings."
         )
         raise ConfigError(message)
     record, worker = run.record, run.worker
@@ -251,7 +249,7 @@ def _rate(run: StoredRun) -> float:
     if run.state is not RunState.FINISHED or run.summary.nonfinite or not rate:
         message = (
             f"Run {run.run_id} is {run.state}, with {run.summary.n_steps} measured "
-            "steps. Use a finished run, finite, of more steps than warmup_steps."
+            "steps. Use a finished, finite run with more steps than warmup_steps."
         )
         raise NotEnoughDataError(message)
     return rate

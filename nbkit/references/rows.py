@@ -207,8 +207,8 @@ def published(
     for name in conditions:
         if name not in known:
             message = (
-                f"{name}={conditions[name]!r} is not a field of a published row. Use "
-                f"one of {', '.join(known)}.{suggest(name, known)}"
+                f"{name}={conditions[name]!r} is not a field of the published results. "
+                f"Use one of {', '.join(known)}.{suggest(name, known)}"
             )
             raise ConfigError(message)
     rows = lookup(model=model, gpu_name=gpu_name, phase=None)

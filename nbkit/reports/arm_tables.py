@@ -55,7 +55,7 @@ def input_bound(waits: Sequence[tuple[str, float | None]]) -> list[str]:
         return []
     return [
         f"Input-bound ({what}): {wording.percent(share)} of the time is data wait; the "
-        "rate is the input's, not the device's."
+        "input pipeline limits the rate, not the device."
     ]
 
 
@@ -70,8 +70,8 @@ def each_run(rates: Mapping[str, Sequence[float]]) -> list[str]:
     grouped = [arm for arm, runs in rates.items() if has_groups(runs)]
     if grouped:
         notes.append(
-            f"The runs of {'; '.join(grouped)} fall into two groups, for example two "
-            "clock rates; median and CI describe neither. Check each run."
+            f"The runs of {'; '.join(grouped)} form two groups, for example of "
+            "different clock rates, so median and CI describe neither. Check each run."
         )
     return notes
 

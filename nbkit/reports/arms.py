@@ -91,7 +91,7 @@ class Arms:
         for row in self.rows:
             if row.arm == arm:
                 return row
-        message = f"Arm {arm!r} has no finished run. Run the study with run()."
+        message = f"Arm {arm!r} has no finished run. Call run() of the study."
         raise NotEnoughDataError(message)
 
     @property
@@ -140,7 +140,7 @@ class Arms:
         needs = [row.needed for row in compared if row.needed is not None]
         done = min(row.n for row in self.rows)
         if len(needs) < len(compared):
-            return "Repeats for a verdict: an estimate needs n=2."
+            return "Repeats for a verdict: an estimate requires n=2."
         repeats = max([done, *(need.runs for need in needs if need.runs is not None)])
         parts = []
         if repeats > done:
@@ -151,8 +151,8 @@ class Arms:
         hidden = [row.arm for row in compared if row.ratio and row.ratio.is_noise]
         if hidden:
             parts.append(
-                f"more of the control (difference of {'; '.join(hidden)} is within the "
-                "noise floor)"
+                f"more repeats of the control (difference of {'; '.join(hidden)} "
+                "within the noise floor)"
             )
         endless = [
             row.arm
@@ -208,7 +208,7 @@ class Arms:
                 for row, ratio in ratios
             ],
             [
-                "Runs are resampled (fixed seed); the CI is too narrow for few runs.",
+                "Bootstrap over runs (fixed seed); the CI is too narrow for few runs.",
                 *held_together([row.ratio for row in self._compared() if row.ratio]),
             ],
         )
@@ -332,8 +332,7 @@ def finished_arms(study: StoredStudy) -> dict[str, list[Run]]:
     }
     if not arms:
         message = (
-            f"No arm of study {study.study_id} has a finished run. Run it first with "
-            "run()."
+            f"No arm of study {study.study_id} has a finished run. Call run() first."
         )
         raise NotEnoughDataError(message)
     return arms

@@ -165,8 +165,8 @@ def _check(what: object, results: Sequence[object]) -> None:
     for result in results:
         if not isinstance(result, StoredRun | PublishedRow):
             message = (
-                f"what={what!r:.80} has a value of type {type(result).__name__}, not a "
-                "run or published row. Pass runs, rows, a study or a name."
+                f"what={what!r:.80} contains a {type(result).__name__}, not a run or "
+                "published row. Pass runs, rows, a study or a name."
             )
             raise ConfigError(message)
 

@@ -77,7 +77,7 @@ class Bandwidth:
             ],
             [
                 f"{self.rows[0].iterations} all-reduces per message size in one run; "
-                "bandwidths are of the median time."
+                "bandwidth: from the median time."
             ],
             {
                 name: [getattr(row, name) for row in self.rows]

@@ -34,5 +34,5 @@ def metric_chart(
         points.mark_circle(size=60, opacity=0.6, color=MEASURED_COLOURS[0]),
         ticks.mark_tick(thickness=2, size=22, color="#222222"),
     ]
-    subtitle = f"A point per start, a tick at the median; {metric.better} is better"
+    subtitle = f"point: run; tick: median; {metric.better} is better"
     return finished(marks, f"{metric.name} by arm", subtitle, arms=len(values))

@@ -109,7 +109,7 @@ def mllog(
     ):
         if value not in known:
             message = (
-                f"{name}={value!r} is not in MLPerf's rules. Use one of "
+                f"{name}={value!r} is not defined by the MLPerf rules. Use one of "
                 f"{', '.join(known)}."
             )
             raise ConfigError(message)
@@ -122,8 +122,8 @@ def mllog(
         raise ConfigError(message)
     if not run.state.is_final:
         message = (
-            f"Run {run.run_id} is {run.state}, but an MLPerf log needs a run that has "
-            "ended. Call wait()."
+            f"Run {run.run_id} is {run.state}, but an MLPerf log requires a completed "
+            "run. Call wait()."
         )
         raise NotEnoughDataError(message)
     machine = run.record.get("machine") or {}
@@ -212,7 +212,7 @@ def _startup(run: StoredRun) -> float:
     if seconds is None:
         message = (
             f"Run {run.run_id} has no start time (time.started=None), but an MLPerf "
-            "log needs one. Use a run that nbkit launched."
+            "log requires it. Use a run launched by nbkit."
         )
         raise NotEnoughDataError(message)
     return seconds

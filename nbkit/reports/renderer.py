@@ -44,7 +44,7 @@ REPORT_SCHEMA = "nbkit.report/1"
 REPORT_MIME = "application/x.nbkit+json"
 """Type of the output that carries a report's result in a saved notebook."""
 
-_ELSEWHERE = "choose a folder (nbkit report STUDY --folder FOLDER)"
+_ELSEWHERE = "use another folder (nbkit report STUDY --folder FOLDER)"
 _WITHOUT = "Measurements (inconclusive)"
 _WITHOUT_TIMES = "Measurements (rates and times inconclusive)"
 _PAGE, _RESULT, _FIGURES, _TABLES = "report.html", "result.json", "figures", "tables"
@@ -307,8 +307,7 @@ def _earlier_files(folder: Path) -> set[str]:
         return set()
     if earlier.get("schema") != REPORT_SCHEMA:
         message = (
-            f"{result} is not the result of a report and is not overwritten. Use "
-            "another folder."
+            f"{result} is not from a report and is not overwritten. Use another folder."
         )
         raise StoreError(message)
     listed = earlier.get("files", [])
@@ -346,7 +345,7 @@ def read_report(notebook: Path) -> dict[str, Any]:
     )
     study = re.search(r"nbkit report ([\w-]+)", tracebacks)
     message = (
-        f"No report in {notebook}. Run the notebook to its end, or report the finished "
-        f"runs with `nbkit report {study[1] if study else 'STUDY'}`."
+        f"{notebook} contains no report. Run all cells of the notebook, or report the "
+        f"finished runs with `nbkit report {study[1] if study else 'STUDY'}`."
     )
     raise StoreError(message)

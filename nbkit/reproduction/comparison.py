@@ -85,7 +85,7 @@ def compare(a: Arm, b: Arm | PublishedRow) -> Comparison:
     arms = [_runs("a", a), _runs("b", b)]
     twice = {run.run_id for run in arms[0]} & {run.run_id for run in arms[1]}
     if twice:
-        message = f"Run {min(twice)} is in both arms. Compare it with another run."
+        message = f"Run {min(twice)} is in both arms. Use different runs."
         raise ConfigError(message)
     names = [_name(arms[0], "A"), _name(arms[1], "B")]
     if names[0] == names[1]:
@@ -136,7 +136,7 @@ def _runs(name: str, arm: Arm) -> list[StoredRun]:
         or not runs
         or not all(isinstance(run, StoredRun) for run in runs)
     ):
-        message = f"{name}={arm!r} is not a run, run id, or list of runs. Pass one."
+        message = f"{name}={arm!r} is not a run, run id, or list of runs. Pass a run."
         raise ConfigError(message)
     for run in runs:
         if run.state is not RunState.FINISHED:

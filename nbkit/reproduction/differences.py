@@ -102,7 +102,7 @@ class Comparison:
             return " ".join(filter(None, [first, self.rates]))
         if self.rates:
             return f"No ratio: a run measured 0 images/s. {self.rates}"
-        return "No ratio: a run has no measured steps (images per second)."
+        return "No ratio: a run has no measured steps."
 
     def __str__(self) -> str:
         if self.is_alike:

@@ -43,7 +43,7 @@ class LossComparison:
             return f"The losses of {self.n_steps:,} steps are bitwise equal."
         text = (
             f"The losses differ from step {self.first_step:,}: "
-            f"{_number(self.original)} in the original, {_number(self.reproduced)} now"
+            f"{_number(self.original)} vs. {_number(self.reproduced)} in the repetition"
         )
         if self.original is not None and self.reproduced is not None:
             text += f" ({self.reproduced - self.original:+.3g})"
@@ -103,7 +103,7 @@ class Reproduction:
             return f"{no_verdict_sentence(self.not_finite)} {self._rates()}".rstrip()
         if self.ratio is not None:
             return f"{self.ratio.sentence} {self._rates()}".rstrip()
-        return "No ratio: a run has no measured steps (images per second)."
+        return "No ratio: a run has no measured steps."
 
     def _rates(self) -> str:
         rates = [run.summary.images_per_second for run in self.runs]
@@ -130,7 +130,7 @@ class Reproduction:
                 f"({rate:,.1f}) is "
                 f"{_where(rate, between.ci_low, between.ci_high)} it."
             )
-        text = "The original is a single run without a CI"
+        text = "The original is a single run, without a CI"
         low, high = steps.images_per_second_q25, steps.images_per_second_q75
         middle = now.images_per_second_median
         if low is None or high is None or middle is None:

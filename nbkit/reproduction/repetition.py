@@ -129,7 +129,7 @@ def reproduce(
     """
     original = attach(run) if isinstance(run, str) else run
     if not isinstance(original, Run):
-        message = f"run={original!r:.60} is not a run. Pass one of runs_by_arm()."
+        message = f"run={original!r:.60} is not a run. Pass a run of runs_by_arm()."
         raise ConfigError(message)
     if repeats < 1:
         message = f"repeats={repeats} is below 1. Use 1 or more."
@@ -315,5 +315,5 @@ def _hash(content: bytes) -> str:
 
 
 def _refuse(message: str) -> None:
-    text = f"{message}\nRemove the differences, or omit strict."
+    text = f"{message}\nRemove the differences, or set strict=False."
     raise RunError(text)

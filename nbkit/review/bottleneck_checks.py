@@ -45,7 +45,7 @@ def _input(facts: Facts) -> Iterator[Cause]:
     excess = share - facts.least_data_wait
     slowest = ""
     if excess > 0:
-        slowest = f", including {excess * 100:.0f}% for images of the slowest rank"
+        slowest = f", including {excess * 100:.0f}% for the images of the slowest rank"
     cpus = "" if busy is None else f" The host's CPUs were {busy * 100:.0f}% busy."
     idle = [gpu.idle_share for gpu in facts.load.gpus] if facts.load else []
     known = [part for part in idle if part is not None]
@@ -66,22 +66,22 @@ def _input_fix(facts: Facts) -> str:
     config = facts.config
     workers = (config.get("loader_config") or {}).get("num_workers")
     if config.get("data", "synthetic") == "synthetic":
-        return "check for other load on this host; synthetic images need no loading."
+        return "check for other load on this host: synthetic data need no loading."
     if config.get("loader") == "naive":
-        return "loader='torch', which decodes ahead in separate processes."
+        return "use loader='torch', which prefetches in separate processes."
     filled = filled_share(facts)
     if filled is not None and filled >= SATURATED:
         return (
-            "decode less on CPUs: store images at training size "
+            "reduce decoding on CPUs: store images at training size "
             "(nbkit.datasets.pack), or use loader='dali' on GPUs."
         )
     if workers is not None and (filled is None or filled < _FREE):
         more = max(2 * workers, 2)
         return f"loader_config={{'num_workers': {more}}} instead of {workers}."
     if filled is None:
-        return "measure storage throughput; CPU utilization is not known."
+        return "measure storage throughput; CPU utilization is unknown."
     if filled < _FREE:
-        return "measure storage throughput: CPUs were free during data wait."
+        return "measure storage throughput: CPUs were idle during data wait."
     return f"measure storage throughput: the run's CPUs were {filled * 100:.0f}% busy."
 
 
@@ -108,7 +108,7 @@ def _slow_rank(facts: Facts) -> Iterator[Cause]:
         f"Rank {_where(slow)} is {excess * 100:.0f}% of a step slower than the median "
         f"of the other {len(facts.ranks) - 1}{reason}.",
         change,
-        at_most(excess, "if that rank becomes as fast as the others"),
+        at_most(excess, "if that rank becomes as fast as the other ranks"),
     )
 
 
@@ -137,8 +137,8 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
     if more("data_wait_seconds") > excess / 2:
         return (
             ": it waits for images",
-            f"check what rank {_where(slow)} reads, and give its loader workers as "
-            "many CPUs as the other ranks'.",
+            f"check which files rank {_where(slow)} reads, and assign its loader "
+            "workers as many CPUs as those of other ranks.",
         )
     if (queued := more("cpu_queue_seconds")) > excess / 3:
         cpus = _cpus_in_words(slow)
@@ -149,16 +149,16 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others'",
-            "check that GPU's temperature and power limit (nvidia-smi -q -d "
+            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others",
+            "check temperature and power limit of the GPU (nvidia-smi -q -d "
             "PERFORMANCE), or exclude it (devices=...).",
         )
     used = slow.share(slow.cpu_seconds)
     spent = "" if used is None else f", using {used:.2f} CPUs"
     return (
         f": it computes longer{spent}",
-        f"run rank {_where(slow)} on another device or other CPUs; if it stays slow, "
-        "it has more work.",
+        f"run rank {_where(slow)} on another device or other CPUs; if it is still "
+        "slow, it has more work.",
     )
 
 
@@ -189,7 +189,8 @@ def _communication(facts: Facts) -> Iterator[Cause]:
     unsure = (
         ""
         if facts.all_ranks
-        else " Until the run ends, rank 0 cannot tell slow all-reduce from a slow rank."
+        else " Until the run ends, rank 0 cannot distinguish slow all-reduce from a "
+        "slow rank."
     )
     yield Cause(
         "communication",
@@ -219,8 +220,8 @@ def _batch(facts: Facts) -> Iterator[Cause]:
         )
     if idle >= 2 * WORTH_A_WORD:
         evidence.append(
-            f"No kernel ran {idle * 100:.0f}% of the time{size}, without waiting for "
-            "input or all-reduce: the host launches kernels too slowly."
+            f"No kernel ran {idle * 100:.0f}% of the time{size}, although no rank "
+            "waited for input or all-reduce: the host launches kernels too slowly."
         )
     share = max(update, idle)
     yield Cause(

@@ -148,8 +148,8 @@ def resnet50_bound(
     """Return the most images per second for training ResNet-50 v1.5 at 224 pixels."""
     if precision not in _BYTES_PER_ELEMENT:
         message = (
-            f"precision={precision!r} has no bound. "
-            f"Use one of {', '.join(_BYTES_PER_ELEMENT)}."
+            f"precision={precision!r} is not supported by the bound. Use one of "
+            f"{', '.join(_BYTES_PER_ELEMENT)}."
         )
         raise ConfigError(message)
     peaks = gpu_peaks(gpu_name)

@@ -124,8 +124,8 @@ def _mean(values: Values) -> Iterator[ClaimOutcome]:
     if abs(computed - values["value"]) >= values["last_digit"]:
         yield (
             "mean",
-            f"printed {_quantity(values['value'], values['unit'])}, the "
-            f"{len(values['of'])} printed values have "
+            f"printed {_quantity(values['value'], values['unit'])}, but the "
+            f"{len(values['of'])} printed values give "
             f"{_quantity(computed, values['unit'])}",
         )
 
@@ -181,7 +181,7 @@ def _cache(values: Values) -> Iterator[ClaimOutcome]:
     evidence = cache_evidence(data, memory, values.get("nnodes", 1))
     if evidence is not None and epochs > 1:
         if data < memory:
-            evidence += f"; {epochs - 1} of {epochs} epochs can come from memory"
+            evidence += f"; {epochs - 1} of {epochs} epochs can be read from memory"
         yield "cache-test", evidence
 
 
@@ -212,7 +212,7 @@ def _demand(values: Values) -> Iterator[ClaimOutcome]:
             "demand",
             f"{values['images_per_second']:,.6g} images/s x "
             f"{values['bytes_per_image'] / 1e3:,.0f} kB are {needed / 1e9:.3g} GB/s, "
-            f"the storage was measured at "
+            "but the storage was measured at "
             f"{values['storage_bytes_per_second'] / 1e9:.3g} GB/s",
         )
 
@@ -289,8 +289,8 @@ def _count(values: Values) -> Iterator[ClaimOutcome]:
     if values["stated"] != values["listed"]:
         yield (
             "count",
-            f"{values['stated']} {values['of']} are described, "
-            f"{values['listed']} results are listed",
+            f"{values['stated']} {values['of']} are described, but {values['listed']} "
+            "results are listed",
         )
 
 

@@ -36,7 +36,7 @@ def few_cpus(facts: Facts) -> Iterator[Cause]:
         f"{plural(count, 'rank')} may use {allowed:g} of {total} CPUs and need "
         f"{max(demand, allowed):.1f}."
     )
-    change = "allow more CPUs (cpus=, taskset, --cpus-per-task, the container's limit)."
+    change = "allow more CPUs (cpus=, taskset, --cpus-per-task, container limit)."
     if waits >= WORTH_A_WORD:
         gain = at_most(waits, "no data wait")
         yield Cause("few-cpus", waits, evidence, change, gain)
@@ -86,8 +86,8 @@ def other_processes(facts: Facts, jobs: Sequence[Facts] = ()) -> Iterator[Cause]
     own_name = f"these {len(jobs)} jobs" if jobs else "this run"
     sisters, change = "", "rerun when no other process uses this host's CPUs."
     if (facts.record.get("tags") or {}).get("concurrent"):
-        sisters = " They include the concurrent jobs of the same round."
-        change = "give each concurrent job separate CPUs (cpus=...)."
+        sisters = " This includes the concurrent jobs of the same round."
+        change = "assign separate CPUs to each concurrent job (cpus=...)."
     yield Cause(
         "other-processes",
         lost if facts.on_gpus else None,

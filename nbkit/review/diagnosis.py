@@ -60,15 +60,15 @@ def _unknown(facts: Facts) -> Iterator[str]:
     """Yield what the files do not tell."""
     if not facts.ranks:
         yield (
-            "step times: the run has no measured step (functions and scripts have "
+            "step times: the run has no measured steps (functions and scripts have "
             "none)."
         )
         return
     if not facts.all_ranks:
         yield (
             f"the times of {facts.world_size - 1} of {facts.world_size} ranks, which "
-            "are written at the end of training; until then a slow rank looks like "
-            "slow all-reduce."
+            "are written at the end of training; until then, a slow rank cannot be "
+            "distinguished from slow all-reduce."
         )
     if facts.load is None:
         yield (
@@ -76,6 +76,6 @@ def _unknown(facts: Facts) -> Iterator[str]:
             "were sampled."
         )
     elif facts.on_gpus and not facts.load.gpus:
-        yield "GPU clocks and utilization: no counter was readable."
+        yield "GPU clocks and utilization: no counter could be read."
     if (facts.config.get("nnodes") or 1) > 1:
         yield "CPU utilization: only known for runs on one node."

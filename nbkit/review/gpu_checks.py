@@ -41,7 +41,7 @@ def _others(facts: Facts) -> Iterator[Cause]:
             None,
             f"{plural(count, 'other process', 'other processes')} on the run's GPUs in "
             f"{most}{max(staying) * 100:.0f}% of the samples.",
-            "use GPUs without other processes (devices=...; nvidia-smi lists them).",
+            "use GPUs without other processes (devices=...; see nvidia-smi).",
             None,
         )
 
@@ -76,7 +76,7 @@ def _power(facts: Facts) -> Iterator[Cause]:
             None,
             f"{_counted(capped, facts)} at the power limit "
             f"{(worst.capped_share or 0) * 100:.0f}% of the time{_clock(worst)}.",
-            "raise the power limit if the GPUs allow it (nvidia-smi -q -d POWER).",
+            "increase the power limit if the GPUs allow it (nvidia-smi -q -d POWER).",
             at_most(lost, "at maximum clock"),
         )
 

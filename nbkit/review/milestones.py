@@ -82,7 +82,7 @@ def time_to_target(run: StoredRun, target: float | None = None) -> TimeToTarget:
     wanted = run.config.target_accuracy if target is None else target
     if wanted is None:
         message = (
-            f"Run {run.run_id} has target_accuracy=None. Pass target=, such as 0.759."
+            f"Run {run.run_id} has target_accuracy=None. Pass a target, such as 0.759."
         )
         raise ConfigError(message)
     lines = run.metrics(None)

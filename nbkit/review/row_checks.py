@@ -156,7 +156,7 @@ def _precision(row: PublishedRow) -> Iterator[Finding]:
     on_gpu = row.gpu_name is not None and row.phase != "emulation"
     sixteen_bit = "mixed precision" in (row.conditions or "")
     if on_gpu and row.precision is None and not sixteen_bit:
-        yield _finding("precision", row, "neither FP32, TF32, FP16 nor BF16 is named")
+        yield _finding("precision", row, "none of FP32, TF32, FP16 and BF16 is stated")
 
 
 def _emulated(row: PublishedRow) -> Iterator[Finding]:

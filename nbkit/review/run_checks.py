@@ -173,7 +173,7 @@ def _steps(facts: _Facts) -> Iterator[Outcome]:
     counted = {line["images"] for line in facts.steps}
     if expected and counted and counted != {expected}:
         images = ", ".join(map(str, sorted(counted)))
-        yield "batch", f"steps count {images} images, the global batch is {expected}"
+        yield "batch", f"steps have {images} images, but the global batch is {expected}"
 
 
 def _drift(facts: _Facts) -> Iterator[Outcome]:
@@ -202,8 +202,8 @@ def _drift(facts: _Facts) -> Iterator[Outcome]:
         first, last = (f"{images_per_second(end) or 0:,.4g}" for end in ends)
         yield (
             "drift",
-            f"{first} images/s in the first third of the measured steps, {last} in the "
-            "last third",
+            f"{first} images/s in the first third of the measured steps, but {last} in "
+            "the last third",
         )
 
 

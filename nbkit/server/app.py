@@ -29,13 +29,13 @@ class NbkitServer(ExtensionApp):
 
     interval_seconds = Float(
         1.0,
-        help="""Time between two samples, from 0.25 s to 60 s. A viewer may request
-        a longer time.""",
+        help="""Sampling interval, from 0.25 s to 60 s. A viewer may request a longer
+        interval.""",
     ).tag(config=True)
     store = Unicode(
         "",
-        help="""Folder of the runs. Default: $NBKIT_HOME, or nbkit's folder in the
-        user's data. Kernels of this server inherit it as $NBKIT_HOME.""",
+        help="""Folder of the runs. Default: $NBKIT_HOME, or nbkit in the user data
+        folder. Kernels of this server inherit it as $NBKIT_HOME.""",
     ).tag(config=True)
     read_only = Bool(
         False,
@@ -47,26 +47,26 @@ class NbkitServer(ExtensionApp):
     ).tag(config=True)
     metrics = Bool(
         False,
-        help="""Add GPUs as gauges to this server's /metrics. The sampler then always
-        runs, also without a viewer.""",
+        help="""Export GPU metrics as gauges at /metrics of this server. The sampler
+        then runs even without a viewer.""",
     ).tag(config=True)
     feed_command: TraitType[Any, Any] = List(
         Unicode(),
         list(FEED_COMMAND),
-        help="""Arguments after python -P that start the sampler process, such as
-        another source of samples.""",
+        help="""Arguments of python -P that start the sampler process, for example to
+        use another source of samples.""",
     ).tag(config=True)
 
     tensorboard_idle_seconds = Float(
         _TENSORBOARD_IDLE_SECONDS,
-        help="""A run's TensorBoard ends after this time without a request; at least
+        help="""Time without a request after which TensorBoard is stopped; at least
         1 s.""",
     ).tag(config=True)
     tensorboard_command: TraitType[Any, Any] = List(
         Unicode(),
         list(TENSORBOARD_COMMAND),
-        help="""Arguments after python -P that start TensorBoard for one run. It
-        must be a single process: child processes are not ended. See
+        help="""Arguments of python -P that start TensorBoard for one run. Child
+        processes are not stopped, so it must be a single process. See
         nbkit.server.tensorboard_process for its options.""",
     ).tag(config=True)
 
@@ -83,7 +83,7 @@ class NbkitServer(ExtensionApp):
             why = f"above the maximum of {used:g} s"
         else:  # also NaN
             used = MIN_INTERVAL_SECONDS
-            why = f"below {used:g} s, the update interval of NVML"
+            why = f"below the NVML update interval of {used:g} s"
         self.log.error(
             "NbkitServer.interval_seconds=%s is %s; %s is used. Set a number from %s "
             "to %s.",
@@ -97,8 +97,8 @@ class NbkitServer(ExtensionApp):
         if seconds >= 1:
             return seconds
         self.log.error(
-            "NbkitServer.tensorboard_idle_seconds=%s must be 1 s or more, the time "
-            "between requests of a page; %s is used. Set a larger number.",
+            "NbkitServer.tensorboard_idle_seconds=%s must be at least 1 s (the "
+            "polling interval of its page); %s is used. Set a larger number.",
             *(seconds, _TENSORBOARD_IDLE_SECONDS),
         )
         return _TENSORBOARD_IDLE_SECONDS

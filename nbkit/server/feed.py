@@ -201,7 +201,7 @@ class SamplerFeed:
         return f"driver not answering: process {pid} cannot be killed"
 
     def _fail(self, reason: str, delay: float) -> None:
-        message = f"the sampler ended ({reason}); it restarts in {delay:g} s"
+        message = f"the sampler exited ({reason}); restart in {delay:g} s"
         if self._is_stuck:
             message = f"the sampler hangs ({reason}); next check in {delay:g} s"
         if self._state[0] != "failed" or self._logged != reason:

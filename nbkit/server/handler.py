@@ -81,7 +81,7 @@ class ApiHandler(NbkitHandler, APIHandler):
         if not isinstance(values, dict):
             message = (
                 f"the body ({len(body):,} bytes) is not a JSON object of at most "
-                f"{_MOST_BODY_BYTES:,} bytes. Send only the fields."
+                f"{_MOST_BODY_BYTES:,} bytes. Send only its fields."
             )
             raise ValueError(message)
         unknown = sorted(set(values) - set(known))

@@ -38,7 +38,7 @@ def checks() -> Iterator[CheckResult]:
     if notebook is not None:
         shows_sidebar = int(notebook.partition(".")[0]) >= 7
         detail = notebook if shows_sidebar else f"{notebook} shows no sidebar"
-        remedy = "update it to Notebook 7, or use JupyterLab"
+        remedy = "update to Notebook 7, or use JupyterLab"
         yield check("Notebook", shows_sidebar, detail, remedy)
     try:
         Path.home()
@@ -56,7 +56,7 @@ def checks() -> Iterator[CheckResult]:
             yield from results(what)
         except (ImportError, AttributeError, TypeError, KeyError) as error:
             detail = f"unknown: Jupyter's interface has changed ({error!r})"
-            remedy = f"check nbkit in `jupyter {command}`, and update nbkit"
+            remedy = f"check nbkit with `jupyter {command}`, and update nbkit"
             yield CheckResult(what, "warning", detail, remedy)
 
 
@@ -109,7 +109,7 @@ def _pages(what: str) -> Iterator[CheckResult]:
         yield CheckResult("Widgets", "failure", f"{page} is disabled", remedy)
     if not missing and not off:
         detail = f"anywidget {installed('anywidget')}: in JupyterLab 4 and Notebook 7, "
-        detail += "tested in Chromium only; VS Code and others are untested"
+        detail += "tested in Chromium only; VS Code and other browsers are untested"
         yield CheckResult("Widgets", "ok", detail)
 
 

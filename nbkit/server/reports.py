@@ -86,7 +86,7 @@ class Reports:
                 page, words = await process.communicate()
         except TimeoutError:
             message = (
-                f"The report was not ready after {self._limit_seconds:g} s. Make it in "
+                f"The report was not ready after {self._limit_seconds:g} s. Run it in "
                 f"a terminal: nbkit report {study_id}"
             )
             raise ReportError(message) from None
@@ -101,8 +101,8 @@ class Reports:
         if process.returncode:
             last = text.splitlines()[-1:] or [how_it_ended(process.returncode)]
             message = (
-                f"The report failed ({last[0][:300]}). In a terminal: nbkit report "
-                f"{study_id}"
+                f"The report failed ({last[0][:300]}). Run it in a terminal: nbkit "
+                f"report {study_id}"
             )
             raise ReportError(message)
         return page

@@ -140,7 +140,7 @@ class StopHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"its record is damaged ({type(error).__name__}: {error})"
-            remedy = "End its processes with kill, or its job with scancel."
+            remedy = "Stop its processes with kill, or its job with scancel."
             self.refuse(409, f"run {run_id} cannot be stopped: {what}. {remedy}")
         else:
             self.reply(answer, status)
@@ -172,7 +172,7 @@ class NotebookHandler(ApiHandler):
         try:
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
-                text = f"folder={folder!r:.80} is not a string. Send a folder's name."
+                text = f"folder={folder!r:.80} is not a string. Send a folder name."
                 raise ValueError(text)
         except ValueError as error:
             self.refuse(400, str(error))
@@ -209,7 +209,7 @@ class NotebookHandler(ApiHandler):
         """Return where a copy is; None if it cannot be in this folder."""
         manager: Any = self.contents_manager
         if not await ensure_async(manager.dir_exists(folder)):
-            raise web.HTTPError(404, "it does not exist. Create it first.")
+            raise web.HTTPError(404, "the folder does not exist. Create it first.")
         found = await ensure_async(manager.get(folder, content=False))
         root = getattr(manager, "root_dir", None)
         is_original = bool(root) and (Path(root) / folder).resolve() == path.parent
@@ -223,7 +223,7 @@ def _not_writable(folder: str, why: str | None = None) -> str:
     reason = f" ({why})" if why else ""
     return (
         f"The folder /{folder[:80]} cannot be written{reason}. Open another folder in "
-        "the file browser, then choose the tile again."
+        "the file browser, then click the tile again."
     )
 
 
@@ -236,7 +236,7 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
     if not fits:
         message = (
             f"grace_seconds={grace!r:.60} is not a number from 0 to "
-            f"{LONGEST_GRACE_SECONDS:g}. Use one, or null for the run's own."
+            f"{LONGEST_GRACE_SECONDS:g}. Use one, or null for the default."
         )
         raise ValueError(message)
     return float(grace)

@@ -127,7 +127,7 @@ class ResumeHandler(ApiHandler):
             self.refuse(503, unreadable(error))
         else:
             if state is None:
-                message = f"run {run_id} belongs to another user. Ask that user."
+                message = f"run {run_id} belongs to another user. Ask its owner."
                 self.refuse(403, message)
             else:
                 self.reply({"run_id": run_id, "state": state}, 202)
@@ -156,13 +156,13 @@ def _reason(run_id: str, error: Exception) -> str:
     """Return why a run cannot be shown, and what to do."""
     if isinstance(error, RunNotFoundError):
         return (
-            f"Run {run_id[:80]} is not in this server's store: it was removed, or is "
-            "in another store ($NBKIT_HOME). `nbkit runs` lists the runs of a store."
+            f"Run {run_id[:80]} is not in the store of this server. It was removed or "
+            "is in another store ($NBKIT_HOME). `nbkit runs` lists a store's runs."
         )
     if _is_forbidden(error):
         return (
-            f"Run {run_id[:80]} belongs to another user, and its files cannot be read "
-            "by this server's user. Ask that user for permission to read its folder."
+            f"Run {run_id[:80]} belongs to another user, and this server cannot read "
+            "its files. Ask that user for permission to read its folder."
         )
     return unreadable(error) if isinstance(error, OSError) else str(error)
 
@@ -184,7 +184,7 @@ def _wish(message: str | bytes) -> dict[str, Any]:
     is_known = wish["kind"] in _KINDS and wish["stream"] in _STREAMS
     if is_text and is_count and is_known and wish["rank"] >= -1:
         return wish
-    text = f"the message {message[:20]!r} asks for nothing of a run"
+    text = f"the message {message[:20]!r} is not a request for run data"
     raise ValueError(text)
 
 

@@ -41,7 +41,7 @@ _LONGEST_FOLDER_BYTES = 80
 """A socket's path has at most 107 bytes."""
 _LARGEST_ANSWER_BYTES = 1 << 40
 """Answers are passed on in pieces, so that none is too large."""
-_ENDED = "TensorBoard was ended before it was ready. Open it again."
+_ENDED = "TensorBoard was stopped before it was ready. Open it again."
 
 
 EventFiles = Mapping[str, Path]
@@ -125,8 +125,8 @@ class TensorBoards:
             if not unused:
                 message = (
                     f"{len(self._boards)} TensorBoards are in use (limit "
-                    f"{MOST_TENSORBOARDS}). Close one, or wait until one is unused for "
-                    f"{self.idle_seconds:g} s."
+                    f"{MOST_TENSORBOARDS}). Close one of them, or wait until one is "
+                    f"unused for {self.idle_seconds:g} s."
                 )
                 raise RunError(message)
             oldest = min(unused, key=lambda key: unused[key].used)

@@ -98,7 +98,7 @@ class StreamHandler(SocketHandler):
                 if is_number and least <= seconds <= _LONGEST_SECONDS:
                     return float(seconds)
         text = (
-            f"the message {shortened(message)} sets no interval. Send "
+            f"the message {shortened(message)} has no interval. Send "
             f'{{"type": "interval", "interval_seconds": N}}, N from {least:g} (the '
             f"server's interval) to {_LONGEST_SECONDS:g}."
         )

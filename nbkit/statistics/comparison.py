@@ -388,13 +388,13 @@ def _caveat(
     if interval is None or verdict == "not enough runs":
         return ""
     if noise_floor is not None and noise_floor.shows_difference:
-        return "verdict withheld because the A/A control shows a difference too."
+        return "verdict withheld because the A/A control also shows a difference."
     low, high = interval[0] / (1 + _ROUNDING), interval[1] * (1 + _ROUNDING)
     is_outside = not low <= estimate <= high
     if is_outside and verdict != "no difference shown":
         return (
             "verdict withheld because the ratio of medians is outside the CI of the "
-            "means: the runs of an arm fall into groups; check each run."
+            "means: the runs of an arm form groups. Check each run."
         )
     return ""
 
@@ -444,13 +444,13 @@ def _control_sentence(
     start += f" ({ends}, {runs})"
     if shows_difference:
         return (
-            f"{start}, beyond the practical margin of {control.margin * 100:g}%: no "
-            "verdict of this study can be trusted. Check for other load, throttling "
-            "or runs that were not interleaved, and measure again."
+            f"{start}, beyond the practical margin of {control.margin * 100:g}%: "
+            "verdicts of this study are not reliable. Check for other load, "
+            "throttling and runs that were not interleaved, then measure again."
         )
     if floor > 1:
         smallest = f"{1 + floor:,.3g}x"
-        return f"{start}, noise floor above 100%: differences show above {smallest}."
+        return f"{start}, noise floor above 100%: limit of detection {smallest}."
     return f"{start}, noise floor {floor * 100:.1f}%."
 
 

@@ -121,14 +121,14 @@ def runs_needed(
     if n_a + n_b < 3:
         start = (
             f"Runs needed for a verdict: at least {MINIMUM_RUNS} per arm; 1 run per "
-            "arm shows no scatter"
+            "arm has no measurable scatter"
         )
     elif comparison.verdict == "withheld":
         why = comparison.conclusion.rstrip(".")
         start = f"Runs needed for a verdict: unknown, {why}"
     elif comparison.is_settled:
         runs, more = max(n_a, n_b), 0
-        start = f"{n_a} and {n_b} runs are enough: no more are needed"
+        start = f"{n_a} and {n_b} runs are enough"
     elif comparison.is_noise:
         start = (
             "More runs of the control are needed: the difference exceeds the "
@@ -158,7 +158,7 @@ def runs_needed(
     )
     duration = f", about {duration_in_words(seconds)}" if seconds else ""
     caution = (
-        f" (preliminary: scatter is poorly known from {n_a} and {n_b} runs; estimate "
+        f" (preliminary: {n_a} and {n_b} runs are few to estimate scatter; estimate "
         f"again with {MINIMUM_RUNS} per arm)"
         if runs is not None and more and n_a + n_b - 2 < _WELL_KNOWN
         else ""

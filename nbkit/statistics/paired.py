@@ -137,7 +137,7 @@ def share_interval(
     if not 0 <= count <= images or not images:
         message = (
             f"share_interval: {count} of {images} images. Pass at least 1 image, and a "
-            "count from 0 to all of them."
+            "count from 0 to the number of images."
         )
         raise NotEnoughDataError(message)
     z = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -28,9 +28,9 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """
     if not 0 < probability < 1 or not degrees_of_freedom > 0:
         message = (
-            f"student_t_quantile({probability}, {degrees_of_freedom}) has no value; "
+            f"student_t_quantile({probability}, {degrees_of_freedom}) is undefined: "
             "the probability must be between 0 and 1 and the degrees of freedom above "
-            "0. Check the confidence level and that there are at least 2 runs."
+            "0. Check the confidence level, and use at least 2 runs."
         )
         raise NotEnoughDataError(message)
     if probability < 0.5:

@@ -159,7 +159,7 @@ def require_positive(name: str, values: Sequence[float]) -> None:
         if value <= 0:
             message = (
                 f"{name}: number {position + 1} of {len(values)} is {value}, but a "
-                "ratio needs numbers above 0. Omit runs that measured nothing."
+                "ratio requires numbers above 0. Omit runs without a measurement."
             )
             raise NotEnoughDataError(message)
 

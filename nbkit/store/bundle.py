@@ -46,7 +46,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_SCANNED_BYTES = 1 << 20
 """Of one file: no source is longer, and of a log the beginning has to do."""
 _MOST_NAMED = 10
-_ODD = "a link, not a regular file, or a name with control characters or not in UTF-8"
+_ODD = "a link, not a regular file, or a name with control characters or not UTF-8"
 
 
 class _Part(BaseModel):
@@ -182,14 +182,14 @@ def export(
     except OSError as error:
         message = (
             f"{target} cannot be written ({error.strerror or error}). Use an existing "
-            "folder in which you may write, on a disk with free space."
+            "folder that you may write, on a disk with free space."
         )
         raise StoreError(message) from error
     _warn_of_secrets(kept)
     if odd := [file for file in left_out if file.why == _ODD]:
         message = (
             f"the bundle lacks {visible(odd[0].path)} ({odd[0].why}), {len(odd)} in "
-            "all. To include them, make them regular files with plain names."
+            "all. To include such files, copy them as regular files with valid names."
         )
         warnings.warn(message, stacklevel=2)
     return target
@@ -275,7 +275,7 @@ def _runs_of_study(study: StudyPaths, left_out: list[OmittedFile]) -> list[Path]
             continue
         left_out.append(OmittedFile(path=f"runs/{folder.name}", why=why))
     if not folders:
-        message = f"study {study.root.name} has no ended run. Call run() first."
+        message = f"study {study.root.name} has no completed run. Call run() first."
         raise RunError(message)
     return folders
 
@@ -374,8 +374,8 @@ def _open_own(path: Path) -> BinaryIO:
         if error.errno != errno.EACCES:
             raise
         message = (
-            f"{path} is readable only by its owner (uid {path.stat().st_uid}, and you "
-            f"are {os.geteuid()}). Ask the owner to export the run."
+            f"{path} can only be read by its owner (uid {path.stat().st_uid}, not "
+            f"{os.geteuid()}). Ask the owner to export the run."
         )
         raise StoreError(message) from error
 

@@ -166,8 +166,8 @@ def _is_new(root: Path, files: dict[str, BundledFile]) -> bool:
     if different is None:
         return False
     message = (
-        f"{root.name} is already in the store and differs ({different}). Move or "
-        f"remove {root}, then import again."
+        f"{root.name} already exists in the store with other content ({different}). "
+        f"Move or remove {root}, and import again."
     )
     raise RunError(message)
 
@@ -300,7 +300,7 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> BundleManifest:
         raise _refused(source, f"no {MANIFEST}: not an nbkit bundle")
     if (schema := values.get("schema")) != BUNDLE_SCHEMA:
         what = f"schema {schema!r:.60} is not {BUNDLE_SCHEMA!r}"
-        remedy = "Import it with the version of nbkit that wrote it"
+        remedy = "Import it with the version of nbkit that exported it"
         raise _refused(source, what, remedy)
     try:
         return BundleManifest.model_validate(values)
@@ -324,7 +324,7 @@ def _check_names(
     for info in archive.infolist():
         name = info.filename
         if name not in missing or name != info.orig_filename:
-            what = f"{name!r:.200} is not in the manifest, or is in the archive twice"
+            what = f"{name!r:.200} is not in the manifest, or twice in the archive"
             raise _refused(source, what)
         missing.discard(name)
         if name == MANIFEST:
@@ -377,7 +377,7 @@ def _check_room(
         return
     packed = source.stat().st_size
     if needed > max(_ANY_TIMES_BYTES, _MOST_TIMES * packed):
-        mean_it = "If this size is expected, use large=True (nbkit import --large)"
+        mean_it = "Use large=True (nbkit import --large) if this size is expected"
         what = f"{unpacked} the limit is {_MOST_TIMES}x its packed size ({packed:,})"
         raise _refused(source, what, mean_it)
 

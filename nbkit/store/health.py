@@ -66,13 +66,13 @@ def _try(folder: Path) -> str | None:
     write_json(file, {"value": 1})
     write_json(file, {"value": 2})
     if read_json(file) != {"value": 2}:
-        return "a replaced file still has its old content"
+        return "a replaced file still shows its old content"
     try:
         once = folder / "once.json"
         if not write_json_once(once, {}) or write_json_once(once, {}):
-            return "a file that exists can be created again"
+            return "an existing file can be created again"
     except StoreError:
-        return "it has no hard links, which nbkit needs to stop a run"
+        return "no hard links, which are required to stop a run"
     return None if _locks(folder / "lock") else "it has no file locks (flock)"
 
 

@@ -51,14 +51,14 @@ _OLD_SECONDS = 60.0
 """The age of an older answer is shown."""
 
 _REASONS = {
-    "BeginTime": "its begin time is in the future (a requeued job waits)",
-    "Dependency": "another job has to end first",
-    "DependencyNeverSatisfied": "a job that it depends on failed, so it never starts: "
-    "stop the run",
+    "BeginTime": "begin time in the future (after a requeue)",
+    "Dependency": "waits for the end of another job",
+    "DependencyNeverSatisfied": "never starts, because a job that it depends on "
+    "failed; stop the run",
     "JobHeldUser": "held by a user; run scontrol release",
     "None": "pending",
-    "PartitionNodeLimit": "it requests more nodes than its partition allows",
-    "PartitionTimeLimit": "its time limit is above its partition's",
+    "PartitionNodeLimit": "more nodes requested than the partition allows",
+    "PartitionTimeLimit": "time limit above the limit of the partition",
     "Priority": "jobs of higher priority are ahead",
     "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
     "Resources": "waiting for free nodes",
@@ -67,9 +67,9 @@ _REASONS = {
 """Of the frequent ones; Slurm's own word for any other says enough."""
 _ENDS = {
     "NODE_FAIL": "a node has failed",
-    "OUT_OF_MEMORY": "it exceeded its memory limit",
-    "PREEMPTED": "it was preempted by a job of higher priority",
-    "TIMEOUT": "its time limit was reached",
+    "OUT_OF_MEMORY": "memory limit exceeded",
+    "PREEMPTED": "preempted by a job of higher priority",
+    "TIMEOUT": "time limit reached",
 }
 
 Line = dict[str, Any]
@@ -274,7 +274,7 @@ def _ended(paths: RunPaths, submission: Line, job: Job) -> Standing:
     if job.state == GONE:
         what = f"Slurm job {job.id} ended; its exit state is no longer available"
     if attempt:
-        advice = "it has no checkpoint: launch it again"
+        advice = "the run has no checkpoint: launch it again"
         if paths.has_checkpoint:
             advice = "resume() continues from the newest checkpoint"
         what += f"; its supervisor wrote no final record; {advice}"
@@ -289,12 +289,12 @@ def _why_unbegun(paths: RunPaths, job: Job) -> str:
     if log.exists():
         last = _last_words(log)
         last_line = f": {last}" if last else ""
-        return f"its supervisor had not started{last_line}; its output is in {log}"
+        return f"the supervisor did not start{last_line}; its output is in {log}"
     if not job.nodes:
-        return f"its supervisor had not started, and there is no {log}"
+        return f"the supervisor did not start, and {log} does not exist"
     return (
-        f"{job.nodes} wrote no {log}: the store must be on a file system that all "
-        "nodes share; set NBKIT_HOME to a folder of such a file system"
+        f"{job.nodes} wrote no {log}: the store must be on a shared file system; set "
+        "NBKIT_HOME to a folder on one"
     )
 
 
@@ -323,7 +323,7 @@ def waiting_words(job: Job) -> str:
     if job.start_estimate is not None:
         words += f"; starts about {_moment(job.start_estimate)} (Slurm's estimate)"
     if job.age_seconds > _OLD_SECONDS:
-        words += f"; as of {job.age_seconds / 60:.0f} min ago, Slurm does not respond"
+        words += f"; {job.age_seconds / 60:.0f} min old, because Slurm does not respond"
     return words
 
 

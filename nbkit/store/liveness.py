@@ -45,9 +45,9 @@ def unknown_text(paths: RunPaths, supervisor: dict[str, Any]) -> str:
     since = datetime.datetime.fromtimestamp(_last_heartbeat(paths), datetime.UTC)
     return (
         f"no heartbeat since {since:%Y-%m-%d %H:%M:%S} UTC, and process "
-        f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from "
-        "this host or container: if it has ended, resume(force=True) "
-        "continues from the newest checkpoint"
+        f"{supervisor.get('pid')} of {supervisor.get('host')} is not visible from this "
+        "host or container. If it has ended, resume(force=True) continues from the "
+        "newest checkpoint"
     )
 
 

@@ -120,7 +120,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         return JsonLinesReader(path).read()
     except ValueError as error:
         message = (
-            f"{path} is damaged ({error}). Remove its folder if you do not need it."
+            f"{path} is damaged ({error}). Remove its folder if the run is not needed."
         )
         raise StoreError(message) from error
 
@@ -188,10 +188,10 @@ def store_error(path: Path, error: OSError, instead: str | None = None) -> Store
     another = f"{instead or 'set NBKIT_HOME to a folder'} that you can write"
     remedies = {
         errno.ENOSPC: "the disk is full: free some space, or set NBKIT_HOME to another",
-        errno.EDQUOT: "your quota is used up: free some space, or set NBKIT_HOME",
-        errno.ENOENT: "the run folder was removed: keep it while its run is active",
-        errno.EBADF: "the code closed a file that it did not open: do not call "
-        "os.closerange",
+        errno.EDQUOT: "your quota is exceeded: free some space, or set NBKIT_HOME",
+        errno.ENOENT: "the run folder was removed: do not remove it while the run is "
+        "active",
+        errno.EBADF: "the code of the run closed the file: do not call os.closerange",
         errno.EROFS: f"read-only file system: {another}",
     }
     if error.errno == errno.EACCES:

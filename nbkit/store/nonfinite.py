@@ -52,10 +52,8 @@ class NonFinite:
     def __str__(self) -> str:
         if self.after_step is None:
             return f"{self.what} not finite at step {self.step}"
-        return (
-            f"{self.what} not finite between step {self.after_step + 1} and step "
-            f"{self.step}"
-        )
+        between = f"between step {self.after_step + 1} and step {self.step}"
+        return f"{self.what} not finite {between}"
 
 
 class FiniteReading:

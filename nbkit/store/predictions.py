@@ -70,8 +70,8 @@ def read_predictions(path: Path) -> Predictions | None:
         return None
     except (OSError, ValueError, csv.Error) as error:
         message = (
-            f"{path} has no valid predictions ({error}). Remove it, and evaluate the "
-            "model again."
+            f"{path} does not contain valid predictions ({error}). Remove it, and "
+            "evaluate the model again."
         )
         raise StoreError(message) from error
 

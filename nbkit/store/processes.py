@@ -133,8 +133,8 @@ def start_problem(error: BaseException) -> str | None:
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     shown = "unlimited" if most == resource.RLIM_INFINITY else f"{most:,}"
     remedies = {
-        errno.EAGAIN: f"ulimit -u is {shown}, for all your processes and their "
-        "threads: raise it, or end some",
+        errno.EAGAIN: f"ulimit -u is {shown} for all your processes and threads: "
+        "increase it, or end some",
         errno.ENOMEM: "end some processes, or use another host",
         errno.E2BIG: "unset the longest environment variables",
     }
@@ -149,9 +149,9 @@ def pidfd_problem() -> str | None:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
         return (
-            "pidfd_open, which nbkit needs to watch a run's processes, is not "
-            f"available ({error}). Use Linux 5.3 or newer, and in a container a "
-            "seccomp profile that allows it (Docker's default since 20.10)."
+            f"pidfd_open, which supervision requires, is not available ({error}). Use "
+            "Linux 5.3 or newer; in a container, use a seccomp profile that allows it "
+            "(Docker's default since 20.10)."
         )
     return None
 

@@ -119,9 +119,9 @@ def refuse_secret_variables(environment: Mapping[str, str]) -> None:
         is_named = is_secret_name(name) and not _FLAG.fullmatch(value)
         if is_named or redacted(value) != value:
             message = (
-                f"environment[{name!r}] looks like a secret and is not written into a "
-                "run's folder. Set it in os.environ before the launch: the "
-                "ranks inherit it."
+                f"environment[{name!r}] looks like a secret, which must not be written "
+                "to a run folder. Set it in os.environ before the launch; the ranks "
+                "inherit it."
             )
             raise ConfigError(message)
 
@@ -135,8 +135,8 @@ def refuse_secrets(values: Mapping[str, Any], place: str = "") -> None:
         shown = _redacted_named(name, value)
         if shown != value:
             message = (
-                f"{place}{name}={shown!r} looks like a secret, and others could read "
-                "it. Use an environment variable instead, set before the launch: the "
+                f"{place}{name}={shown!r} looks like a secret, which other users could "
+                "read. Set an environment variable before the launch instead; the "
                 "ranks inherit it."
             )
             raise ConfigError(message)

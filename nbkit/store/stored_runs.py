@@ -119,7 +119,7 @@ class StoredRun:
         if state is RunState.LOST:
             why = (
                 "the supervisor exited without a final record (killed, or the host "
-                "went down); metrics up to the last step are kept"
+                "failed); metrics up to the last step are kept"
             )
         elif state is RunState.UNKNOWN:
             attempt = of_newest_attempt(record, submission) or submission

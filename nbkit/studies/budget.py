@@ -40,8 +40,8 @@ def checked_minutes(minutes: float | None) -> float | None:
         return None
     if not isinstance(minutes, int | float) or not 0 <= minutes < float("inf"):
         message = (
-            f"minutes={minutes!r} is not a time limit. Use 0 (no limit) or more, such "
-            "as 10."
+            f"minutes={minutes!r} is not a valid time limit. Use 0 (no limit) or more, "
+            "such as 10."
         )
         raise ConfigError(message)
     return float(minutes) or None
@@ -171,7 +171,7 @@ def not_measured(study: StoredStudy) -> str:
     if (settled := settled_arms(study)) and not open_arms(study, settled):
         done = min(len(study.runs_by_arm()[arm]) for arm in settled)
         return (
-            f"Ended early: every verdict was settled after {done} of {study.repeats} "
+            f"Ended early: all verdicts were final after {done} of {study.repeats} "
             "repeats."
         )
     times, counts = start_times(study), Counter[tuple[str, ...]]()
@@ -192,6 +192,6 @@ def limit_note(minutes: float | None) -> list[str]:
     if minutes is None:
         return []
     return [
-        f"Time limit: {minutes:g} min (minutes=0: none). Runs that do not fit are "
+        f"Time limit: {minutes:g} min (minutes=0: none). Runs that exceed it are "
         "listed as not measured."
     ]

@@ -99,7 +99,7 @@ def formats_of(
 def sweep_sizes(largest: int) -> list[int]:
     """Return 1, 2, 4 ... and the largest: 6 gives 1, 2, 4, 6."""
     if largest < 1:
-        message = f"the largest size of a sweep is {largest}, below 1. Use 1 or more."
+        message = f"the largest size is {largest}, below 1. Use 1 or more."
         raise ConfigError(message)
     powers = takewhile(lambda size: size < largest, (2**n for n in range(largest)))
     return [*powers, largest]

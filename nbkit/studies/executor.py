@@ -74,8 +74,8 @@ def wait_for_the_last_runs(
                 run.wait(raise_on_failure=False)
             elif not run.state.is_final and run.state is not RunState.UNKNOWN:
                 message = (
-                    f"run {run.run_id} of study {study_id} is {run.state}: its host "
-                    "may still be up. Stop the run, or wait until it is unknown, "
+                    f"run {run.run_id} of study {study_id} is {run.state}, and its "
+                    "host may be running. Stop the run, or wait for state unknown, "
                     f"{STALE_SECONDS / 60:.0f} minutes after its last heartbeat."
                 )
                 raise RunError(message)

@@ -28,7 +28,7 @@ def checks() -> Iterator[CheckResult]:
     yield check_package("papermill", "papermill", "not installed", command, "failure")
     count = len(notebooks())
     status = f"{count} installed" if count else "none found"
-    remedy = "install nbkit again, from a wheel or a complete checkout"
+    remedy = "reinstall nbkit from a wheel or a complete checkout"
     yield check("Notebooks", count > 0, status, remedy, "failure")
     # What is found in a folder, not made up: Jupyter offers its own kernel always.
     try:

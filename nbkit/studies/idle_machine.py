@@ -56,8 +56,8 @@ def wait_for(
     for config in configs:
         if config.engine != "local":
             message = (
-                f"wait_for_idle checks this machine, but engine={config.engine!r} "
-                "runs elsewhere. Omit it."
+                f"wait_for_idle checks this machine, but engine={config.engine!r} runs "
+                "on other machines. Omit wait_for_idle."
             )
             raise ConfigError(message)
     devices = {config.device for config in configs} - {"cpu", "replay"}
@@ -71,8 +71,8 @@ def wait_until_idle(
     """Return once nothing was busy in some looks in a row, or patience is over."""
     if not 0 <= patience_seconds < float("inf"):
         message = (
-            f"wait_for_idle={patience_seconds!r} is not a time in seconds. Use 0 or "
-            "more, such as 600."
+            f"wait_for_idle={patience_seconds!r} is not a valid time in seconds. Use 0 "
+            "or more, such as 600."
         )
         raise ConfigError(message)
     began = time.monotonic()

@@ -56,27 +56,27 @@ class Metric:
             }
             if given := [text for text, is_set in settings.items() if is_set]:
                 message = (
-                    f"{', '.join(given)} without metric. Set it, such as "
+                    f"{', '.join(given)} without metric. Set metric, for example "
                     "metric='val_loss'."
                 )
                 raise ConfigError(message)
             return None
         if better not in ("higher", "lower"):
             message = (
-                f"better={better!r} for metric={name!r}. Use 'lower', such as for a "
-                "loss or seconds, or 'higher', such as for an accuracy or a rate."
+                f"better={better!r} for metric={name!r}. Use 'lower', for example for "
+                "a loss or time, or 'higher', for example for an accuracy or rate."
             )
             raise ConfigError(message)
         if not 0 <= margin < 1:
             message = f"margin={margin:g} is not between 0 and 1. Use 0.02 for 2%."
             raise ConfigError(message)
         if not isinstance(minimum_runs, int) or minimum_runs < 2:
-            message = f"minimum_runs={minimum_runs!r} gives no interval. Use 2 or more."
+            message = f"minimum_runs={minimum_runs!r} allows no CI. Use 2 or more."
             raise ConfigError(message)
         if discard_floors is not None and not discard_floors >= 1:
             message = (
-                f"discard_floors={discard_floors!r} would end arms by noise. Use 1 or "
-                "more, such as 5."
+                f"discard_floors={discard_floors!r} would discard arms because of "
+                "noise. Use 1 or more, such as 5."
             )
             raise ConfigError(message)
         return cls(name, better, float(margin), minimum_runs, discard_floors)

@@ -85,7 +85,7 @@ def arms_and_order(
     first = dict(unrepeated or {})
     twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
     if twice:
-        message = f"2 arms are named {twice[0]!r}. Rename one of them."
+        message = f"Two arms have the name {twice[0]!r}. Rename one of them."
         raise ConfigError(message)
     slots = [Slot(name, 0) for name in first]
     return {**first, **compared}, [*slots, *balanced_order(names, repeats)]

@@ -260,11 +260,11 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
                 if isinstance(it, str)
             ]
     if mixed:
-        heading = "The newest cell with parameters contains other statements:"
+        heading = "The last executed parameter cell contains other statements:"
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
-        "No cell that ran declares parameters. Run a cell of "
-        "annotated literals alone before this one, such as: gpus: int = 8"
+        "No executed cell declares parameters. First run a cell that contains only "
+        "annotated literals, such as: gpus: int = 8"
     )
     raise ParameterError(message)
 
@@ -280,7 +280,7 @@ def _declaration(statement: ast.stmt) -> tuple[str, ParameterKind, Any] | str:
         case ast.Assign(targets=[ast.Name(name)], value=value):
             annotation = None
         case _:
-            return "declares no parameter. Move it to another cell."
+            return "does not declare a parameter. Move it to another cell."
     try:
         default = ast.literal_eval(value)
     except (ValueError, TypeError):

@@ -58,8 +58,8 @@ def check_room(folder: Path, copies: int, forms: Sequence[str]) -> None:
     free = describe_storage(folder)["free_bytes"]
     if needed > free:
         message = (
-            f"replicate={copies} needs {needed:,} bytes, but {folder} has {free:,} "
-            "free. Use a smaller replicate, fewer forms or another folder."
+            f"replicate={copies} requires {needed:,} bytes, but {folder} has {free:,} "
+            "free. Use a smaller replicate, fewer formats or another folder."
         )
         raise ConfigError(message)
 

@@ -38,12 +38,12 @@ def checked_parallel(
     if parallel is None:
         return 1 if is_alone or excluding else None
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
-        message = f"parallel={parallel!r} is not a number of starts. Use 1 or more."
+        message = f"parallel={parallel!r} is not a number of runs. Use 1 or more."
         raise ConfigError(message)
     if excluding and parallel > 1:
         message = (
-            f"parallel={parallel} and {excluding[0]}: that needs the machine for "
-            "itself. Remove one of them."
+            f"parallel={parallel} and {excluding[0]}: the machine must be idle. Remove "
+            "one of them."
         )
         raise ConfigError(message)
     return parallel

@@ -39,13 +39,13 @@ def check_concurrent(
         if len(group) < 2 or list(arms[first : first + len(group)]) != list(group):
             message = (
                 f"concurrent={list(group)!r} is not two or more consecutive arms of "
-                f"{list(arms)!r}. Name them in that order."
+                f"{list(arms)!r}. List them in that order."
             )
             raise ConfigError(message)
         if control in group or used & set(group):
             message = (
                 f"concurrent={list(group)!r} contains the control or an arm of another "
-                "group. Use each arm in one group, without the control."
+                "group. Use each arm in only one group, and not the control."
             )
             raise ConfigError(message)
         used |= set(group)
@@ -57,7 +57,7 @@ def refuse_same(programs: Mapping[str, Program]) -> None:
         if one == other:
             message = (
                 f"arms {first!r} and {second!r} are the same program with the same "
-                f"arguments. Change one, or measure the noise: control={first!r}."
+                f"arguments. Change one, or measure noise with control={first!r}."
             )
             raise ConfigError(message)
 

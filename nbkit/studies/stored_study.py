@@ -33,7 +33,7 @@ class StoredStudy:
         self.paths = StudyPaths(root)
         self._last_content: dict[str, Any] = {}
         if not self._content:
-            message = f"{self.paths.study} does not exist. Create it: Study.create()."
+            message = f"{self.paths.study} does not exist. Call Study.create()."
             raise StoreError(message)
         # Asked now: its mark goes with its folder, and what it says is still known.
         self._was_of_others = self._is_of_others

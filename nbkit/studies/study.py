@@ -160,8 +160,8 @@ class Study(StoredStudy):
         """
         if not arms or repeats < 1:
             message = (
-                f"a study of {len(arms)} arms and repeats={repeats} has nothing to "
-                "run. Use at least one arm and repeats=1."
+                f"a study with {len(arms)} arms and repeats={repeats} has no runs. Use "
+                "at least one arm and repeats=1."
             )
             raise ConfigError(message)
         for arm, configuration in arms.items():
@@ -541,8 +541,8 @@ class Study(StoredStudy):
         if content["executor"] == ProcessIdentity.of().to_dict():
             return content
         message = (
-            f"another process executes study {self.study_id} now. Wait for it or "
-            "interrupt it."
+            f"study {self.study_id} is being executed by another process. Wait for it "
+            "or interrupt it."
         )
         raise RunError(message)
 
@@ -574,7 +574,7 @@ class Study(StoredStudy):
             return
         message = executed_by(self.paths, executor.to_dict())
         if is_alive is None:
-            message += " If that host or container is gone: resume(force=True)."
+            message += " If that host or container is gone, call resume(force=True)."
         raise RunError(message)
 
 

@@ -79,7 +79,7 @@ def gpu_nodes(
     kinds = {gpu.name for gpu in allowed}
     if by_number and len(kinds) > 1 and cuda_order != "PCI_BUS_ID":
         why = (
-            "CUDA numbers GPUs of different kinds by speed, and CUDA_DEVICE_ORDER is "
+            "CUDA orders different GPU models by speed, because CUDA_DEVICE_ORDER is "
             "not PCI_BUS_ID"
         )
         return GpuNodes((), why)
@@ -94,7 +94,7 @@ def gpu_nodes(
         if part.startswith("MIG-"):
             break  # A process gets one MIG instance, and no GPU after it.
     if not nodes:
-        return GpuNodes((), f"CUDA_VISIBLE_DEVICES={setting} names no GPU of this host")
+        return GpuNodes((), f"CUDA_VISIBLE_DEVICES={setting} lists no GPU of this host")
     return GpuNodes(tuple(nodes))
 
 
@@ -193,7 +193,7 @@ def _own_cores(
             number = places[:local_rank].count(own)
             return _binding("cores", _part(near[own], number, count), 1, None)
         why = unknown[0] if unknown else "a NUMA node has more ranks than cores"
-        why_not = f"its own cores, but not near its GPU: {why}"
+        why_not = f"separate cores, but not near its GPU: {why}"
     cores, ranks, sharing = _by_core(usable), len(placed), 1
     if len(cores) >= ranks:
         chosen = _part(cores, local_rank, len(cores) // ranks)
@@ -202,7 +202,7 @@ def _own_cores(
         first = local_rank * count % len(usable)
         chosen = usable[first : first + count]
         sharing = sum(rank * count % len(usable) == first for rank in range(ranks))
-        fewer = "one hardware thread per rank: fewer cores than ranks"
+        fewer = "fewer cores than ranks, so each rank has one hardware thread"
         why_not = why_not or fewer
     return _binding("cores", chosen, sharing, why_not)
 

@@ -122,8 +122,8 @@ class Feed:
             self._apply(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             message = (
-                f"command {line[:200]!r} is not valid ({error}), its other keys are "
-                "ignored. Send an object with the keys of Feed.handle_command.\n"
+                f"command {line[:200]!r} is not valid ({error}). Send an object with "
+                "the keys of Feed.handle_command.\n"
             )
             sys.stderr.write(message)
 
@@ -213,9 +213,9 @@ class Feed:
             asked_at = self._gpus.asked_at or time.monotonic()
             reason, since = "driver not answering", t - (time.monotonic() - asked_at)
             message = (
-                "GPUs cannot be read (driver not answering): a call to the driver has "
-                "not returned. Check dmesg for Xid messages; if it lasts, reset the "
-                "GPU or reboot."
+                "GPUs cannot be read (driver not answering): a driver call does not "
+                "return. Check dmesg for Xid messages; if the call keeps hanging, "
+                "reset the GPU or reboot."
             )
         else:
             reason, message, since = reading.reason, reading.message, t
@@ -237,13 +237,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="UUID",
-        help="read this GPU only, by UUID or NVML index; may be repeated; default: "
-        "the GPUs in CUDA_VISIBLE_DEVICES",
+        help="read only this GPU (UUID or NVML index; may be repeated; default: the "
+        "GPUs in CUDA_VISIBLE_DEVICES)",
     )
     parser.add_argument(
         "--run-marker",
         metavar="NAME",
-        help="environment variable with the run id in each process of a run",
+        help="environment variable that contains the run id in the processes of a run",
     )
     return parser.parse_args(argv)
 

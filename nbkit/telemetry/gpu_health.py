@@ -44,7 +44,7 @@ def checks() -> Iterator[CheckResult]:
             remedy = "check dmesg for an Xid message, then reset the GPU or reboot"
             yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.mig_enabled:
-            detail = "divided by MIG; an instance supports only one rank"
+            detail = "in MIG mode; an instance supports only one rank"
             yield CheckResult(f"GPU {gpu.index}", "info", detail)
     yield from _persistence(devices)
     yield from _conditions(conditions)
@@ -59,7 +59,7 @@ def _without_nvml(error: NvmlUnavailableError) -> CheckResult:
     # A container may be meant to compute on CPUs, beside the host's GPUs.
     is_meant = error.reason == "no library" and container_kind() is not None
     state: State = "warning" if is_meant else "failure"
-    remedy = f"{remedy.removesuffix('.')}; runs compute on CPUs until then"
+    remedy = f"{remedy.removesuffix('.')}; until then, runs use CPUs"
     return CheckResult("GPUs", state, what, remedy)
 
 
@@ -69,8 +69,8 @@ def _kinds(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
         yield CheckResult("GPUs", "ok", f"{len(indices)} x {kind}")
     if len(kinds) > 1:
         alike = ",".join(map(str, max((indices for _, indices in kinds), key=len)))
-        detail = f"{len(kinds)} kinds: a mixed run waits for the slowest GPU each step"
-        remedy = f"export CUDA_VISIBLE_DEVICES={alike} leaves GPUs of one kind"
+        detail = f"{len(kinds)} models: a mixed run is as slow as the slowest GPU"
+        remedy = f"export CUDA_VISIBLE_DEVICES={alike} selects GPUs of one model"
         yield CheckResult("Mix of GPUs", "warning", detail, remedy)
 
 
@@ -86,12 +86,12 @@ def _kind(gpu: GpuDevice) -> str:
 def _persistence(devices: Sequence[GpuDevice]) -> Iterator[CheckResult]:
     off = [gpu.index for gpu in devices if gpu.persistence_mode is False]
     if off:
-        detail = f"off on {named(off)}: each start waits seconds for an idle GPU"
+        detail = f"off on {named(off)}: each start on an idle GPU takes seconds longer"
         host = "" if container_kind() is None else ", on the host"
         remedy = f"sudo nvidia-smi -pm 1{host}"
         yield CheckResult("Persistence", "warning", detail, remedy)
     elif any(gpu.persistence_mode for gpu in devices):
-        detail = "on: the driver keeps the GPUs initialised"
+        detail = "on: the driver keeps the GPUs initialized"
         yield CheckResult("Persistence", "ok", detail)
 
 
@@ -115,21 +115,19 @@ def _conditions(conditions: Sequence[GpuCondition]) -> Iterator[CheckResult]:
         )
     for gpu in conditions:
         if gpu.remap_failed:
-            detail = "memory is damaged and cannot be repaired (row remapping failed)"
+            detail = "memory is defective and cannot be repaired (row remapping failed)"
             remedy = "replace the GPU"
             yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
         elif gpu.remap_pending:
-            detail = "damaged memory is replaced at the next reset (row remap pending)"
-            remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index}, while it is idle"
+            detail = "defective memory is remapped at the next reset (remap pending)"
+            remedy = f"sudo nvidia-smi --gpu-reset -i {gpu.index} while it is idle"
             yield CheckResult(f"GPU {gpu.index}", "warning", detail, remedy)
     limits = (
         (gpu.power_limit_watts, gpu.power_limit_default_watts, gpu.index)
         for gpu in conditions
     )
     for (limit, default), indices in _reduced(limits):
-        detail = (
-            f"{named(indices)} may draw {limit:.0f} of {default:.0f} W: slower clocks"
-        )
+        detail = f"{named(indices)} limited to {limit:.0f} of {default:.0f} W"
         numbers = ",".join(map(str, indices))
         remedy = f"sudo nvidia-smi -i {numbers} -pl {default:.0f}"
         yield CheckResult("Power limit", "warning", detail, remedy)
@@ -168,8 +166,8 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
     unknown = unknown_entry(devices, setting)
     if unknown is not None:
         detail = f"CUDA_VISIBLE_DEVICES={setting!r}: there is no GPU {unknown!r}; CUDA "
-        detail += f"ignores it and all after it: {visible} of {len(devices)} left"
-        remedy = "unset it, or name GPUs that nvidia-smi -L lists"
+        detail += f"ignores it and all later entries: {visible} of {len(devices)} left"
+        remedy = "unset it, or use GPUs listed by nvidia-smi -L"
         yield CheckResult(what, "failure", detail, remedy)
     elif visible < len(devices):
         detail = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {visible} of {len(devices)}"
@@ -197,10 +195,10 @@ def judge_log(log: str | None, devices: Sequence[GpuDevice]) -> Iterator[CheckRe
             detail += ": a program failed or was ended"
             yield CheckResult(what, "info", detail)
         elif code == _LOST:
-            detail += ": it fell off the bus"
-            yield CheckResult(what, "warning", detail, "reboot; then check its seat")
+            detail += ": fell off the bus"
+            yield CheckResult(what, "warning", detail, "reboot, or reseat the card")
         else:
-            remedy = "sudo nvidia-smi --gpu-reset, while it is idle; again: replace it"
+            remedy = "sudo nvidia-smi --gpu-reset while idle, or replace the GPU"
             yield CheckResult(what, "warning", detail, remedy)
 
 

@@ -169,8 +169,8 @@ class GpuReader:
             count = len(self._opened.devices)
             hidden = "the only GPU" if count == 1 else f"all {count} GPUs"
             message = (
-                f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of "
-                "this machine. Change or unset it, then restart Jupyter."
+                f"CUDA_VISIBLE_DEVICES={self._visible!r} hides {hidden} of this "
+                "machine. Change or unset the variable, then restart Jupyter."
             )
             return "hidden", message
         from nbkit.telemetry.nvml import unavailable

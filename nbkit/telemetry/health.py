@@ -51,7 +51,7 @@ _FEWEST_PROCESSES = 4096
 def checks() -> Iterator[CheckResult]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
-        remedy = "launch runs on Linux; this system can only read and compare them"
+        remedy = "launch runs on Linux; this system can only show and compare them"
         yield CheckResult("System", "failure", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)
@@ -74,7 +74,7 @@ def checks() -> Iterator[CheckResult]:
     yield CheckResult("Memory", "ok", detail)
     yield shared_memory(len(list(_DEVICES.glob("nvidia[0-9]*"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    remedy = f"ulimit -n {_FEWEST_FILES} or more; loading processes keep many open"
+    remedy = f"ulimit -n {_FEWEST_FILES} or more; loader processes open many files"
     is_enough = soft not in range(_FEWEST_FILES)
     yield check("Open files", is_enough, _count(soft, hard), remedy)
     yield _processes()
@@ -87,8 +87,8 @@ def _nbkit() -> CheckResult:
     """Say which nbkit is here, and whether another project's is installed over it."""
     detail, other = str(installed(DISTRIBUTION)), installed(NAMESAKE)
     if other is not None:
-        detail += f"; the package {NAMESAKE} ({other}) is also installed: another "
-        detail += "project that writes into the folder nbkit"
+        detail += f"; the package {NAMESAKE} ({other}), an unrelated "
+        detail += "project that uses the folder nbkit, is also installed"
     # What both have written goes with the other one.
     remedy = f"pip uninstall -y {NAMESAKE}; {REINSTALL}"
     return check("nbkit", other is None, detail, remedy, "failure")
@@ -101,7 +101,7 @@ def _packages() -> Iterator[CheckResult]:
     if newer:
         names = [f"{name} {newer[name]} ({versions[name]} tested)" for name in newer]
         detail = f"newer than tested: {', '.join(names)}"
-        remedy = "in case of errors, install the tested versions"
+        remedy = "if errors occur, install the tested versions"
         yield CheckResult("Packages", "info", detail, remedy)
 
 
@@ -125,7 +125,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
         space = shutil.disk_usage(folder)
     except OSError as error:
         detail = f"{folder} cannot be checked ({error.strerror})"
-        remedy = f"DataLoader's processes need it: sudo mount -t tmpfs tmpfs {folder}"
+        remedy = f"DataLoader processes require it: sudo mount -t tmpfs tmpfs {folder}"
         return CheckResult("Shared memory", "failure", detail, remedy)
     processes = max(1, int(usable_cpus()))
     needed = processes * _BATCHES_PER_PROCESS * _BATCH_BYTES
@@ -136,7 +136,7 @@ def shared_memory(num_gpus: int, folder: Path = _SHARED_MEMORY) -> CheckResult:
     detail = f"{_mib(space.free)} of {_mib(space.total)} free in {folder}"
     size = math.ceil((space.total - space.free + needed) / 2**30)
     remedy = (
-        f"{who} need about {_mib(needed)}, or end with a bus error; sudo mount -o "
+        f"{who} need about {_mib(needed)}, or fail with a bus error; sudo mount -o "
         f"remount,size={size}G {folder}; a container: docker run --shm-size={size}g"
     )
     return check("Shared memory", space.free >= needed, detail, remedy)
@@ -181,7 +181,7 @@ def _replay() -> Iterator[CheckResult]:
         remedy = f"unset {SOURCE_VARIABLE}"
         yield CheckResult("GPU replay", state, str(error), remedy)
         return
-    detail = f"{value}: the sidebar and nbkit monitor play a trace"
+    detail = f"{value}: the sidebar and nbkit monitor replay a trace"
     remedy = f"unset {SOURCE_VARIABLE} to see this machine's GPUs"
     yield CheckResult("GPU replay", "info", detail, remedy)
 

@@ -37,13 +37,13 @@ _REMEDIES = {
     "nvidia-smi or modprobe nvidia",
     "version mismatch": "the driver library and the kernel module have different "
     "versions, for example after an update; reboot, or reload the kernel module",
-    "no permission": "this user may not open /dev/nvidiactl; ask the administrator "
-    "for access to the GPUs",
+    "no permission": "no permission to open /dev/nvidiactl; ask the administrator for "
+    "access to the GPUs",
     "gpu lost": "a GPU has fallen off the bus; check dmesg for an Xid message, then "
     "reset the GPU or reboot",
-    "no gpu": "no GPU found, or none that the driver supports; see lspci and dmesg",
-    "driver too old": "the driver's library lacks nvmlInitWithFlags; install a driver "
-    "of release 450 or later",
+    "no gpu": "no GPU found that the driver supports; check lspci and dmesg",
+    "driver too old": "the driver library has no nvmlInitWithFlags; install driver "
+    "450 or later",
 }
 
 _TOPOLOGY_WORDS = {

@@ -76,8 +76,8 @@ def refuse(value: str, why: str) -> NvmlUnavailableError:
     """Return the error that tells that a source of GPUs cannot be used."""
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
-        "replay:FILE with a file of nbkit's sampler, or one of replay:"
-        f"{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
+        "replay:FILE with a file written by the sampler of nbkit, or one of "
+        f"replay:{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
 

@@ -167,8 +167,8 @@ class _Recorder(threading.Thread):
             self.failed = True
             reason = error.strerror or error
             message = (
-                f"{self._arguments.output} cannot be written ({reason}): sampling "
-                "ends, the run continues. Check its folder's space and permissions.\n"
+                f"{self._arguments.output} cannot be written ({reason}), so "
+                "sampling ends. Check free space and permissions of its folder.\n"
             )
             sys.stderr.write(message)
         except BaseException:
@@ -183,8 +183,8 @@ class _Recorder(threading.Thread):
         self.join(_GRACE_SECONDS)
         if self.is_alive():
             message = (
-                f"The GPU driver has not answered for {_GRACE_SECONDS:g} s: sampling "
-                "ends without a last sample. See dmesg and nvidia-smi.\n"
+                f"The GPU driver has not answered for {_GRACE_SECONDS:g} s, so the "
+                "last sample is missing. Check dmesg and nvidia-smi.\n"
             )
             sys.stderr.write(message)
 
@@ -242,7 +242,7 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
         "--parent-fd",
         type=int,
         metavar="N",
-        help="read end of a pipe; this process exits when the write end is closed",
+        help="read end of a pipe; the process exits when the write end is closed",
     )
 
 

@@ -161,7 +161,7 @@ def main(locked: bool = False) -> int:
         remedy = (
             f"install driver {branch} or newer" if branch else "its GPUs are too old"
         )
-        sys.stdout.write(f"no torch runs with driver {version}: {remedy}\n")
+        sys.stdout.write(f"no torch version supports driver {version}: {remedy}\n")
         return 1
     builds = f"{build.requirement} {'dali' if locked else build.dali}"
     sys.stdout.write(f"{builds}\ndriver {version} runs {builds}\n")

@@ -96,7 +96,7 @@ class FormCheck:
             return [python, _sbatch(self.config)]
         if self.config.engine != "local":
             engine = self.config.engine
-            note = f"engine={engine} creates its command when the run is launched."
+            note = f"engine={engine} creates the command when the run is launched."
             return [python, {"title": engine, "text": "", "note": note}]
         uuids = _uuids(self.config, gpus)
         line = torchrun_line(
@@ -107,8 +107,8 @@ class FormCheck:
             threads_of_a_rank(self.config),
         )
         note = (
-            "RUN is the run's folder, which Launch creates. The run's record contains "
-            "this line with the actual folder and devices."
+            "RUN is the run folder, which Launch creates. The record contains this "
+            "line with the actual folder and devices."
         )
         return [python, {"title": "torchrun", "text": line, "note": note}]
 
@@ -160,8 +160,8 @@ def _sbatch(config: ExperimentConfig) -> dict[str, str]:
         gpus_per_node=expected if asked is None else asked,
     )
     note = (
-        "RUN is the run's folder, which Launch creates. The script is saved there. It "
-        "requests GPUs only if the cluster has GPUs."
+        "RUN is the run folder, which Launch creates and where the script is saved. "
+        "It requests GPUs only if the cluster has GPUs."
     )
     return {"title": "sbatch", "text": text, "note": note}
 

@@ -179,7 +179,7 @@ def _kind(path: str, kinds: list[Mapping[str, Any]], *, optional: bool) -> Contr
         return "choice" if optional else "switch"
     if types == {"string"}:
         return "choice" if any("enum" in it for it in kinds) else "text"
-    message = f"{path}: the form has no control for {kinds}. Add a control."
+    message = f"{path}: the form has no control for {kinds}. Add a control to the form."
     raise TypeError(message)
 
 

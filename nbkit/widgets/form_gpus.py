@@ -100,7 +100,7 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     """Return what the form shows of the GPUs."""
     if not reading.gpus:
         cpus = max(1, int(usable_cpus()))
-        text = f"No GPU: ranks run on CPUs, {cpus} usable here. {reading.message or ''}"
+        text = f"No GPU: ranks run on {cpus} usable CPUs. {reading.message or ''}"
         return {"text": text, "replayed": replayed, "gpus": []}
     held, trouble = _leases("replay" if replayed else "cuda")
     look = _Look(reading, held)
@@ -108,7 +108,7 @@ def describe_gpus(reading: GpuReading, *, replayed: bool) -> dict[str, Any]:
     free = sum(row["is_free"] is True for row in gpus)
     text = f"{free} of {len(gpus)} free"
     if replayed:
-        text = f"Replay, not this machine: {text}; ranks run on CPUs"
+        text = f"Replay, not GPUs of this machine: {text}; ranks run on CPUs"
     return {"text": f"{text}.{trouble}", "replayed": replayed, "gpus": gpus}
 
 

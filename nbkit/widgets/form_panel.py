@@ -194,7 +194,7 @@ class FormPanel(anywidget.AnyWidget):
         try:
             existing_data(config.data)
         except ConfigError:
-            data = f" {config.data} was not found: set data to your copy."
+            data = f" {config.data} was not found. Set data to its path."
         self.say(
             f"{found.title}.{data} Differences from the publication: "
             f'nbkit.recipe("{name}").',

@@ -48,7 +48,7 @@ class PartitionLook:
         try:
             found = describe_partitions(partitions())
         except SlurmSilentError as error:
-            text = f"Partitions are unknown: {error}. Enter one manually."
+            text = f"Partitions are unknown: {error}. Enter a partition manually."
             found = {"text": text, "partitions": []}
         self._show(found)
 

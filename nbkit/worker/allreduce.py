@@ -75,7 +75,7 @@ def _time_all_reduces(
             error = (
                 f"all-reduce of ones over {dist.get_world_size()} ranks returned "
                 f"{low:g} to {high:g}: data are corrupted in transfer. Check dmesg for "
-                "Xid messages and the links between GPUs."
+                "Xid messages, and check the links between GPUs."
             )
             raise ArithmeticError(error)
         message.fill_(1)

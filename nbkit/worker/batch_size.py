@@ -64,7 +64,7 @@ def resolve(
         shared = config.oversubscribe
         reason = "several ranks share a GPU" if shared else "this run is on CPUs"
         message = (
-            f"batch_size_per_gpu='max' needs a GPU per rank, but {reason}. Set a "
+            f"batch_size_per_gpu='max' requires a GPU per rank, but {reason}. Set a "
             "number."
         )
         raise ConfigError(message)
@@ -78,8 +78,8 @@ def resolve(
     if not size:
         message = (
             f"batch_size_per_gpu='max': a batch of 1 image of {config.image_size} px "
-            f"does not fit in GPU memory with {config.model}. Use a smaller image or "
-            "model."
+            f"does not fit in GPU memory with {config.model}. Use a smaller image_size "
+            "or another model."
         )
         raise DeviceError(message)
     return size

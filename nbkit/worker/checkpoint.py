@@ -130,7 +130,7 @@ def load(
     """Return the shared state and this rank's own part, all on the host."""
     complete = _read_complete(path)
     if complete is None or not _is_complete(path):
-        message = f"{path} is not a complete checkpoint. Resume from an older one."
+        message = f"checkpoint {path} is incomplete. Resume from an older checkpoint."
         raise StoreError(message)
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
@@ -174,9 +174,9 @@ def _raise_unless_loadable(path: Path, state: dict[str, Any]) -> None:
         places = list(islice(_odd_places(state, "state"), _MOST_PLACES))
         where = f" ({', '.join(places)})" if places else ""
         message = (
-            f"state contains {', '.join(unsafe_globals)}{where}, which a checkpoint "
-            "cannot restore. Save tensors, numbers and text, in dicts and lists, and "
-            "of a random generator its state."
+            f"state contains {', '.join(unsafe_globals)}{where}, which cannot be "
+            "restored. Save tensors, numbers, text, dicts and lists, and the state of "
+            "random generators."
         )
         raise ConfigError(message)
 

@@ -214,6 +214,6 @@ def _remedy(capability: tuple[int, int]) -> str:
     build = last_torch([capability])
     if build is not None and build.below is not None:
         command = pip_install(build.requirement, "torchvision")
-        return f"Install the last version with them: {command}"
+        return f"Install the last version with such kernels: {command}"
     command = pip_install("torch", "torchvision", options="--upgrade")
     return f"Install a newer torch: {command}"

@@ -97,7 +97,7 @@ def _keep(predictions: Predictions | None, rank: Rank) -> None:
         return
     # A plug-in's loader may have its own order.
     sys.stdout.write(
-        "evaluation: the loader does not follow the manifest's order, so "
+        "evaluation: the loader changes the order of the manifest, so "
         f"{rank.paths.predictions.name} is not written\n"
     )
     sys.stdout.flush()

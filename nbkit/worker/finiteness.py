@@ -91,7 +91,7 @@ class FiniteWatch:
         """Return what ends a run that has to be finite."""
         instead = ", in precision='bf16'" if config.precision == "fp16" else ""
         message = (
-            f"{self.found}, and stop_on_nonfinite=True. Launch it again with a "
+            f"{self.found}, with stop_on_nonfinite=True. Launch the run again with a "
             f"learning_rate below {config.learning_rate:g}{instead}, or with "
             "stop_on_nonfinite=False. Its checkpoints are finite."
         )

@@ -125,7 +125,7 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
     if edited and rank.rank == 0:
         sys.stderr.write(
             f"nbkit: {', '.join(edited)} was edited after the launch; the ranks import "
-            "the new version, and the run's folder has the old one.\n"
+            "the new version, but the run folder contains the old version.\n"
         )
 
 
@@ -150,7 +150,7 @@ def _run_module(entry: dict[str, Any]) -> None:
     if spec is not None and isinstance(spec.loader, InspectLoader):
         code = spec.loader.get_code(spec.name)
     if spec is None or code is None:
-        message = f"No module named {name!r} that can be executed."
+        message = f"No executable module named {name!r}."
         raise ModuleNotFoundError(message)
     sys.argv[:] = [spec.origin or name, *entry["argv"]]
     main = _main_module(spec.origin)
@@ -215,7 +215,7 @@ def _keep(value: Any, rank: Rank, name: str) -> None:
     except Exception as error:
         message = (
             f"{name}() returned a {type(value).__name__}, which cannot be pickled "
-            f"({error}). Return numbers, text, or tensors."
+            f"({error}). Return numbers, text or tensors."
         )
         raise RunError(message) from error
     path = rank.paths.rank(rank.attempt, rank.rank).returned

@@ -134,15 +134,15 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
             f"{torch.version} has no kernels for compute capability "
             f"{', '.join(missing)}, only {' '.join(torch.arches)}"
         )
-        remedy = f"{_torch_remedy(driver)}: a torch that is built for these GPUs"
+        remedy = f"{_torch_remedy(driver)}: a torch built for these GPUs"
     elif not driver.divided and set(torch.uuids) != set(driver.uuids):
-        detail = "torch shows other GPUs than the driver"
+        detail = "torch and the driver detect different GPUs"
         remedy = "check what sets CUDA_VISIBLE_DEVICES before torch starts"
     else:
         state, remedy = "ok", ""
         detail = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
-            detail += f", which the driver's {driver.cuda} runs: one major version"
+            detail += f", which driver CUDA {driver.cuda} supports (same major version)"
     yield CheckResult("torch on GPUs", state, detail, remedy)
 
 
@@ -151,15 +151,15 @@ def _unseen_remedy(torch: TorchGpus, driver: DriverGpus) -> str:
     built = str(torch.cuda)
     if driver.cuda is not None and _major(built) > _major(driver.cuda):
         return (
-            f"torch is built with CUDA {built}, the driver runs up to {driver.cuda}: "
-            f"{_torch_remedy(driver)}"
+            f"torch is built with CUDA {built}, but the driver supports up to "
+            f"{driver.cuda}: {_torch_remedy(driver)}"
         )
     advice = cuda_advice(torch.words)
     if advice is not None:
         return advice.text
     return (
-        "run nvidia-smi; on a machine with NVSwitch: systemctl status "
-        "nvidia-fabricmanager; in a container check for /dev/nvidia*"
+        "run nvidia-smi; with NVSwitch, run systemctl status nvidia-fabricmanager; in "
+        "a container, check for /dev/nvidia*"
     )
 
 
@@ -170,7 +170,7 @@ def _torch_remedy(driver: DriverGpus) -> str:
     needed = needed_branch([*map(_pair, driver.capabilities)])
     if needed is not None:
         return f"install driver {needed} or newer"
-    return "no torch of the package index has kernels for these GPUs"
+    return "no torch build on the package index has kernels for these GPUs"
 
 
 def _major(version: str) -> int:
@@ -219,7 +219,7 @@ def _collectives(torch: ModuleType, driver: DriverGpus) -> Iterator[CheckResult]
             number = ".".join(map(str, torch.cuda.nccl.version()))
             yield CheckResult("NCCL", "ok", number)
         else:
-            detail = "not in this torch: multi-GPU training fails"
+            detail = "not in this torch build: multi-GPU training fails"
             anew = pip_install("torch", "torchvision", options="--force-reinstall")
             yield CheckResult("NCCL", "failure", detail, anew)
     try:
@@ -272,9 +272,7 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
         yield CheckResult("DALI", "info", words, ours)
         return
     if len(versions) > 1:
-        words = (
-            f"for CUDA {' and '.join(map(str, versions))}, installed over each other"
-        )
+        words = f"for CUDA {' and '.join(map(str, versions))}, in the same folder"
         both = " ".join(f"nvidia-dali-cuda{cuda}0" for cuda in versions)
         remedy = f"pip uninstall -y {both}; {ours}"
         yield CheckResult("DALI", "warning", words, remedy)
@@ -307,7 +305,7 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
 
 def _missing_torch(driver: DriverGpus) -> CheckResult:
     if not driver.uuids:
-        detail = "not installed: runs can be viewed here, but not started"
+        detail = "not installed: runs can be shown, but not started"
         command = pip_install(*packages_of("train"))
         return CheckResult("PyTorch", "warning", detail, command)
     detail = f"not installed, but there are {len(driver.uuids)} GPUs"

@@ -153,7 +153,7 @@ class MetricsLog:
         numbers = context.numbers(values)
         if taken := sorted(_OWN & numbers.keys()):
             message = (
-                f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} records "
+                f"nbkit.log({{{taken[0]!r}: ...}}): task={self._config.task!r} logs "
                 "this name itself. Use another name."
             )
             raise ConfigError(message)

@@ -112,9 +112,9 @@ def _allow_tf32(allowed: bool) -> None:
         convolutions = _switch_tf32(cudnn, newer, allowed)
     if (set(products), set(convolutions)) != ({allowed}, {allowed}):
         message = (
-            f"torch {torch.__version__} does not switch TF32 "
-            f"{'on' if allowed else 'off'}: matmul is {products}, convolutions are "
-            f"{convolutions}. Use another version."
+            f"torch {torch.__version__} did not switch TF32 "
+            f"{'on' if allowed else 'off'} (matmul {products}, convolutions "
+            f"{convolutions}). Use another version."
         )
         raise ConfigError(message)
 
@@ -162,7 +162,7 @@ def _check_device(precision: str, device: torch.device) -> None:
 def _check_capability(precision: str, capability: tuple[int, int], name: str) -> None:
     if capability < _AMPERE:
         message = (
-            f"precision={precision!r} needs compute capability 8.0 or newer, but "
+            f"precision={precision!r} requires compute capability 8.0 or newer, but "
             f"{name} has {capability[0]}.{capability[1]}. Use 'fp16' or 'fp32'."
         )
         raise ConfigError(message)

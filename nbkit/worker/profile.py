@@ -103,8 +103,8 @@ class StepProfile:
         except AttributeError as error:
             times = []
             problem = (
-                f"torch {torch.__version__} has no operator times by the known names "
-                f"({error}); the trace is complete, open it"
+                f"torch {torch.__version__} reports operator times under unknown names "
+                f"({error}); open the trace, which is complete"
             )
         top = sorted(times, reverse=True)[:_TOP_OPERATORS]
         write_json(
@@ -123,7 +123,7 @@ class StepProfile:
 
 
 def _say_what_is_missing(error: StoreError) -> None:
-    text = f"profile: {error} The training continues without it.\n"
+    text = f"profile: {error} The training continues without the profiler.\n"
     # On a full disk the log may be full, too.
     with contextlib.suppress(OSError):
         sys.stdout.write(encodable(text, sys.stdout.encoding))

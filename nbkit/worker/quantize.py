@@ -133,8 +133,8 @@ def _static(
         raise ConfigError(message) from error
     if config.compile:
         message = (
-            "compile=True with precision='int8' on a CPU: torch.ao computes with "
-            "its own kernels, which torch.compile cannot trace. Set compile=False."
+            "compile=True with precision='int8' on a CPU: torch.compile cannot trace "
+            "the kernels of torch.ao. Set compile=False."
         )
         raise ConfigError(message)
     engine = torch.backends.quantized.engine
@@ -185,8 +185,8 @@ def _dynamic(
         )
     except ImportError as error:
         message = (
-            f"precision='int8' on a GPU needs torchao ({error}); "
-            f"{pip_install('torchao')} adds it, or use 'fp16'."
+            f"precision='int8' on a GPU requires torchao ({error}); "
+            f"{pip_install('torchao')} installs it; or use 'fp16'."
         )
         raise ConfigError(message) from error
     newer = torch.cuda.get_device_capability(device) >= _AMPERE

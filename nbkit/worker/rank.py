@@ -70,7 +70,7 @@ class Rank:
         if "NBKIT_ATTEMPT" not in os.environ and paths.submission.exists():
             message = (
                 f"{root} is the folder of a run that nbkit launched. Copy its "
-                "config.json into a new folder and start that."
+                "config.json into a new folder and use that folder."
             )
             raise ConfigError(message)
         process = paths.rank(attempt, rank).process

@@ -333,7 +333,7 @@ def whole_step(step: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"step={step!r} is not an integer of 0 or more. Pass one."
+        message = f"step={step!r} is not an integer (minimum 0). Pass a step number."
         raise ConfigError(message)
     return number
 

@@ -48,9 +48,8 @@ class NodeLogs(LogsSpecs):
         self._paths = RunPaths(self._folder.parents[1])
         if not self._paths.submission.exists():
             _refuse(
-                f"{self._paths.root} does not exist on host {hostname()}: the store "
-                "must be on a shared file system. Set NBKIT_HOME to a folder of one, "
-                "and launch again."
+                f"{self._paths.root} does not exist on host {hostname()}. Set "
+                "NBKIT_HOME to a folder on a shared file system, and launch again."
             )
         self._submission = read_json(self._paths.submission) or {}
         self._refuse_other_software()
@@ -66,8 +65,8 @@ class NodeLogs(LogsSpecs):
             return  # srun has started one on every node
         self._refuse_further_host()
         _print(
-            f"run {self._paths.run_id}: this host is ready (nnodes="
-            f"{self._config.nnodes}); its ranks print to {self._folder}"
+            f"run {self._paths.run_id}: this host is ready "
+            f"(nnodes={self._config.nnodes}); output of its ranks: {self._folder}"
         )
         self._hint_at_loopback()
 
@@ -82,8 +81,8 @@ class NodeLogs(LogsSpecs):
         if self._is_started or world_size != self._config.world_size:
             _refuse(
                 f"{world_size} ranks, but run {self._paths.run_id} has "
-                f"{self._config.world_size} and starts once. Stop it with stop(), "
-                "then resume() it and paste the new line unchanged."
+                f"{self._config.world_size} and starts once. Call stop() and resume(), "
+                "and paste the new line unchanged."
             )
         self._is_started = True
         group_rank = int(envs[0]["GROUP_RANK"])
@@ -104,7 +103,7 @@ class NodeLogs(LogsSpecs):
         if cwd.is_dir():
             os.chdir(cwd)  # the ranks begin where this process is
         elif self._config.has_entry:
-            _refuse(f"{cwd}, where the run was launched, is not on host {hostname()}.")
+            _refuse(f"{cwd}, the launch folder, does not exist on host {hostname()}.")
         name = hostname()
         if self._in_job:
             name = os.environ.get("SLURMD_NODENAME", name)
@@ -164,7 +163,7 @@ class NodeLogs(LogsSpecs):
         if len(hosts) >= self._config.nnodes or any(host["ranks"] for host in hosts):
             where = ", ".join(sorted(host["host"] for host in hosts))
             _refuse(
-                f"torchrun runs on {where} already, and nnodes={self._config.nnodes}. "
+                f"torchrun already runs on {where}, with nnodes={self._config.nnodes}. "
                 f"Paste the line once on each of {self._config.nnodes} hosts."
             )
 

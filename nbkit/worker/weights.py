@@ -142,7 +142,7 @@ def _load_pretrained(
             name: value if value.shape == shapes[name] else own[name]
             for name, value in state.items()
         }
-        _say(rank, f"the output layer is new: {config.data} has other classes")
+        _say(rank, f"untrained output layer: {config.data} has other classes")
     _load_strictly(model, state, config, {"source": "pretrained"})
     return str(weights), is_new
 
@@ -162,7 +162,7 @@ def _are_imagenet(
         # Sorted, as all folders are; others than ImageNet's differ in some of these.
         return all(classes[place] == name for place, name in _SYNSETS.items())
     if all(name.isdecimal() and int(name) == n for n, name in enumerate(classes)):
-        _say(rank, f"the class names of {config.data} are numbers: ImageNet's assumed")
+        _say(rank, f"class names of {config.data} are numbers; ImageNet is assumed")
         return True
     # Packs write synonyms, and a number where two classes have one name.
     pairs = zip(classes, categories, strict=True)
@@ -183,17 +183,16 @@ def _check_classes(
     if classes is None:
         return
     if trained_on is None:
-        _say(rank, f"{config.weights} has no class names: the data's assumed")
+        _say(rank, f"{config.weights} has no class names; those of data are assumed")
         return
     for number, name in enumerate(classes):
         trained = trained_on[number] if number < len(trained_on) else None
         if trained != name:
             was = "none" if trained is None else repr(trained)
             message = (
-                f"weights={config.weights!r} have other classes than "
-                f"data={config.data!r}, or another order: output {number} is "
-                f"{was} in the weights and {name!r} in the data. Use data with the "
-                "same classes, or weights='pretrained' or 'random'."
+                f"weights={config.weights!r} and data={config.data!r} differ in class "
+                f"names or order: output {number} is {was} in the weights and {name!r} "
+                "in the data. Use matching data, or weights='pretrained' or 'random'."
             )
             raise ConfigError(message)
 
@@ -242,8 +241,8 @@ def _find(weights: str, runs: Path) -> tuple[Path, dict[str, Any]]:
         newest = checkpoint.latest(paths.checkpoints)
         if newest is None:
             message = (
-                f"weights={weights!r}: the run has no complete checkpoint. "
-                "Launch it with checkpoint_at_end=True."
+                f"weights={weights!r}: the run has no complete checkpoint. Launch the "
+                "run again with checkpoint_at_end=True."
             )
             raise ConfigError(message)
         origin = {
@@ -320,12 +319,12 @@ def _load_strictly(
     if lacking or foreign or other:
         first = min([*lacking, *foreign, *other])
         trained = origin.get("model")
-        of = f"model={trained!r}" if trained else "the model that they were saved from"
+        of = f"model={trained!r}" if trained else "the model of the weights"
         message = (
             f"weights={config.weights!r} do not fit model={config.model!r} with "
-            f"image_size={config.image_size}: {len(lacking)} missing, "
-            f"{len(foreign)} unexpected and {len(other)} of another shape, such as "
-            f"{first}. Use {of}, with the image size of its training."
+            f"image_size={config.image_size}: {len(lacking)} missing, {len(foreign)} "
+            f"unexpected and {len(other)} of another shape, such as {first}. Use {of}, "
+            "with the image size of the training."
         )
         raise ConfigError(message)
     model.load_state_dict(state)

@@ -109,4 +109,4 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     shutil.rmtree(folder)
     visitor.goto(link)
     gone = visitor.locator(".nbk-sentence")
-    expect(gone).to_contain_text("is not in this server's store")
+    expect(gone).to_contain_text("is not in the store of this server")

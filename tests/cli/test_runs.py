@@ -117,8 +117,8 @@ def test_show_data(written, capsys):
         "  evaluation images  500",
         "  empty classes      4 of 6 have no training images",
         "  unreadable images  1,200",
-        "  grayscale images   15 of more than 8 bits, converted to 8; 7 have 16 "
-        "levels or fewer (a/0.tif and 6 more)",
+        "  grayscale images   15 of more than 8 bits, converted to 8; 7 with 16 or "
+        "fewer gray levels (a/0.tif and 6 more)",
         "  skipped files      3 (2 *.gif, 1 *.txt)",
         "",
         "Unreadable images:",
@@ -250,7 +250,7 @@ def test_stop_one_refused(written, store, nbkit_command):
 @pytest.mark.parametrize("arguments", [[], ["--all", "k3f9"]])
 def test_stop_without_runs(store, capsys, arguments):
     assert main(["stop", *arguments]) == 2
-    assert "needs either runs or --all" in capsys.readouterr().err
+    assert "requires either runs or --all" in capsys.readouterr().err
 
 
 def test_sweep(written, nbkit_command):

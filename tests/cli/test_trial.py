@@ -68,7 +68,7 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     assert run("--repeats", "1") == 1
 
     second = capsys.readouterr()
-    assert f"study {study.study_id} has measured this change" in second.err
+    assert f"study {study.study_id} measured this change" in second.err
     assert first.out.endswith(second.out)
     patch = study.paths.change.read_text()
     assert "-FACTOR = 0.5\n+FACTOR = 0.4\n" in patch
@@ -103,7 +103,7 @@ def test_try_imports_each_version_of_a_package_that_is_installed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "are the same as at HEAD"),
+        ((), "are unchanged since HEAD"),
         (("--against", "v9"), "--against v9 is not a commit of"),
     ],
 )
@@ -116,7 +116,7 @@ def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, word
     ("name", "words"),
     [
         ("missing.py", "missing.py does not exist. Pass a Python script"),
-        ("new.py", "new.py does not exist at HEAD. Name a later commit."),
+        ("new.py", "new.py does not exist at HEAD. Use a later commit."),
         ("../outside.py", "outside.py is not in a git repository (fatal: not a git"),
     ],
 )

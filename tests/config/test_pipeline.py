@@ -24,14 +24,14 @@ def test_pipelines_old_and_new():
     ("pipeline", "said"),
     [
         ("chexnet_odl", r"Did you mean 'chexnet_old'"),
-        ("list,shard,raed,map,batch", r"'raed' is neither .*Did you mean 'read'"),
+        ("list,shard,raed,map,batch", r"'raed' is not a .*Did you mean 'read'"),
         ("shard,list,read,map,batch", "'shard' takes files or records or images"),
         ("list,shard,read,batch", "'batch' takes images, but its input is records"),
         ("list,shard,prefetch,read,map,batch", "'prefetch' takes records"),
-        ("list,shard,read,map", "ends with images, but training takes batches"),
+        ("list,shard,read,map", "outputs images, but training requires batches"),
         ("list,read,map_and_batch", "0 'shard' steps"),
         ("list,shard,read,shard,map_and_batch", "2 'shard' steps"),
-        ("", "is neither a pipeline"),
+        ("", "is not a pipeline"),
     ],
 )
 def test_pipeline_steps_refusals(pipeline, said):
@@ -61,5 +61,5 @@ def test_images_of_every_rank_shuffled():
     steps = pipeline_steps("list,shuffle,shard,interleave,map_and_batch")
 
     assert images_of_every_rank(steps, [10] * 8, 4, "a-set") == 20
-    with pytest.raises(ConfigError, match=r"25% would be skipped"):
+    with pytest.raises(ConfigError, match=r"skip 25% of all"):
         images_of_every_rank(steps, [10, 10, 10, 10, 10, 10, 5, 15], 4, "a-set")

@@ -11,9 +11,9 @@ from nbkit.errors import ConfigError
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("array", "is not supported for the job of a run. Remove it"),
-        ("test_only", "is not supported for the job of a run. Remove it"),
-        ("wait", "is not supported for the job of a run. Remove it"),
+        ("array", "is not supported by nbkit. Remove it"),
+        ("test_only", "is not supported by nbkit. Remove it"),
+        ("wait", "is not supported by nbkit. Remove it"),
         ("partition", "is set by slurm_partition. Remove it"),
         ("mem", "is set by mem_gb. Remove it"),
         ("export-file", "is set by the environment of the launch"),
@@ -41,12 +41,12 @@ def test_slurm_options_of_old_run():
     ("fields", "advice"),
     [
         ({"timeout_min": 3}, "timeout_min=3 is too short.*Set timeout_min=4"),
-        ({"slurm_signal_delay_s": 59}, "=59 is too short.*Set slurm_signal_delay_s=60"),
+        ({"slurm_signal_delay_s": 59}, "=59 is less than .* slurm_signal_delay_s=60"),
         (
             {"timeout_min": 4, "slurm_signal_delay_s": 121},
             "timeout_min=4 is too short.*Set timeout_min=5 .*slurm_signal_delay_s=60",
         ),
-        ({"timeout_min": 2}, "Set timeout_min=4 or more, or stop_grace_seconds lower"),
+        ({"timeout_min": 2}, "Set timeout_min=4 or more, or lower stop_grace_seconds"),
     ],
 )
 def test_slurm_time_limit_refused(fields, advice):

@@ -334,13 +334,13 @@ def _none():
     image = photograph(7)
     jpeg, whole = encoded(image, "JPEG"), encoded(image, "PNG")
     yield "empty", b"", "the file is empty"
-    yield "words", b"no image", "not a format that Pillow knows"
+    yield "words", b"no image", "a format that Pillow does not support"
     yield "half a jpeg", jpeg[: len(jpeg) // 2], "truncated"
     yield "half a png", whole[: len(whole) // 2], "truncated"
     yield "a wrong sum of its pixels", stream(image, bytes(4)), "broken data stream"
     yield "postscript", POSTSCRIPT, "PostScript"
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    yield "a git lfs pointer", pointer, "a Git LFS pointer, not the file itself"
+    yield "a git lfs pointer", pointer, "a Git LFS pointer instead of the file"
     yield "a metafile", b"\xd7\xcd\xc6\x9a\0\0" + bytes(60), "metafile"
     yield "a video", b"\x00\x00\x01\xb3" + bytes(60), "video"
     header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)

@@ -48,7 +48,7 @@ def below(folder, images=None):
 
 
 def unread(name):
-    return (f"images outside train/ are not read: in {name}",)
+    return (f"images outside train/ are skipped: in {name}",)
 
 
 def counted(images):
@@ -90,7 +90,7 @@ FOLDERS = {
         "test/ looks like a split, but train/ has no class folder",
     ),
     "flat val": ([*two("train/"), "val/1.jpg"], "val/ contains images, but no class"),
-    "two for training": (two("train/", "Train/"), "Train and train are all folders"),
+    "two for training": (two("train/", "Train/"), "folders .*: Train and train"),
     "val of other classes": (
         [*two("train/"), "val/c/1.jpg"],
         r"val/ has 1 class that train/ lacks \(c\)",
@@ -125,7 +125,7 @@ FOLDERS = {
     ),
     "splits in classes": (
         [f"{name}/{split}/1.jpg" for name in "ab" for split in ("train", "test")],
-        "a looks like a class, but contains splits",
+        "a looks like a class folder, but contains splits",
     ),
     # Files
     "images and archives beside classes": (
@@ -217,6 +217,6 @@ FOLDERS = {
     ),
     "shard by a link to nothing beside classes": (
         [*two(), "backup.tar -> nothing.tar"],
-        r"backup\.tar is not a regular file, but .* a link to nothing\. Remove it",
+        r"backup\.tar is not a regular file, but .* a broken link\. Remove it",
     ),
 }

@@ -38,7 +38,7 @@ def test_evaluation_without_images_is_refused(folder, tmp_path):
     check_enough_images([config_of(folder, **fields)])
 
     for data in (folder / "train", table):
-        with pytest.raises(ConfigError, match=r"has no evaluation images\. Lay it out"):
+        with pytest.raises(ConfigError, match=r"no evaluation images\. Use folders"):
             check_enough_images([config_of(data, **fields)])
 
 

@@ -85,7 +85,7 @@ def test_manifests_of_all_formats_agree_by_index(folder, packed, tmp_path, forma
 @pytest.mark.parametrize("format", [None, *FORMATS])
 def test_unreadable_images_are_named_and_left_out(folder, packed, tmp_path, format):
     broken = {
-        "train/apple/0 0.png": (b"no image at all", "not a format that Pillow knows"),
+        "train/apple/0 0.png": (b"no image", "a format that Pillow does not support"),
         "val/cherry/1 2.JPEG": (jpeg(1)[:-60], "truncated"),
         "train/cherry/1 2.JPEG": (b"", "the file is empty"),
     }

@@ -131,7 +131,7 @@ def test_pack_of_unknown_labels_takes_the_rule(tmp_path, packed, capsys):
     assert {sample.label for sample in listing.train[:1]} == {(1, 0)}
     said = capsys.readouterr().out
     assert "missing labels (1 of 20 in y) are read as 0: missing_labels='zero'" in said
-    assert "uncertain labels (1 of 20 in y) leave their images out" in said
+    assert "uncertain labels (1 of 20 in y) omit their images" in said
 
 
 @pytest.mark.parametrize("word", ["val", "valid", "Validation", "test"])
@@ -175,14 +175,14 @@ def test_a_table_that_cannot_be_used_says_why(tmp_path, rows, columns, said):
 def test_a_file_that_lies_elsewhere_is_refused(table, name):
     table.write_text(f"file,sick\n{name},1\n")
 
-    with pytest.raises(ConfigError, match=rf"file '{name}' in line 2, which is outs"):
+    with pytest.raises(ConfigError, match=rf"'{name}' in line 2, a file outside"):
         list_multi_label(table)
 
 
 def test_missing_images_are_counted_and_named(table):
     (table.parent / "a" / "3.png").unlink()
 
-    with pytest.raises(ConfigError, match=r"1 of 3 files that are missing \(a/3.png\)"):
+    with pytest.raises(ConfigError, match=r"of which 1 are missing \(a/3.png\)"):
         list_multi_label(table)
 
 

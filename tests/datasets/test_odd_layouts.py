@@ -88,8 +88,8 @@ def test_links_to_nothing_are_left_out_with_their_reason(tmp_path):
 
     assert len(manifest.train) == 2
     assert {one.name: one.reason for one in manifest.unreadable} == {
-        "a/gone.jpg": "a link to nothing",
-        "a/self.jpg": "a link to nothing",
+        "a/gone.jpg": "a broken link",
+        "a/self.jpg": "a broken link",
     }
 
 
@@ -110,8 +110,8 @@ def test_packing_tells_what_is_not_read(tmp_path, capsys):
     pack(tmp_path / "data", tmp_path / "packed", "tfrecord")
 
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "images outside train/ are not read: in test",
-        "not packed (not part of the data): 1 file (1 *.gif)",
+        "images outside train/ are skipped: in test",
+        "not packed, because it is not part of the data: 1 file (1 *.gif)",
     ]
 
 

@@ -141,10 +141,10 @@ def test_an_image_that_has_gone_is_named_and_nothing_is_left(folder, tmp_path):
 
 
 def test_a_folder_that_holds_something_is_refused(folder, tmp_path):
-    with pytest.raises(ConfigError, match="holds files, but a pack needs its own"):
+    with pytest.raises(ConfigError, match="holds files, but packed files require"):
         pack(folder, folder, "webdataset")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file, but a pack needs its own"):
+    with pytest.raises(ConfigError, match="is a file, but packed files require"):
         pack(folder, tmp_path / "file", "webdataset")
     (tmp_path / "empty").mkdir()
     pack(folder, tmp_path / "empty", "webdataset")
@@ -203,7 +203,7 @@ def test_wrong_arguments_are_refused(folder, tmp_path):
             "0 0.jpg' and .*/0 0.png' have .*Use recordio or tf",
         ),
         ("a.b.png", "webdataset", "a.b.png' has more than one dot.*Use recordio or tf"),
-        ("tab\t.png", "recordio", "has a tab .* Use tfrecord or webdataset"),
+        ("tab\t.png", "recordio", "contains a tab .* Use tfrecord or webda"),
     ],
 )
 def test_pack_names_that_need_another_format(folder, packed, name, format, message):

@@ -77,14 +77,14 @@ def test_what_waits_is_called_and_may_end_it(cache, monkeypatch):
 def test_without_scikit_image_it_says_what_to_install(cache, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(ConfigError, match="scikit-image, which is not installed"):
+    with pytest.raises(ConfigError, match="requires scikit-image, which is not"):
         find("photos")
 
 
 def test_photographs_that_a_version_has_not_are_named(cache, monkeypatch):
     monkeypatch.setitem(photos._PHOTOS, "dodo", ("dodo.png", "dodo"))
 
-    words = r"no file .*/data/dodo\.png, and skimage.data.dodo\(\) fails .* another"
+    words = r"requires .*/data/dodo\.png .* skimage.data.dodo\(\) failed .* another"
     with pytest.raises(ConfigError, match=words):
         find("photos")
 

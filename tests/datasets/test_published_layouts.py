@@ -100,15 +100,15 @@ REFUSED = {
     "Omniglot": (OMNIGLOT, "/images_background'|/images_evaluation'"),
     "an alphabet each": (
         class_folders("Balinese/c01", "Balinese/c02", "Greek/c01", "Greek/c02"),
-        "no images, but folders of the same names .*Name data=.*/Balinese'",
+        "only subfolders with equal names .*Name data=.*/Balinese'",
     ),
     "PlantVillage": (several("color", "grayscale", "segmented"), "/color'"),
     "folds": (several("fold_0", "fold_1", "fold_2"), "/fold_0'"),
     "folds of images": (["fold_0/1.jpg", "fold_1/1.jpg"], "fold_0, fold_1"),
-    "sites": (several("site1", "site2"), "same names .*Name data=.*/site1'"),
+    "sites": (several("site1", "site2"), "equal names .*Name data=.*/site1'"),
     "domains": (
         several("amazon/images", "dslr/images", "webcam/images"),
-        "same names .*/amazon/images'",
+        "equal names .*/amazon/images'",
     ),
     "holdout": (several("train_data", "holdout"), "/train_data'"),
     "labeled": ([*several("labeled"), "unlabeled/1.jpg"], "/labeled'"),
@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "COVID radiographs": (
         class_folders("COVID", "Normal", files=("images/1.png", "masks/1.png")),
-        r"same names \(images, masks\), so .* are classes\. Put the images",
+        r"equal names \(images, masks\), so .* ambiguous\. Put the images",
     ),
     "UC Merced as unpacked": (
         class_folders("agricultural", "airplane", under="Images/"),

@@ -152,14 +152,14 @@ def test_a_message_that_is_none_is_refused_with_its_place(tmp_path, message, sai
             "no feature 'image/class/label', only im",
         ),
         ({"x": bytes_list(b"a")}, "byte 0 has no feature 'image/encoded', only x"),
-        ({}, r"byte 0 is damaged, or not a tf.train.Example \(no feature at byte 12\)"),
+        ({}, r"byte 0 is damaged or not a tf.train.Example \(no feature at byte 12\)"),
         (
             {"image": bytes_list(b"a", b"b"), "label": packed_integers(1)},
-            "byte 0 has 2 files in its feature 'image', but an image is",
+            r"byte 0 has 2 files in its feature 'image' \(limit 1\)",
         ),
         (
             {"image": bytes_list(b"a"), "label": bytes_list(b"cat")},
-            "byte 0 has no integer in its feature 'label', but a label is the i",
+            "byte 0 has no integer in its feature 'label', the class index",
         ),
         (
             {"image": bytes_list(b"a"), "label": packed_integers(-1)},

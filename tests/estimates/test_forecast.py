@@ -49,9 +49,9 @@ def test_a_short_run_tells_epochs_evaluations_and_start(short):
     notes = " ".join(whole.table.notes)
     assert "no CI from a single run" in notes
     assert "Here: synthetic data, fp32, batch 100" in notes
-    assert "the recipe's global batch, 3264" in notes
+    assert "global batch 3264 of the recipe" in notes
     assert "one cold-cache evaluation" in notes
-    assert "differs from the recipe's fp16" in notes
+    assert "is not fp16 as in the recipe" in notes
 
 
 def test_several_runs_have_a_range_and_published_rates_have_no_price(short):
@@ -74,12 +74,12 @@ def test_published_rates_alone_can_be_projected():
     whole = nbkit.estimate(None, "torchvision_sgd", gpus=["V100-SXM2-16GB"])
 
     assert all(one.origin.startswith("published") for one in whole.estimates)
-    assert "all 90 epochs that the recipe allows" in whole.table.notes[0]
+    assert "90 epochs, the maximum of the recipe" in whole.table.notes[0]
     assert "Projected" in repr(whole)
     # Rates in another format than the recipe's are projected, and it is said.
     half = nbkit.estimate(None, "torchvision_sgd", gpus=["H200"])
     assert cells(half)["precision"] == "fp16"
-    assert "the recipe's fp32" in half.table.notes[-1]
+    assert "is not fp32 as in the recipe" in half.table.notes[-1]
 
 
 def test_runs_are_given_as_such_or_by_their_ids_and_nothing_is_dropped(

@@ -203,7 +203,7 @@ def test_a_configuration_that_holds_a_secret_is_refused_before_it_is_written(
         Study.create("x", {"a": ExperimentConfig(**fields)})
 
     assert MARK not in str(launched.value) + str(planned.value)
-    assert "Use an environment variable instead" in str(planned.value)
+    assert "Set an environment variable" in str(planned.value)
     assert not [*store.rglob("*.json")]
 
 

@@ -129,7 +129,7 @@ def test_export_names_the_file_of_another_user_that_it_may_not_read(store, tmp_p
 
     with as_stranger(run.paths.code):
         nbkit.export(run, outside / "without.zip")
-        with pytest.raises(StoreError, match=r"private.json is readable only by"):
+        with pytest.raises(StoreError, match=r"private.json can only be read by"):
             nbkit.export(run, outside / "x.zip", include_arguments=True)
 
     assert [path.name for path in outside.iterdir()] == ["without.zip"]
@@ -179,14 +179,16 @@ def test_who_cannot_write_where_another_user_can_is_told_whom_to_ask(store, tmp_
     with as_stranger(paths.root):
         with pytest.raises(StoreError, match=f"{words}export and import it"):
             write_json_once(paths.stop, {})
-        with pytest.raises(StoreError, match=rf"{words}choose a folder \(nbkit report"):
+        with pytest.raises(
+            StoreError, match=rf"{words}use another folder \(nbkit report"
+        ):
             report.save(paths.root)
 
 
 def test_a_line_end_in_the_stores_path_gives_sbatch_no_option(tmp_path):
     root = tmp_path / "x\n#SBATCH --account=evil" / "runs" / "20260101-120000-a"
 
-    with pytest.raises(StoreError, match="Set NBKIT_HOME to a folder without line br"):
+    with pytest.raises(StoreError, match="Set NBKIT_HOME to another folder"):
         sbatch_script(
             ExperimentConfig(), RunPaths(root), python="python", gpus_per_node=0
         )

@@ -97,7 +97,7 @@ def test_who_claims_the_last_number_does_not_end_the_counting(own):
 def test_allocating_while_the_pool_is_locked(own):
     with (
         allocating(pool_folder()),
-        pytest.raises(DeviceError, match=r"pool\.lock was locked for 0 s"),
+        pytest.raises(DeviceError, match=r"pool\.lock has been locked for 0 s"),
         allocating(own, 0.0),
     ):
         pass
@@ -152,5 +152,5 @@ def test_a_strangers_pool_in_which_files_can_be_taken_away_is_refused(own, which
 
     said = str(caught.value)
     assert f"{own / which} belongs to {STRANGER} and has mode 777" in said
-    assert "need mode 1777 and one owner" in said
-    assert f"root to remove {own} (the next launch creates it)" in said
+    assert "require mode 1777 and the same owner" in said
+    assert f"root to remove {own}, or set" in said

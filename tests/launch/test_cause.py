@@ -257,7 +257,7 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(5, COLLECTIVE), (5, DATA), (5, COLLECTIVE)],
             False,
             1,
-            "rank 1 is waiting for data, step 5; the others wait for it in a coll",
+            "rank 1 is waiting for data, step 5; the other ranks are in a coll",
         ),
         ([(3, COLLECTIVE)] * 4, False, 0, "all are in a collective operation, step 3"),
         ([(7, COMPUTE), (5, COMPUTE)], False, 1, "rank 1 is computing, step 5"),
@@ -267,17 +267,17 @@ COLLECTIVE, DATA, COMPUTE = Phase.COLLECTIVE, Phase.DATA, Phase.COMPUTE
             [(7, COMPUTE, 4), (6, COMPUTE, 2), (5, COMPUTE, 4)],
             True,
             1,
-            "the last step finished by the GPU of rank 1 is 2",
+            "the last step that the GPU of rank 1 finished is 2",
         ),
         # The same, as far as anybody knows: rank 1 looked earlier.
         (
             [(7, COMPUTE, 4), (6, COMPUTE, 3), (5, COMPUTE, 4)],
             True,
             None,
-            "the last step finished by any GPU is 4",
+            "the last step that any GPU finished is 4",
         ),
         # A first exchange that hangs.
-        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "finished by any GPU is 0"),
+        ([(7, COMPUTE, 0), (6, COMPUTE, 0)], True, None, "that any GPU finished is 0"),
     ],
 )
 def test_hang_cause(places, on_gpus, rank, words, paths):

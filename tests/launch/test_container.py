@@ -57,7 +57,7 @@ def test_in_container_singularity_on_cpus(small):
 
 @pytest.mark.parametrize("name", ["a,b", "a:b", 'a"b', "a\\b", "a^b", "end "])
 def test_in_container_odd_folder(small, name):
-    with pytest.raises(LaunchError, match="cannot be bound into a container"):
+    with pytest.raises(LaunchError, match="cannot be mounted in a container"):
         in_container(small(slurm=IMAGE), ARGV, [], cwd=f"/{name}", device_type="cpu")
 
 

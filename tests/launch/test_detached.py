@@ -64,7 +64,7 @@ def test_detached_processes_after_run(how, tmp_path, lasting):
         if event["event"] == "leftovers_ended"
     ]
     log = run.paths.supervisor_log(0).read_text()
-    assert "ended with the run: " in log
+    assert "killed at the end of the run: " in log
     if how != "finished":
         assert alive == []
         assert len(told) == 1

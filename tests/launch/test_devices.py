@@ -76,13 +76,13 @@ def test_request_devices(gpus, fields, names, request_on):
         ),
         ((A, LOST_B), {"devices": (1,)}, r"1 is not .* GPU 1 cannot be read \(gpu l"),
         ((LOST_B,), {"device": "auto"}, "GPU 0 cannot be read .* device='cpu'"),
-        ((EMPTY_MIG,), {"device": "auto"}, "no instance: create one .* device='cpu'"),
-        ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create one .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "auto"}, "no instance: create an .* device='cpu'"),
+        ((EMPTY_MIG,), {"device": "cuda"}, "no instance: create an .* device='cpu'"),
         ((TWO_MIGS,), {"gpus": 2}, "support only one rank"),
         (
             (TWO_MIGS,),
             {"gpus": 2, "devices": ("MIG-aaaa", "MIG-bbbb")},
-            "one run cannot span MIG instances .MIG-a",
+            "a run cannot use several MIG instances .MIG-a",
         ),
     ],
 )
@@ -98,7 +98,7 @@ def test_request_devices_broken_gpus(request_on):
     message = str(error.value)
     assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
     assert " and GPU 3 is in MIG mode and has no instance: create one" in message
-    assert message.count("reset the GPU") == message.count("create one") == 1
+    assert message.count("reset the GPU") == message.count("create an instance") == 1
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -192,7 +192,7 @@ def test_request_devices_cpus(threads, count, cpus_per_rank, small, monkeypatch)
 def test_request_devices_replayed(small, monkeypatch):
     monkeypatch.delenv("NBKIT_GPU_SOURCE", raising=False)
     config = small(gpus=2, device="replay", devices=(5, 1))
-    with pytest.raises(DeviceError, match="NBKIT_GPU_SOURCE names no trace"):
+    with pytest.raises(DeviceError, match="requires a trace in NBKIT_GPU_SOURCE"):
         request_devices(config)
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:eight-gpus")
 

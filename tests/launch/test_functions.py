@@ -189,7 +189,7 @@ def test_launch_script(script):
             "only.py",
             "import torch\nLR = 0.1\ndef train(x=1): print(x)\n"
             "class Net(torch.nn.Module):\n    @property\n    def a(self): return f()\n",
-            "only defines train, Net and calls nothing. Call it in the script, or pass",
+            "defines train, Net, but does not call anything. Add a call, or pass",
         ),
     ],
 )
@@ -222,7 +222,9 @@ def test_function_entry_large_warning(monkeypatch):
     def look():
         return len(table) + len(little)
 
-    with pytest.warns(UserWarning, match=r"look\(\) is pickled .* of which table is"):
+    with pytest.warns(
+        UserWarning, match=r"the pickle of look\(\) .* of which table is"
+    ):
         run = launch(look)
     assert run.wait().returns == [10_010]
 
@@ -317,8 +319,8 @@ def steps():
         (boom, {"nproc_per_node": 2}, "is not a field. Did you mean 'gpus'"),
         (boom, {"env": {"A": "x"}}, "is not a field. Did you mean 'environment'"),
         (boom, {"task": "train"}, "conflicts with a function. Remove task"),
-        (None, {"args": (1,)}, "need a function or a script"),
-        (None, {"task": "function"}, "task='function' needs a function. Pass it"),
+        (None, {"args": (1,)}, "require a function or script"),
+        (None, {"task": "function"}, "task='function' requires a function. Pass it"),
         (boom, {"environment": {"A": 1}}, "is not a string"),
         (boom, {"environment": {"RANK": "1"}}, "is set by nbkit"),
         (boom, {"environment": {"API_KEY": "x"}}, "looks like a secret"),

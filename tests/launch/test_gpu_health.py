@@ -87,7 +87,7 @@ def test_checks_skip_used_gpus(drive, tmp_path, monkeypatch):
     assert (first.what, first.found) == ("GPU 1", "not checked: in use by a-run")
     assert second.what == "GPU 2"
     assert "process 1" in second.found
-    assert none.found == "1 of 3 GPUs free, all-reduce needs 2"
+    assert none.found == "1 of 3 GPUs free; an all-reduce requires 2"
     lease.release()
     claim.close()
 
@@ -98,11 +98,11 @@ def test_checks_without_two_gpus(drive, monkeypatch):
 
     [one] = checks(math.inf)
 
-    assert one.found.endswith("all-reduce needs 2 (CUDA_VISIBLE_DEVICES='1')")
+    assert one.found.endswith("an all-reduce requires 2 (CUDA_VISIBLE_DEVICES='1')")
     drive()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     [none] = checks(math.inf)
     assert (none.state, none.found) == (
         "info",
-        "0 GPUs visible (MIG instances excluded), all-reduce needs 2",
+        "0 GPUs visible (MIG instances excluded), an all-reduce requires 2",
     )

@@ -150,7 +150,7 @@ def test_lease_held_until_last_heir_ends(join):
     claim.close()
     waiting = join("two", 1, candidates=TWO[:1])
 
-    assert "a leftover process (nbkit.sweep()" in waiting.attempt().reason
+    assert "an orphaned process (nbkit.sweep()" in waiting.attempt().reason
     heir.communicate(b"\n")
     assert granted(waiting).devices == ("GPU-a",)
 

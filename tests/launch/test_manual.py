@@ -39,7 +39,7 @@ def test_manual_run_on_two_hosts(by_hand, terminals, tmp_path, monkeypatch, caps
     assert run.queue["reason"] == waits
 
     terminals.paste(line)
-    ready = f"waiting for torchrun on 2 hosts; it runs on 1 of them ({hostname()})"
+    ready = f"waiting for torchrun on 2 hosts; running on 1 of them ({hostname()})"
     wait_until(lambda: run.queue and run.queue["reason"] == ready, "a host", 600)
     terminals.paste(line)
     run.wait(600)
@@ -104,7 +104,7 @@ def test_manual_line_in_a_shell(by_hand, tmp_path):
         ({"max_restarts": 2}, r"max_restarts=2: .* Run\.resume\(\)"),
         (
             {"device": "auto", "devices": (0,)},
-            r"devices=\(0,\): engine='manual' has devices per host",
+            r"devices=\(0,\): engine='manual' does not support",
         ),
         ({"device": "replay"}, r"device='replay' .* engine='local'"),
         (
@@ -169,7 +169,7 @@ def test_torchrun_node_silent():
     node.update({**told, "looks": 2}, 40)
     assert node.loss is None
     node.update({**told, "looks": 2}, 40)
-    assert node.loss == "no message from its torchrun for 60 s"
+    assert node.loss == "no message from torchrun for 60 s"
     node.update({**told, "looks": 3, "is_over": True}, 90)
     assert node.loss is None
 

@@ -74,9 +74,9 @@ def test_node_command_in_container(make, monkeypatch, tmp_path):
 
 
 def test_node_command_refusals(make, monkeypatch, tmp_path):
-    with pytest.raises(DeviceError, match="store must be on a shared file system"):
+    with pytest.raises(DeviceError, match="a folder on a shared file system"):
         node_command(RunPaths(tmp_path / "runs" / "absent"), 0, "1")
-    with pytest.raises(LaunchError, match=r"^it differs .* nbkit .* 0\.0\.1\)\. Use"):
+    with pytest.raises(LaunchError, match=r"^its .* differs .* nbkit .* 0\.0\.1\)\."):
         node_command(make({"nbkit": "0.0.1"}), 3, "4000")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LaunchError, match="neither apptainer nor singularity"):

@@ -108,4 +108,4 @@ def test_queue_stop_while_driver_starts(
     got, journal = wait(tmp_path, claim, ProcessIdentity.of(kernel), looks=2)
 
     assert got == {"by": "user"}
-    assert "a driver that does not respond yet" in journal.record["queue"]["reason"]
+    assert "a driver that is initializing" in journal.record["queue"]["reason"]

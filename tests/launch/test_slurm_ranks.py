@@ -138,7 +138,7 @@ def test_slurm_ranks_failing_node(play, said, text):
 def test_slurm_ranks_stopped_before_start(play):
     ranks, _ = play(tell(0), KILLED, requests=[{"by": "ann"}])
 
-    with pytest.raises(LaunchError, match="stopped before its nodes were ready"):
+    with pytest.raises(LaunchError, match="stopped before all nodes were ready"):
         ranks.start()
 
 

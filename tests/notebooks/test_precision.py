@@ -24,7 +24,7 @@ def test_a_faster_wrong_answer_is_shown_and_is_not_the_headline(tmp_path):
     assert "[2/2]" in done.text
     assert "No precision was measured in both layouts" in done.reported
     report = done.report
-    counted = "Not counted: bf16, channels_last at"
+    counted = "Excluded: bf16, channels_last at"
     assert_answer(report, "CPU smoke test: No arm except fp32", counted)
     [bf16] = [row for row in report["result"]["rows"] if row["arm"].startswith("bf16")]
     assert bf16["ratio"]["estimate"] > 1

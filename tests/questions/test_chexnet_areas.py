@@ -111,7 +111,7 @@ def test_a_label_that_the_training_never_shows_is_left_out_of_every_mean():
         ScoredImages(labels, PATIENTS, networks, [], base)
     )
 
-    assert seldom.caveat == "all or none of the training images have the label"
+    assert seldom.caveat == "the label has no positive or no negative training image"
     assert (seldom.baseline, seldom.above_baseline) == (None, "no baseline")
     assert mean.single == often.single
     assert mean.baseline == often.baseline

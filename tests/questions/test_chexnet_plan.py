@@ -103,7 +103,7 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
     made = planned(**values, **rules)
 
     assert made.facts["patients"] == {}
-    assert "intervals are too narrow" in "\n".join(made.notes)
+    assert "CIs are too narrow" in "\n".join(made.notes)
 
     (config,) = made.arms.values()
     assert (config.missing_labels, config.uncertain_labels) == ("zero", "ignore")
@@ -117,7 +117,7 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
         ({"global_batch_size": 33}, "not divisible by 2 GPUs. Use 32 or 34"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"auroc_margin": 0.7}, "auroc_margin=0.7 is not between 0 and 0.5"),
-        ({"data": "synthetic"}, "has one class per image and no labels"),
+        ({"data": "synthetic"}, "has one class per image, not multiple"),
         ({"global_batch_size": 4000}, "has 384 training images, fewer than"),
         ({"label_weighting": "heavy"}, "label_weighting"),
         ({"loader": "tfrecord"}, "shuffles per device"),

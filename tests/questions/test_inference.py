@@ -54,7 +54,7 @@ def test_accuracy_table_few_images(golden):
     ("weights", "why"),
     [
         ({"source": "random"}, "the weights are random"),
-        ({"new_output_layer": True}, "the output layer is new"),
+        ({"new_output_layer": True}, "the output layer is untrained"),
     ],
 )
 def test_accuracy_table_untaught_weights(golden, weights, why):
@@ -91,5 +91,5 @@ def test_table_passes_that_time_has_ended(golden):
     edit_metrics(runs_of(study)[:3], end, "inference")
 
     assert (
-        "Batch size 32: 12 to 100 timed passes per run, not 100, at the limit of 5 s."
+        "Batch size 32: 12 to 100 timed passes per run, not 100 (limit 5 s)."
     ) in inference.result(study).table.notes

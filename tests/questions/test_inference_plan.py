@@ -74,7 +74,7 @@ def test_tf32_that_the_environment_turns_off_is_refused_before_weights_are_train
     drive(FakeGpu("GPU-a"))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
 
-    with pytest.raises(ConfigError, match="no effect with NVIDIA_TF32_OVERRIDE=0"):
+    with pytest.raises(ConfigError, match="NVIDIA_TF32_OVERRIDE=0 disables"):
         plan(parameters(device="auto"))
 
 
@@ -93,7 +93,7 @@ def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
         assert {one.weights for one in planned.arms.values()} == {weights}
     planned = plan(parameters(weights=str(tmp_path / "mine.pt")))
     assert planned.arms["fp32"].weights == str(tmp_path / "mine.pt")
-    assert "accuracy means nothing" in plan(parameters(weights="random")).notes[-1]
+    assert "accuracy is not meaningful" in plan(parameters(weights="random")).notes[-1]
     notes = plan(parameters(weights="pretrained")).notes
     assert any("output layer is untrained" in note for note in notes)
 
@@ -101,7 +101,7 @@ def test_weights_are_trained_only_where_nobody_has_any(tmp_path):
 def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
     notes = plan(parameters(accuracy_margin=0.02)).notes
 
-    assert "within the 2-point margin needs 137 evaluation images" in notes[-1]
+    assert "(2-point margin) requires 137 evaluation images" in notes[-1]
     synthetic = plan(parameters(data="synthetic", weights="random"))
     assert not any("evaluation images" in note for note in synthetic.notes)
 
@@ -109,10 +109,10 @@ def test_it_is_said_how_many_images_a_verdict_on_accuracy_takes():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"precisions": ["fp32"]}, "leaves only fp32, with nothing to compare"),
-        ({"precisions": ["tf32"]}, "tf32, which needs a GPU"),
+        ({"precisions": ["fp32"]}, "leaves only fp32, so there is no comparison"),
+        ({"precisions": ["tf32"]}, "tf32, which requires a GPU"),
         ({"weights": "20260101-000000-none"}, "is not a run of the store, a file"),
-        ({"data": "synthetic"}, "weights='train' needs images to learn"),
+        ({"data": "synthetic"}, "weights='train' requires real images"),
         ({"repeats": 0}, "repeats=0 is below 1"),
         ({"accuracy_margin": 1.0}, "accuracy_margin=1.0 is not between 0 and 1"),
         ({"batch_sizes": [4, 4]}, "lists a batch size twice"),

@@ -50,7 +50,7 @@ def test_what_failed_and_whether_noise_was_measured_stand_below_the_trials():
     row = cells(measured_twice, "3")
     assert (row["images/s"], row[""]) == ("–", "failed")
     assert measured_twice.notes[-1] == "Trial 3 failed: no space left"
-    assert "differed by 0.0% when measured twice" in measured_twice.notes[1]
+    assert "the first setting differed by 0.0%" in measured_twice.notes[1]
     assert measured_twice.values["images_per_second"][2] is None
     assert "noise not measured, differences up to 2.0% are ignored" in once.notes[1]
 

@@ -146,7 +146,7 @@ def test_a_rule_that_gives_the_tuned_setting_is_not_measured_twice(parameters):
     assert "rule, 1 rank" in planned.arms
     assert "rule, 1 rank" not in arms
     assert arms["tuned, 1 rank"] == planned.arms["rule, 1 rank"]
-    assert "not measured twice" in with_tuned.facts["notes"][-1]
+    assert "which is measured once" in with_tuned.facts["notes"][-1]
 
 
 def test_a_setting_means_what_each_loader_calls_so(parameters):
@@ -198,7 +198,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
     queued = {"engine": "slurm", "gpus": 2}
 
     with pytest.raises(
-        ConfigError, match=r"engine='slurm': arms=tuned,rule need .* -p arms naive, or"
+        ConfigError, match=r"engine='slurm': arms=tuned,rule depend .* -p arms naive"
     ):
         plan(parameters(**queued))
 

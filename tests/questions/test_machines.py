@@ -167,7 +167,7 @@ def test_everything_that_cannot_be_used_is_named_at_once(tmp_path, store, monkey
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"devices": [5]}, "contains a record that"),
+        ({"devices": [5]}, "contains an invalid record"),
         ({"world_size": [2], "devices": 5}, "cannot be .*devices=5"),
     ],
 )

@@ -66,4 +66,4 @@ def test_a_control_that_differs_is_said_first_with_the_machine_that_it_is_of(her
     assert report.result["caveats"][0]["code"] == "control"
     shown = result.table._repr_mimebundle_()["text/plain"]
     assert shown.startswith(report.answer)
-    assert "\n\nMeasured, like for like: " in shown
+    assert "\n\nMeasured under equal conditions: " in shown

@@ -49,7 +49,7 @@ def test_suspect_arm_is_not_the_headline(trained):
     assert any(note.startswith(f"{LAST}: loss suspect") for note in result.table.notes)
     assert cells(result.answer_table, LAST)["finding"] == "loss suspect"
     assert result.answer.startswith(f"{FIRST} trains")
-    assert f"Not counted: {LAST} at 3.35x, loss suspect (final " in (result.answer)
+    assert f"Excluded: {LAST} at 3.35x, loss suspect (final " in (result.answer)
     assert f"{LAST}: loss suspect" in result.report().untimed
 
 
@@ -62,9 +62,9 @@ def test_answer_that_only_a_control_could_judge_is_not_called_wrong(trained):
     assert cells(result.answer_table, LAST)["finding"] == "not judged"
     [note] = [one for one in result.table.notes if one.startswith(f"{LAST}: ")]
     assert "Measure with control=True" in note
-    assert "loss not judged without a control (" in result.answer
+    assert "loss not tested without a control (" in result.answer
     said = " ".join(result.layout.to_text().split())
-    assert f"{LAST} is omitted: its loss is not judged" in said
+    assert f"{LAST} is omitted, because its loss is not tested" in said
 
 
 @pytest.mark.nonfinite
@@ -114,7 +114,7 @@ def test_kernels_search_and_bounds_follow_the_recorded_conditions(trained):
         assert any("from 5.6x to 5.2x" in line for line in method) is not searched
     bounds = under(device_name="Imaginary 9000").bounds
     assert isinstance(bounds, Note)
-    assert "peaks of Imaginary 9000 are not known" in bounds.sentences[0]
+    assert "peak rates of Imaginary 9000 are unknown" in bounds.sentences[0]
     noted = replace(result, batch_norms={FP32: "cudnn", LAST: "native"})
     assert "cuDNN in fp32, channels_last" in noted.table.to_text().replace("\n", " ")
     assert "Batch-norm kernels" not in result.table.to_text()

@@ -106,9 +106,9 @@ def test_judge_answers_suspicions(losses, base, difference, suspicions):
         ([falling(2.0)], [], []),
         ([falling(2.0), [*LATE, 24.0], falling(2.0)], [], ["loss rose by 200%"]),
         ([[*LATE, 24.0]], [], ["loss rose by 200% of the first loss"]),
-        ([falling(2.0), [8.0] * 10], [], ["its runs differ by 75% of the first"]),
+        ([falling(2.0), [8.0] * 10], [], ["runs differ by 75% of the first"]),
         ([falling(2.0)], [falling(2.1)], []),
-        ([falling(2.0)], [falling(5.0)], ["its runs differ"]),
+        ([falling(2.0)], [falling(5.0)], ["runs differ"]),
     ],
 )
 def test_judge_answers_baseline(fp32, control, suspicions):
@@ -145,9 +145,7 @@ def test_a_loss_that_is_compared_with_nothing_is_suspect():
     answers = check_loss_parity(arms, "fp32")
 
     assert answers["bf16"].difference is None
-    assert answers["bf16"].suspicions == (
-        "its loss cannot be compared with the baseline",
-    )
+    assert answers["bf16"].suspicions == ("loss not comparable with the baseline",)
     assert answers["fp32"].suspicions == ()
 
 

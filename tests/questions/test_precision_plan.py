@@ -116,7 +116,7 @@ def test_plan_arms(values, arms):
 @pytest.mark.parametrize(
     ("values", "lines"),
     [
-        ({"precision": ["fp32", "tf32"]}, ["TF32 is a format of GPUs"]),
+        ({"precision": ["fp32", "tf32"]}, ["TF32 requires a GPU"]),
         (
             {"precision": ["fp32"], "memory_format": ["channels_last"]},
             ["leave only fp32, channels_last"],

@@ -60,18 +60,18 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
             [BASELINE, WRONG, BF16],
             [
                 "bf16, channels_last trains 200",
-                "Not counted: fp16, channels_last at 3.00x, loss suspect",
+                "Excluded: fp16, channels_last at 3.00x, loss suspect",
                 "(loss not finite at step 3).",
             ],
         ),
         ([BASELINE, SLOWER, BF16], ["bf16", "of the first loss."]),
         (
             [BASELINE, WRONG],
-            ["No arm except fp32, channels_last passed", "Not counted: fp16"],
+            ["No arm except fp32, channels_last passed", "Excluded: fp16"],
         ),
         (
             [arm(FP32, 1.0, DIVERGED), BF16],
-            ["No speedup is given: the loss of the baseline", "is suspect"],
+            ["No speedup: the loss of the baseline", "is suspect"],
         ),
         ([BASELINE, WITHHELD], ["bf16", ": verdict withheld because the A/A control"]),
         (

@@ -34,7 +34,7 @@ def test_tf32_on_cpus_starts_no_arm(small, drive):
     drive()
     arms = {"good": small(), "bad": small(device="auto", precision="tf32")}
 
-    refused(nbkit.Study.create("demo", arms), "this run is on cpu. Use 'fp32'")
+    refused(nbkit.Study.create("demo", arms), "this run uses cpu. Use 'fp32'")
 
 
 def test_tf32_that_the_environment_turns_off_starts_no_arm(small, drive):
@@ -44,7 +44,7 @@ def test_tf32_that_the_environment_turns_off_starts_no_arm(small, drive):
 
     study = nbkit.Study.create("demo", arms, environment=environment)
 
-    refused(study, "no effect with NVIDIA_TF32_OVERRIDE=0.* Unset it, or use 'fp32'")
+    refused(study, "NVIDIA_TF32_OVERRIDE=0 disables .* Unset .*, or use 'fp32'")
 
 
 def test_a_stored_plan_is_checked_as_a_new_one(small):

@@ -140,7 +140,7 @@ def test_a_kind_is_never_a_module_of_somebody_elses_choice(small):
 def test_a_study_without_runs_and_one_that_is_not_there_say_so(small, store: Path):
     study = nbkit.Study.create("demo", {"a": small()}, kind="scaling")
 
-    with pytest.raises(NotEnoughDataError, match="Run it first with run"):
+    with pytest.raises(NotEnoughDataError, match="Call run"):
         report(study)
     with pytest.raises(StoreError, match=str(store)):
         report("20260101-000000-none-abcd")

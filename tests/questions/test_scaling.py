@@ -98,7 +98,7 @@ def test_two_nodes_are_not_extended_and_the_report_says_what_would_be_needed():
     assert isinstance(result.projection, Note)
     assert any("No projection to 32 GPUs" in note for note in report.notes)
     assert any("Measure 2 and 4 nodes" in note for note in report.notes)
-    assert report.next_step.startswith("on 4 nodes, to project further: ")
+    assert report.next_step.startswith("on 4 nodes, for a larger projection: ")
     assert report.next_step.endswith("-p nnodes 4 -p gpus 8")
 
 

@@ -156,7 +156,7 @@ def test_all_else_of_slurm_is_one_parameter_and_is_checked_like_the_fields(clust
     assert "slurm_exclusive" not in " ".join(planned.notes)
     with pytest.raises(ConfigError, match="slurm_qoz"):
         plan(parameters(engine="slurm", slurm={"slurm_qoz": "high"}))
-    with pytest.raises(ConfigError, match=r"but slurm has 'a'\. Set it in"):
+    with pytest.raises(ConfigError, match=r"conflicts with 'a' in slurm\. Set"):
         plan(
             parameters(engine="slurm", slurm_account="b", slurm={"slurm_account": "a"})
         )
@@ -167,8 +167,8 @@ def test_what_is_asked_of_slurm_is_refused_for_another_engine():
         plan(parameters(slurm_partition="gpu", slurm={"slurm_qos": "high"}))
 
     lines = str(raised.value).splitlines()
-    assert lines[0].startswith("slurm_partition='gpu' is for engine='slurm'")
-    assert "slurm={'slurm_qos': 'high'} is for engine='slurm'" in lines[1]
+    assert lines[0].startswith("slurm_partition='gpu' requires engine='slurm'")
+    assert "slurm={'slurm_qos': 'high'} requires engine='slurm'" in lines[1]
 
 
 def test_batch_beyond_the_images_is_refused(tmp_path):

@@ -80,7 +80,7 @@ def test_what_the_probability_is_worth_is_said_with_the_counts_of_the_introducti
     refused, inside, near = map(int, row[2:5])
 
     counts = (
-        f"of {40 - refused} published points held out, {inside} lay inside and {near} "
+        f"of {40 - refused} held-out published points, {inside} were inside and {near} "
         "inside or within 3%."
     )
     assert HELD_OUT.endswith(counts)
@@ -105,7 +105,7 @@ def test_perfect_scaling_is_continued_with_the_scatter_of_measurements():
         ([Point(1, 1, 500.0), Point(2, 1, 1_100.0)], 4, "10% higher with 2 GPUs than"),
         ([Point(1, 1, 1_000.0), Point(2, 1, 1_400.0)], 8, "the interval is too wide"),
         ([Point(1, 1, 30.0, "cpu"), Point(2, 1, 44.0, "cpu")], 4, "CPU runs are not"),
-        ([Point(1, 1, 500.0)], 2, "needs 2 GPU counts and 1 was measured"),
+        ([Point(1, 1, 500.0)], 2, "2 GPU counts are required, but 1 was"),
         (
             [Point(4, 1, 2_100.0), Point(8, 1, 4_000.0), Point(16, 2, 7_600.0)],
             32,

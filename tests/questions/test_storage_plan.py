@@ -193,7 +193,7 @@ def test_plan_gpu_without_published_rate(nas, monkeypatch):
     planned = plan(parameters(data=str(nas)))
 
     assert planned.notes[-1] == (
-        "Tomorrow's GPU has no published rate: A100 is emulated."
+        "Tomorrow's GPU has no published rate, so A100 is emulated."
     )
     assert any("as A100" in arm for arm in planned.arms)
 

@@ -143,7 +143,7 @@ def test_who_may_not_write_a_file_is_not_told_and_nothing_is_guessed():
         False,
         None,
     )
-    assert "only users with write permission" in str(known)
+    assert "visible only to users with write" in str(known)
 
 
 def test_root_that_is_not_told_is_told_nothing_wrong(file):
@@ -187,9 +187,9 @@ def _ordinary_user() -> Iterator[None]:
     [
         ("nfs4", "client cold, server unknown (nfs4"),
         ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
-        ("zfs", "not provable (zfs has its own cache"),
-        ("overlay", "not provable (overlay is not known to read"),
-        (None, "not provable (an unknown file system is not known to read"),
+        ("zfs", "not provable (zfs has a separate cache"),
+        ("overlay", "not provable (overlay may not read"),
+        (None, "not provable (an unknown file system may not read"),
     ],
 )
 def test_what_lies_beyond_the_page_cache_is_not_claimed(

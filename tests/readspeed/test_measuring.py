@@ -311,7 +311,7 @@ def test_what_cannot_be_measured_is_refused(file, arguments, said):
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
-        ("", {"engine": "fio", "threads": 1}, "engine='fio' reads 1 file, not 2"),
+        ("", {"engine": "fio", "threads": 1}, "engine='fio' supports 1 file, not 2"),
         ("", {"direct": True}, "supports 1 file, not 2"),
         ("nowhere", {}, "nowhere is not a folder"),
     ],
@@ -353,6 +353,6 @@ def test_measure_engine_by_size(monkeypatch, file):
     many = measure(file, repeats=1, cache="warm")
 
     assert few.engine == "own reader"
-    assert "fio's resolution" in few.engine_reason
+    assert "1 ms resolution of fio" in few.engine_reason
     assert many.engine.startswith("fio-")
     assert many.engine_reason == "installed"

@@ -91,8 +91,8 @@ def test_needed_sentence_within_noise_floor():
 
     assert cells(found.table(), "b")["verdict"] == "no difference shown"
     assert found.needed_sentence == (
-        "Repeats for a verdict: more of the control (difference of b is within the "
-        "noise floor)."
+        "Repeats for a verdict: more repeats of the control (difference of b within "
+        "the noise floor)."
     )
     assert cells(found.certainty, "b")["needed for a verdict"] == "more of the control"
 
@@ -154,7 +154,7 @@ def test_arms_table_bimodal_runs():
     shown, grouped = found.table().notes[-2:]
 
     assert shown.endswith("fp32: 100.0, 100.1, 110.0, 110.1, 110.2.")
-    assert grouped.startswith("The runs of fp32 fall into two groups")
+    assert grouped.startswith("The runs of fp32 form two groups")
     assert "95% CI [99.3, 113.1], n=5: 100.0, 100.1," in found.sentence
     assert not any("each run" in note for note in many.table().notes)
     assert many.sentence.endswith("(95% CI [99.9, 100.2], n=10).")

@@ -174,7 +174,7 @@ def test_disturbed_runs_in_report(store, monkeypatch):
 
     [line] = method_if(runs[1:2])
     assert line.startswith(f"Disturbed, 1 of 3 runs: {runs[1]}. ")
-    assert "remove their folders and call study.resume()" in line
+    assert "remove their folders and resume()" in line
     assert method_if(runs[1:]) == []
     assert ArmBottlenecks(study.runs_by_arm()).disturbed_runs == []
     assert method_if([]) == []

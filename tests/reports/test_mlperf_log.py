@@ -258,7 +258,7 @@ def test_what_cannot_be_a_log_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"division": "Closed"}, r"division='Closed' is not in .* of closed, open\."),
+        ({"division": "Closed"}, r"'Closed' is not defined .* of closed, open\."),
         ({"status": "on-prem"}, r"status='on-prem' is not in .*onprem"),
     ],
 )

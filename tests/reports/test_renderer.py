@@ -334,7 +334,7 @@ def test_headline_unfinished_notebook(tmp_path, capsys):
 
     assert main([str(path)]) == 1
     told = capsys.readouterr().err
-    assert "Run the notebook to its end, or report the finished runs with" in told
+    assert "Run all cells of the notebook, or report the finished runs with" in told
     assert main([str(tmp_path / "none.ipynb")]) == 1
     assert main([]) == 2
 

@@ -56,7 +56,7 @@ def test_a_function_runs_again_with_the_modules_of_now(checkout, tmp_path, monke
     module.write_text(MODULE.format(value=3))
     git(checkout, "commit", "-qam", "two")
 
-    with pytest.raises(RunError, match="omit strict"):
+    with pytest.raises(RunError, match="set strict=False"):
         nbkit.reproduce(original, strict=True)
     assert [run.run_id for run in nbkit.runs()] == [original.run_id]
     with pytest.warns(UserWarning, match=r"(?s)original +now.*commit.*mine_here"):
@@ -73,7 +73,7 @@ def test_a_function_runs_again_with_the_modules_of_now(checkout, tmp_path, monke
     assert "The losses of 3 steps are bitwise equal." in str(then)
     assert then.differences == ()
     assert then.ratio.estimate == 1
-    assert "single run without a CI" in then.sentence
+    assert "single run, without a CI" in then.sentence
     bundle = nbkit.export(then.run, tmp_path / "f.zip", include_arguments=True)
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "elsewhere"))
     (run_id,) = nbkit.import_bundle(bundle).run_ids

@@ -131,7 +131,7 @@ def evidence(name):
 
 def test_the_errors_of_the_storage_report_are_found():
     assert evidence("mean run time")["mean"] == (
-        "printed 35:09 (2,109 s), the 5 printed values have 35:05 (2,105.2 s)"
+        "printed 35:09 (2,109 s), but the 5 printed values give 35:05 (2,105.2 s)"
     )
     assert "39.9 epochs of 37" in str(
         [f.evidence for c in claims() for f in claim_findings(c) if f.code == "work"]
@@ -146,10 +146,10 @@ def test_the_errors_of_the_storage_report_are_found():
     cached = evidence("network against local storage")["cache-test"]
     assert cached == (
         "dataset (144 GB) is 0.14x memory (1,000 GB); MLPerf Storage requires 5x; 36 "
-        "of 37 epochs can come from memory"
+        "of 37 epochs can be read from memory"
     )
     assert (
-        "2.4 GB/s, the storage was measured at 1.5"
+        "2.4 GB/s, but the storage was measured at 1.5"
         in evidence("network storage")["demand"]
     )
     assert "1.7 GB/s" in evidence("local storage")["demand"]

@@ -65,7 +65,7 @@ def test_images_that_wait_for_cpus_are_bound_by_too_few_of_them(diagnosed):
     assert found.bottleneck == "too few CPUs (40% of the time)"
     assert "2 ranks may use 8 of 64 CPUs and need 8.0." in found[0].evidence
     assert found[0].gain.high == pytest.approx(1 / 0.6)
-    assert found[1].change.startswith("decode less on CPUs")
+    assert found[1].change.startswith("reduce decoding on CPUs")
 
 
 def test_ranks_that_take_turns_on_a_cpu_have_too_few(diagnosed):
@@ -142,8 +142,8 @@ def test_jobs_that_were_to_run_at_once_are_not_told_to_leave(diagnosed):
     [sisters] = diagnosed(**files, record={**machine, "tags": {"concurrent": "a; b"}})
 
     assert "when no other process uses" in others.change
-    assert "include the concurrent jobs" in sisters.evidence
-    assert sisters.change.startswith("give each concurrent job separate CPUs")
+    assert "includes the concurrent jobs" in sisters.evidence
+    assert sisters.change.startswith("assign separate CPUs to each concurrent job")
 
 
 def change(diagnosed, sampled=None, cpu=1.0, cpus=range(64), **config):
@@ -158,7 +158,7 @@ def test_the_change_fits_the_loader_that_starves(diagnosed):
     assert "'num_workers': 16" in change(diagnosed)
     assert "'num_workers': 16" in change(diagnosed, cpus=())
     # More loading processes are no help on full CPUs.
-    assert "decode less" in change(diagnosed, cpus=range(4), cpu=1.9)
+    assert "reduce decoding" in change(diagnosed, cpus=range(4), cpu=1.9)
     assert "synthetic" in change(diagnosed, data="synthetic")
 
 
@@ -169,19 +169,19 @@ def test_cpus_are_called_free_only_where_that_is_known(diagnosed):
     few = range(4)
     full = samples(cpu_percent=97)
 
-    assert "CPUs were free" in advice()
-    assert "CPUs were free" in advice(sampled=[])
+    assert "CPUs were idle" in advice()
+    assert "CPUs were idle" in advice(sampled=[])
     # Others fill the host, but not the CPUs of this run.
-    assert "CPUs were free" in advice(
+    assert "CPUs were idle" in advice(
         sampled=samples(cpu_percent=92), cpus=few, cpu=0.5
     )
-    assert "decode less" in advice(sampled=full)
+    assert "reduce decoding" in advice(sampled=full)
     # The host has free CPUs, but none for this run.
-    assert "decode less" in advice(cpus=few, cpu=1.9)
+    assert "reduce decoding" in advice(cpus=few, cpu=1.9)
     assert "were 73% busy" in advice(cpus=few, cpu=1.45)
-    assert "is not known" in advice(cpu=1.0, cpus=())
-    assert "is not known" in advice(nnodes=2)
-    assert "decode less" in advice(cpus=(), sampled=full)
+    assert "is unknown" in advice(cpu=1.0, cpus=())
+    assert "is unknown" in advice(nnodes=2)
+    assert "reduce decoding" in advice(cpus=(), sampled=full)
 
 
 def test_a_slow_rank_is_named_with_its_node_and_so_are_its_cpus(diagnosed):

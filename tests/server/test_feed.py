@@ -120,7 +120,7 @@ def test_a_fault_at_the_start_is_said_and_the_next_start_succeeds(
 
     assert [state for state, _ in states] == ["starting", "failed", "running"]
     assert words in states[1][1]
-    assert "it restarts in 0.05 s" in states[1][1]
+    assert "restart in 0.05 s" in states[1][1]
 
 
 @pytest.mark.parametrize(

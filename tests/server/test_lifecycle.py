@@ -53,7 +53,7 @@ def test_sampler_killed_is_replaced(start):
             pass
         view.next("sample")
     assert "signal 9, SIGKILL" in status["message"]
-    assert "it restarts in 1 s" in status["message"]
+    assert "restart in 1 s" in status["message"]
     assert again["message"] is None
 
 
@@ -67,7 +67,7 @@ def test_a_sampler_that_fails_again_and_again_is_one_line_of_the_log(start):
                 messages.append(status["message"])
 
     assert "exit code 3: the stand-in was told to fail" in messages[0]
-    assert "it restarts in 2 s" in messages[1]
+    assert "restart in 2 s" in messages[1]
     lines = [line for line in server.log.splitlines() if "nbkit: the sampler" in line]
     assert len(lines) >= 3
     # It may have run again before the log was read.
@@ -93,7 +93,7 @@ def test_settings_of_the_administrator_are_bounded_and_reach_the_sampler(
     assert first["hide_commands_of_others"] is True
     assert server.request("nbkit/api/status").body["interval_seconds"] == 0.25
     assert "interval_seconds=0.01 is below 0.25 s" in server.log
-    assert "tensorboard_idle_seconds=nan must be 1 s or more" in server.log
+    assert "tensorboard_idle_seconds=nan must be at least 1 s" in server.log
 
 
 @pytest.mark.parametrize(

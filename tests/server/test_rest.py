@@ -292,7 +292,7 @@ def test_copy_for_a_folder_that_takes_none_is_at_the_top(start):
     assert answer.status == 403
     message = answer.body["message"]
     assert message.startswith("The folder / cannot be written")
-    assert message.endswith("choose the tile again.")
+    assert message.endswith("click the tile again.")
     assert "Errno" not in message
 
 

@@ -219,7 +219,7 @@ def test_where_an_ended_tensorboard_is_opened_depends_on_what_it_shows(
 ):
     words = _is_gone(key, 600)
 
-    assert words.startswith(f"{whose} no open TensorBoard: it ends after 600 s")
+    assert words.startswith(f"{whose} no open TensorBoard. It stops after 600 s")
     assert where in words.partition("Open it")[2]
 
 

@@ -24,7 +24,7 @@ ON_N2 = '[ "$SLURMD_NODENAME" = n1 ] ||'
             LaunchError,
             "invalid partition specified: moon",
         ),
-        ({"cpus": [0, 1]}, ConfigError, "Slurm assigns them. Remove cpus"),
+        ({"cpus": [0, 1]}, ConfigError, "because Slurm assigns cpus"),
     ],
     ids=["partition", "cpus"],
 )
@@ -43,7 +43,7 @@ def test_a_store_in_memory_is_refused(
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         monkeypatch.setenv("NBKIT_HOME", folder)
 
-        with pytest.raises(DeviceError, match=r"in this host's memory \(tmpfs\)"):
+        with pytest.raises(DeviceError, match=r"is in memory \(tmpfs\)"):
             two_nodes.launch()
 
         assert not list(Path(folder).glob("runs/*"))

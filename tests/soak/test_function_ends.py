@@ -158,7 +158,7 @@ def test_rank_that_exits_early():
 
     assert run.state is RunState.FAILED
     assert run.cause["rank"] == 1
-    assert "exited early with exit code 0" in run.cause["message"]
+    assert "exited early with code 0" in run.cause["message"]
 
 
 def test_resume_function_with_sigterm_handler():

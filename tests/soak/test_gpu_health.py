@@ -44,7 +44,7 @@ def test_doctor_without_loopback(tmp_path):
     )
 
     refused, found, remedy = done.stdout.splitlines()
-    assert refused.startswith("127.0.0.1 does not respond ([Errno 101] Network is")
+    assert "does not respond ([Errno 101] Network is" in refused
     assert "ip link set lo up" in refused
     assert refused.startswith(found)
     assert remedy == "start the loopback interface (ip link set lo up)"

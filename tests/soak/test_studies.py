@@ -65,7 +65,7 @@ def test_a_study_of_a_host_that_is_gone_is_taken_over_by_one_alone(small):
     other = {**ProcessIdentity.of().to_dict(), "host": "gone", "boot_id": "other"}
     study.paths.study.write_text(json.dumps({**content, "executor": other}))
 
-    with pytest.raises(RunError, match=r"on gone\. .* gone: resume\(force=True\)\.$"):
+    with pytest.raises(RunError, match=r"on gone\. .* call resume\(force=True\)\.$"):
         study.resume(progress=False)
     argv = [sys.executable, "-c", RESUME, study.study_id]
     with (
@@ -158,7 +158,7 @@ def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):
     study.run(progress=False)
 
     answer = make(study).answer
-    assert "Not enough starts for a verdict (5 per arm needed)" in answer
+    assert "Not enough runs for a verdict (5 per arm needed)" in answer
     assert [slot.repeat for slot in study.missing] == [2]
 
 
@@ -237,7 +237,7 @@ def test_a_format_that_this_device_has_not_is_named_and_the_rest_goes_on(capsys)
     assert "[1/1] int8 once: failed" in capsys.readouterr().out
 
     alone = {arm: one for arm, one in planned().arms.items() if arm != "bf16"}
-    with pytest.raises(ConfigError, match=r"This leaves only fp32\. Add a format"):
+    with pytest.raises(ConfigError, match=r"Only fp32 remains\. Add a format"):
         prepare(replace(planned(), arms=alone))
 
 
@@ -269,7 +269,7 @@ def test_a_process_whose_study_was_taken_over_starts_no_more_runs(small):
         patch.setattr(
             "nbkit.studies.progress.Progress.end", lambda _, *a: take_over(*a)
         )
-        with pytest.raises(RunError, match="another process executes study"):
+        with pytest.raises(RunError, match="is being executed by another"):
             study.run(progress=False)
 
     content = json.loads(study.paths.study.read_text())
@@ -290,7 +290,7 @@ def test_this_machine_is_measured_with_the_runs_of_the_other_one(small, monkeypa
     [arm] = result.matched
     assert (arm.ratio.n_a, arm.ratio.n_b) == (1, 1)
     assert arm.ratio.verdict == "not enough runs"
-    assert "A verdict needs n=5 on both" in result.table.to_text()
+    assert "A verdict requires n=5 on both" in result.table.to_text()
     assert result.report().result["study_id"] == study.study_id
     assert {run.config.model for run in nbkit.runs()} == {"tiny"}
 
@@ -312,8 +312,8 @@ def test_study_starts_an_arm_no_more_that_is_much_worse(train, small):
     assert made.answer.startswith("new is worse than base: val_loss")
     assert "n=2" in made.answer
     [note] = [note for note in made.tables[0].notes if "noise floors" in note]
-    assert note.startswith("new: worse than base by ")
-    assert note.endswith("noise floors, no further starts (limit 5).")
+    assert note.startswith("new: discarded, worse than base by ")
+    assert note.endswith("noise floors (limit 5).")
     assert study.metric is not None
     values = [[study.metric.value(r) for r in a] for a in study.runs_by_arm().values()]
     assert f"by {study.metric.floors_worse(values[1], values[0]):.0f} noise" in note
@@ -384,8 +384,7 @@ def test_a_script_that_is_gone_runs_again_and_moves_to_another_store(
     assert moved.state == "finished"
     assert again.ratio is None
     assert again.sentence == (
-        "No ratio: a run has no measured steps (images per second). No step has a loss "
-        "in both runs."
+        "No ratio: a run has no measured steps. No step has a loss in both runs."
     )
     assert moved.stop().state == "finished"
     (moved.paths.source / "script" / "script.py").unlink()

@@ -28,7 +28,7 @@ def test_runs_needed(a, b, runs, more):
 
     assert (needed.runs, needed.more) == (runs, more)
     preliminary = "estimate again with 5 per arm)."
-    assert needed.sentence.endswith(preliminary if more else "no more are needed.")
+    assert needed.sentence.endswith(preliminary if more else "runs are enough.")
 
 
 def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
@@ -39,7 +39,7 @@ def test_a_clear_difference_needs_the_minimum_of_a_verdict_and_says_how_long():
     assert (needed.runs, needed.more, needed.seconds) == (5, 6, 720.0)
     assert needed.sentence == (
         "5 runs per arm are needed for 80% power: 6 more in total, about 12 minutes "
-        "(preliminary: scatter is poorly known from 2 and 2 runs; estimate again with "
+        "(preliminary: 2 and 2 runs are few to estimate scatter; estimate again with "
         "5 per arm)."
     )
 
@@ -55,7 +55,7 @@ def test_a_withheld_verdict_is_not_settled_and_needs_an_unknown_number_of_runs()
     assert (needed.runs, needed.more) == (None, None)
     assert needed.sentence == (
         "Runs needed for a verdict: unknown, verdict withheld because the A/A control "
-        "shows a difference too."
+        "also shows a difference."
     )
 
 
@@ -113,7 +113,7 @@ def test_one_run_an_arm_shows_no_scatter_to_plan_with():
     needed = runs_needed([150.0], [100.0], seconds_per_run=60.0)
 
     assert (needed.runs, needed.more, needed.seconds) == (None, None, None)
-    assert "1 run per arm shows no scatter" in needed.sentence
+    assert "1 run per arm has no measurable scatter" in needed.sentence
     assert "at least 5 per arm" in needed.sentence
 
 

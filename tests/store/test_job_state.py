@@ -113,8 +113,8 @@ def test_standing(run, slurm, written, stop, word, reason, state):
         (None, True, "7|CANCELLED|N/A||None", "by ann, before its ranks were started"),
         ("running", False, "7|CANCELLED|N/A|n1|None", "wrote no final record"),
         (None, False, "7|FAILED|N/A|n1|None", "FAILED on n1;"),
-        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a fi"),
-        (None, False, "7|DEADLINE|N/A||None", "had not started, and there is no /"),
+        (None, False, "7|FAILED|N/A|n1|None", "slurm-7.log: the store must be on a sh"),
+        (None, False, "7|DEADLINE|N/A||None", "supervisor did not start, and /"),
         (None, False, "", "job 7 ended; its exit state is no longer"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
         ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
@@ -135,7 +135,7 @@ def test_standing_cause_job_log(run, slurm):
     log = run.paths.job_log("7")
     log.parent.mkdir(exist_ok=True)
     log.touch()
-    begun = "its supervisor had not started"
+    begun = "the supervisor did not start"
 
     assert f"{begun}; its output is in {log}" in run.cause["message"]
     said = "nbkit: status 127 of this setup line: module load cuda"
@@ -229,7 +229,7 @@ def test_queue_requeued_run(run, slurm):
 
     assert run.state is RunState.QUEUED
     found = run.queue
-    assert found["reason"].startswith("time limit; Slurm: its begin time is in")
+    assert found["reason"].startswith("time limit; Slurm: begin time in the")
     assert found["since"] == since
 
 

@@ -64,5 +64,5 @@ def test_read_predictions_refusals(tmp_path):
         read_predictions(path)
 
     path.write_text("file,label,predicted,score\na.jpg,x\n")
-    with pytest.raises(StoreError, match="has no valid predictions"):
+    with pytest.raises(StoreError, match="does not contain valid"):
         read_predictions(path)

@@ -215,7 +215,7 @@ def test_logs_progress_bar(printed, shown):
 def test_store_error_closed_file():
     error = store_error(Path("/x/metrics.jsonl"), OSError(errno.EBADF, "Bad file"))
 
-    assert "the code closed a file that it did not open" in str(error)
+    assert "the code of the run closed the file" in str(error)
     assert "NBKIT_HOME" not in str(error)
 
 

@@ -178,7 +178,7 @@ def test_a_study_ends_early_once_every_verdict_is_settled(store, clock):
     budget.end_round(5)
     assert budget.fitting(starts) == []
     assert not_measured(study) == (
-        "Ended early: every verdict was settled after 5 of 8 repeats."
+        "Ended early: all verdicts were final after 5 of 8 repeats."
     )
 
 
@@ -212,7 +212,7 @@ def test_verdicts_of_a_question_are_not_looked_at(store, clock):
 
 @pytest.mark.parametrize("minutes", [-1, float("nan"), float("inf"), "ten"])
 def test_minutes_that_are_no_time_are_refused(store, minutes):
-    with pytest.raises(ConfigError, match=r"minutes=.* is not a time limit. Use 0"):
+    with pytest.raises(ConfigError, match=r"minutes=.* not a valid time limit. Use 0"):
         Study.create("s", {"a": BASE}, minutes=minutes)
 
 

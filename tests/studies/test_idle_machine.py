@@ -90,13 +90,13 @@ def utilization(driver, handle):
 
 
 def test_runs_of_another_machine_are_not_waited_for_here(small):
-    with pytest.raises(ConfigError, match="'manual' runs elsewhere"):
+    with pytest.raises(ConfigError, match="'manual' runs on other machines"):
         wait_for([small(), small(engine="manual")], 600, print)
 
 
 @pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
 def test_a_patience_that_is_no_time_is_refused(patience):
-    with pytest.raises(ConfigError, match="is not a time in seconds"):
+    with pytest.raises(ConfigError, match="is not a valid time in seconds"):
         wait_until_idle(patience, print, looks({}))
 
 

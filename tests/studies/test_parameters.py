@@ -226,9 +226,9 @@ def test_a_notebook_without_declarations_is_told_what_to_do():
         ("seed: int", "seed: int (line 3) has no default. Write seed: int = None."),
         ("seed: int = 2**3", "is computed. Write a literal, or move it to another"),
         ("seed: int = {[]: 1}", "is computed. Write a literal, or move it to another"),
-        ("import nbkit", "import nbkit (line 3) declares no parameter. Move it to"),
-        ("for n in x:\n    f(n)", "for n in x: (line 3) declares no parameter. Move"),
-        ("a = b = 0", "a = b = 0 (line 3) declares no parameter. Move it to another"),
+        ("import nbkit", "import nbkit (line 3) does not declare a parameter. Move"),
+        ("for n in x:\n    f(n)", "for n in x: (line 3) does not declare a parameter"),
+        ("a = b = 0", "a = b = 0 (line 3) does not declare a parameter. Move it"),
     ],
 )
 def test_a_line_that_spoils_the_parameters_cell_is_named_with_what_to_write(line, said):

@@ -186,12 +186,12 @@ def test_measurements_of_time_are_alone_unless_asked(arms, fields, expected):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"parallel": 0}, "parallel=0 is not a number of starts"),
+        ({"parallel": 0}, "parallel=0 is not a number of runs"),
         (
             {"parallel": 2, "concurrent": [["base", "new"]]},
-            "parallel=2 and concurrent: that needs the machine for itself",
+            "parallel=2 and concurrent: the machine must be idle",
         ),
-        ({"minimum_runs": 1}, "minimum_runs=1 gives no interval"),
+        ({"minimum_runs": 1}, "minimum_runs=1 allows no CI"),
     ],
 )
 def test_study_refuses_numbers_of_starts(arms, fields, words):

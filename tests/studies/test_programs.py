@@ -51,7 +51,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     made = make(study)
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert "batch" not in made.conditions
-    assert made.answer.startswith("Not enough starts for a verdict (5 per arm needed)")
+    assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
     assert [row[3:] for row in arguments] == [["['0.5']", "['0.4']"]]
@@ -86,11 +86,11 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
     [
         (
             {"metric": "loss", "better": "lower", "discard_floors": 0.5},
-            "discard_floors=0.5 would end arms by noise",
+            "discard_floors=0.5 would discard arms because",
         ),
         ({"metric": "loss"}, "better=None for metric='loss'. Use 'lower'"),
         ({"metric": "loss", "better": "less"}, "better='less'"),
-        ({"better": "lower"}, "^better='lower' without metric. Set it"),
+        ({"better": "lower"}, "^better='lower' without metric. Set metric"),
         ({"margin": 0.1, "minimum_runs": 3}, "^margin=0.1, minimum_runs=3 without"),
         ({"metric": "loss", "better": "lower", "margin": 2}, "margin=2 is not between"),
     ],
@@ -131,17 +131,17 @@ def test_study_of_modules_runs_them_as_python_does(tmp_path, monkeypatch):
     run = nbkit.launch(module="trainer", args=["a"], device="cpu", gpus=1).wait()
     assert run.logs(0, "stdout") == f"['{package / '__main__.py'}', 'a'] trainer\n"
     lost = nbkit.launch(module="trainer.lost", device="cpu", gpus=1)
-    with pytest.raises(RunFailedError, match=r"No module named 'trainer\.lost'"):
+    with pytest.raises(RunFailedError, match=r"executable module named 'trainer\.lost"):
         lost.wait()
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"module": "train.py"}, "module='train.py' is not the name of a module"),
+        ({"module": "train.py"}, "module='train.py' is not a module name"),
         ({"module": "no_such_package.sft"}, "no package 'no_such_package'"),
-        ({"module": "json.tool", "kwargs": {"a": 1}}, "script or module takes args"),
-        ({"module": "json.tool", "what": "train.py"}, "are two programs"),
+        ({"module": "json.tool", "kwargs": {"a": 1}}, "Use args for a script"),
+        ({"module": "json.tool", "what": "train.py"}, "cannot be combined"),
     ],
 )
 def test_launch_refuses_what_is_no_module(fields, words):

@@ -176,9 +176,9 @@ def test_a_control_has_to_be_an_arm_and_names_are_used_once(small):
 
     with pytest.raises(ConfigError, match="control='b' is not an arm"):
         nbkit.Study.create("demo", arms, control="b")
-    with pytest.raises(ConfigError, match="2 arms are named 'a again'"):
+    with pytest.raises(ConfigError, match="Two arms have the name 'a again'"):
         nbkit.Study.create("demo", arms, control="a")
-    with pytest.raises(ConfigError, match="2 arms are named 'a'"):
+    with pytest.raises(ConfigError, match="Two arms have the name 'a'"):
         nbkit.Study.create("demo", {"a": small()}, unrepeated={"a": small()})
 
 
@@ -234,7 +234,7 @@ def test_a_start_that_cannot_be_written_down_is_stopped(small, monkeypatch):
         return run
 
     monkeypatch.setattr("nbkit.studies.study.start_run", start_and_lose_the_study)
-    with pytest.raises(RunError, match="another process executes study"):
+    with pytest.raises(RunError, match="is being executed by another"):
         study.run(progress=False)
 
     [run] = nbkit.runs()

@@ -130,7 +130,7 @@ def test_on_cpus_cores_are_shared_out_equally_and_threads_stay_together(large):
 def test_with_more_ranks_than_cores_each_has_a_thread_and_then_shares_one(large):
     usable = [0, 1, 16, 17]
 
-    few = "one hardware thread per rank: fewer cores than ranks"
+    few = "fewer cores than ranks, so each rank has one hardware thread"
     threads = bound("cores", large(usable), 4)
     assert cpu_sets(threads) == [{0}, {16}, {1}, {17}]
     assert {(one.shared_by, one.why_not) for one in threads} == {(1, few)}
@@ -152,7 +152,7 @@ def test_only_cpus_that_may_be_used_count(large, gpus):
     assert found[2].why_not == why
     cores = bound("cores", large(usable), 8, gpus)
     assert len({binding.cpus for binding in cores}) == 8
-    assert cores[0].why_not == f"its own cores, but not near its GPU: {why}"
+    assert cores[0].why_not == f"separate cores, but not near its GPU: {why}"
 
 
 def test_a_rank_can_have_the_other_numa_node_of_its_socket(large, gpus):
@@ -270,5 +270,5 @@ def test_a_setting_that_names_no_gpu_is_a_reason():
 
     assert unknown.of(0) is None
     assert unknown.why_unknown == (
-        "CUDA_VISIBLE_DEVICES=GPU-none names no GPU of this host"
+        "CUDA_VISIBLE_DEVICES=GPU-none lists no GPU of this host"
     )

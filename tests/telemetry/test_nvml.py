@@ -37,7 +37,7 @@ def test_a_machine_without_an_nvidia_device_lacks_no_library(drive, code, pci):
         (pynvml.NVML_ERROR_NO_PERMISSION, "no permission", "administrator"),
         (pynvml.NVML_ERROR_GPU_IS_LOST, "gpu lost", "Xid"),
         (pynvml.NVML_ERROR_GPU_NOT_FOUND, "no gpu", "lspci"),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "driver too old", "install a driver"),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "driver too old", "install driver 450"),
         (pynvml.NVML_ERROR_UNKNOWN, "unknown error", "nvidia-smi"),
     ],
 )

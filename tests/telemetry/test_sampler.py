@@ -230,7 +230,7 @@ def test_a_disk_that_fills_ends_it_with_whole_lines(start, drive_child, tmp_path
     assert len(_lines(_output(tmp_path))) >= 2
     message = (tmp_path / "stderr").read_text()
     assert f"{_output(tmp_path)} cannot be written (File too large)" in message
-    assert "the run continues" in message
+    assert "sampling ends" in message
 
 
 def test_a_file_that_is_removed_is_not_written_into_the_void(

@@ -167,7 +167,7 @@ def test_a_preset_fills_in_a_published_experiment(form):
         assert form.config == recipe(name).config(run or None)
         assert f'nbkit.recipe("{name}")' in said["text"]
         is_missing = form.config.data != "synthetic"
-        assert ("was not found: set data" in said["text"]) is is_missing
+        assert ("was not found. Set data" in said["text"]) is is_missing
     assert len(form.panel.presets) > len(recipe_names()) > 0
 
 
@@ -177,7 +177,7 @@ def test_a_task_that_needs_code_is_refused_beside_the_button(form):
     said = told(form, kind="launch", entered=form.panel.entered)
 
     assert said["is_error"]
-    assert "task='function' needs a function. Pass it" in said["text"]
+    assert "task='function' requires a function. Pass it" in said["text"]
 
 
 def test_the_commands_name_the_devices_of_the_run():
@@ -262,7 +262,7 @@ def test_the_gpus_say_who_holds_them(monkeypatch, tmp_path):
         claim.close()
 
     assert found["replayed"]
-    assert found["text"].startswith("Replay, not this machine: 0 of 8 free")
+    assert found["text"].startswith("Replay, not GPUs of this machine: 0 of 8 free")
     assert found["gpus"][7]["holders"] == ["run 20260101-me"]
     assert found["gpus"][4]["holders"] == ["kernel notes/explore.ipynb of ann"]
     assert gpus_of("eight-gpus")["gpus"][7]["is_free"]
@@ -316,7 +316,7 @@ def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_pa
 def test_without_gpus_it_says_how_many_cpus(form):
     form.panel.wait_for_threads()
 
-    assert re.match(r"No GPU: ranks run on CPUs, \d+ usable", form.panel.gpus["text"])
+    assert re.match(r"No GPU: ranks run on \d+ usable", form.panel.gpus["text"])
     assert "driver not loaded" in form.panel.gpus["text"]
 
 

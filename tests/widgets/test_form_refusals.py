@@ -41,10 +41,10 @@ def enter(form, **entered):
     ("path", "entered", "said"),
     [
         ("nnodes", "2", "2: engine='local' supports one node. Use nnodes=1"),
-        ("gpus", "1024", "1024 ranks, but no usable GPU"),
+        ("gpus", "1024", "1024 requested, but no GPU"),
         ("data", "/nowhere", "'/nowhere' is not a folder or CSV file"),
         ("device", "replay", "'replay': GPUs cannot be read (driver not loaded)"),
-        ("task", "script", "'script' needs a script. Pass it"),
+        ("task", "script", "'script' requires a script. Pass it"),
     ],
 )
 def test_it_says_what_launch_raises_beside_the_field(form, path, entered, said):

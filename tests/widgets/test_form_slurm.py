@@ -137,7 +137,7 @@ def test_where_slurm_does_not_answer_a_partition_is_named_by_hand(form):
 
     shown = form.panel.partitions
     assert shown["partitions"] == []
-    assert "sinfo is not installed on this machine. Enter one manually" in shown["text"]
+    assert "not installed on this machine. Enter a partition" in shown["text"]
     assert form.config.slurm.slurm_partition == "any"
 
 

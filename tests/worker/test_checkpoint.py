@@ -106,7 +106,7 @@ def test_checkpoint_latest_is_the_newest_complete(tmp_path):
 
     assert before_barrier[0] is None
     assert checkpoint.latest(tmp_path) == newest == tmp_path / "step_00000005"
-    with pytest.raises(StoreError, match="not a complete checkpoint"):
+    with pytest.raises(StoreError, match="is incomplete"):
         checkpoint.load(lacking, 0)
 
 

@@ -129,7 +129,7 @@ def test_fewer_outputs_than_classes_are_refused(flat, opened):
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        ("garbage", "not a format that Pillow knows"),
+        ("garbage", "a format that Pillow does not support"),
         ("truncated", r"size changed from [\d,]+ to [\d,]+ bytes"),
         ("another size", r"size changed from 48 x 40 to 30 x 20 pixels"),
         ("gone", "No such file"),

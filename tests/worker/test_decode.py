@@ -203,7 +203,7 @@ def test_find_decoder_of_other_pixels(monkeypatch):
     found = torch_loader.find_decoder()
 
     assert found.why_not_faster == (
-        "RuntimeError: a test image of one color is decoded to another color"
+        "RuntimeError: a test image is decoded to a wrong color"
     )
 
 

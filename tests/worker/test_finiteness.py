@@ -160,8 +160,7 @@ def test_the_error_says_what_when_and_what_to_do():
     config = ExperimentConfig(learning_rate=8.0, precision="fp16")
 
     assert str(watch.error(config)) == (
-        "loss not finite between step 3 and step 4, and stop_on_nonfinite=True. "
-        "Launch it again with a learning_rate below 8, in "
-        "precision='bf16', or with stop_on_nonfinite=False. Its checkpoints "
-        "are finite."
+        "loss not finite between step 3 and step 4, with stop_on_nonfinite=True. "
+        "Launch the run again with a learning_rate below 8, in precision='bf16', or "
+        "with stop_on_nonfinite=False. Its checkpoints are finite."
     )

@@ -82,7 +82,7 @@ def test_step_and_loss_of_the_run_stay_those_of_its_training(rank, log):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"loss": 1.0}, r"'loss'.*task='train' records this name itself. Use "),
+        ({"loss": 1.0}, r"'loss'.*task='train' logs this name itself. Use "),
         ({"spread": "wide"}, "spread='wide' is not a number"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_switch_of_tf32_that_does_nothing_is_noticed(monkeypatch, kind):
         monkeypatch.setattr(module, "allow_tf32", stuck)
 
     precision._allow_tf32(False)
-    with pytest.raises(ConfigError, match="does not switch TF32 on"):
+    with pytest.raises(ConfigError, match="did not switch TF32 on"):
         precision._allow_tf32(True)
 
 
@@ -157,7 +157,7 @@ def test_the_older_switch_is_written_after_the_newer_one_was():
 def test_a_torch_without_any_switch_of_tf32_is_refused(monkeypatch):
     without_switches(monkeypatch, "allow_tf32", "fp32_precision")
 
-    with pytest.raises(ConfigError, match="does not switch TF32 off"):
+    with pytest.raises(ConfigError, match="did not switch TF32 off"):
         precision._allow_tf32(False)
 
 

@@ -32,8 +32,8 @@ def test_unreadable_images_stop_the_run_and_are_named(flat, new_run):
     said = str(raised.value)
     assert "4 unreadable images" in said
     assert (
-        "class 01/0.JPEG, class 03/0.JPEG, class 04/0.JPEG, class 08/0.JPEG (not a "
-        "format that Pillow knows). Fix"
+        "class 01/0.JPEG, class 03/0.JPEG, class 04/0.JPEG, class 08/0.JPEG (a format "
+        "that Pillow does not support). Fix"
     ) in said
     assert "unreadable_images='skip'" in said
     recorded = read_json(rank.paths.worker)["data"]["unreadable"]
@@ -59,7 +59,7 @@ def test_for_unreadable_images_in_packed_files_a_new_copy_is_proposed(
 
     said = str(raised.value)
     assert "has 1 unreadable image, but unreadable_images='stop' allows none" in said
-    assert ". Copy the packed data again, or correct the original data" in said
+    assert ". Copy the packed data again, or fix the images" in said
 
 
 def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):
@@ -80,7 +80,7 @@ def test_unreadable_images_are_skipped_and_counted(flat, new_run, capsys):
             {
                 "name": "class 01/0.JPEG",
                 "split": "train",
-                "reason": "not a format that Pillow knows",
+                "reason": "a format that Pillow does not support",
             }
         ],
     }
@@ -142,10 +142,10 @@ def test_every_reason_is_told_once_with_its_images(flat, new_run, capsys):
     manifest = source.prepare(config, new_run())
 
     assert (
-        "data: 5 unreadable images are skipped: class 00/0.JPEG, class 01/0.JPEG (not "
-        "a format that Pillow knows), class 02/0.JPEG (the file is empty), "
-        "class 03/1.JPEG (a link to nothing), class 04/0.JPEG (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned)\n"
+        "data: 5 unreadable images are skipped: class 00/0.JPEG, class 01/0.JPEG (a "
+        "format that Pillow does not support), class 02/0.JPEG (the file is empty), "
+        "class 03/1.JPEG (a broken link), class 04/0.JPEG (a Git LFS pointer "
+        "instead of the file; run 'git lfs pull' in its repository)\n"
     ) in capsys.readouterr().out
     images = source.describe(config, manifest)["unreadable"]["images"]
     assert [one["name"][:8] for one in images] == [
@@ -266,8 +266,7 @@ def test_columns_that_are_no_labels_are_noted(tmp_path, new_run, capsys):
     manifest = source.prepare(config, new_run())
 
     notes = [
-        "uncertain labels (1 of 3 in b) leave their images out: "
-        "uncertain_labels='ignore'",
+        "uncertain labels (1 of 3 in b) omit their images: uncertain_labels='ignore'",
         "columns that are not labels: age",
     ]
     assert source.describe(config, manifest)["notes"] == notes
@@ -301,6 +300,6 @@ def test_unreadable_evaluation_images_are_not_called_missing(split, opened):
 
     first = ", ".join(f"val/class {number:02d}/0.JPEG" for number in range(5))
     assert (
-        f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer, not "
-        "the file itself; run 'git lfs pull' where it was cloned). Fix the images, "
+        f"has no readable evaluation image: {first} and 5 more (a Git LFS pointer "
+        "instead of the file; run 'git lfs pull' in its repository). Fix the images, "
     ) in str(raised.value)

@@ -35,8 +35,8 @@ def in_container(
     for folder in binds:
         if set(folder) & set(',:^\\"') or folder != folder.strip():
             message = (
-                f"{folder!r} cannot be bound into a container. Rename it without , : ^ "
-                "\\ and quotes."
+                f"{folder!r} cannot be mounted in a container. Remove , : ^ \\ and "
+                "quotes from its name."
             )
             raise LaunchError(message)
     return [

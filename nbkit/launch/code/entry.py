@@ -110,8 +110,8 @@ def stored_entry(paths: RunPaths) -> RunEntry:
     pickled_by, here = str(description.get("python") or ""), sys.version.split()[0]
     if pickled is not None and pickled_by.split(".")[:2] != here.split(".")[:2]:
         message = (
-            f"Function of run {paths.run_id} was pickled by Python {pickled_by}, this "
-            f"is {here}. Use the same minor version."
+            f"The function of run {paths.run_id} was pickled by Python {pickled_by}, "
+            f"but this is {here}. Use the same minor version."
         )
         raise RunError(message)
     name = str(description["name"])
@@ -129,8 +129,8 @@ def script_entry(
     if suffix == ".ipynb":
         message = (
             f"script={str(script)!r} is a notebook. Run it with `papermill "
-            f"{shlex.quote(str(path))} out.ipynb`, or launch a function of one of its "
-            "cells: nbkit.launch(train)."
+            f"{shlex.quote(str(path))} out.ipynb`, or launch a function of a cell: "
+            "nbkit.launch(train)."
         )
         raise ConfigError(message)
     if suffix not in ("", ".py", ".pyw") and path.is_file():
@@ -151,7 +151,7 @@ def script_entry(
         )
         raise ConfigError(message) from None
     except (SyntaxError, ValueError) as error:
-        message = f"script={str(script)!r} is not valid Python ({error}). Fix it."
+        message = f"script={str(script)!r} is not valid Python ({error}). Correct it."
         raise ConfigError(message) from None
     _refuse_what_only_defines(script, tree)
     described, sources = _sources()
@@ -185,7 +185,7 @@ def module_entry(
     is_name = isinstance(module, str) and all(part.isidentifier() for part in parts)
     if not is_name or parts[-1] == "py":
         message = (
-            f"module={str(module)!r} is not the name of a module. Pass one such as "
+            f"module={str(module)!r} is not a module name. Pass a name such as "
             "'trl.scripts.sft', or the path of a script: nbkit.launch('train.py')."
         )
         raise ConfigError(message)
@@ -195,7 +195,7 @@ def module_entry(
         found = None
     if found is None:
         message = (
-            f"module={module!r}: no package {parts[0]!r} for {sys.executable}. Install "
+            f"module={module!r}: {sys.executable} has no package {parts[0]!r}. Install "
             "it, or add its folder to sys.path."
         )
         raise ConfigError(message)
@@ -296,8 +296,8 @@ def _refuse_what_only_defines(script: object, tree: ast.Module) -> None:
                 return
     if names:
         message = (
-            f"script={str(script)!r} only defines {', '.join(names)} and calls "
-            "nothing. Call it in the script, or pass the function: nbkit.launch(train)."
+            f"script={str(script)!r} defines {', '.join(names)}, but does not call "
+            "anything. Add a call, or pass the function: nbkit.launch(train)."
         )
         raise ConfigError(message)
 
@@ -337,7 +337,7 @@ def _refuse_what_is_no_call(
     for kind, is_one in _NOT_CALLED:
         if is_one(function):
             message = (
-                f"{name}() is {kind}, so a call would not execute its body. Launch a "
+                f"{name}() is {kind}, so a call does not execute its body. Launch a "
                 "function that runs it to completion."
             )
             raise ConfigError(message)
@@ -420,11 +420,11 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
 def _what_is_large(name: str, call: Any, size: int) -> str:
     sizes = {part: _size_or_problem(value) for part, value in _parts(call)}
     byte_sizes = {part: size for part, size in sizes.items() if isinstance(size, int)}
-    text = f"{name}() is pickled with {size / 1e6:.0f} MB (warning above 50 MB)"
+    text = f"the pickle of {name}() has {size / 1e6:.0f} MB (warning above 50 MB)"
     if byte_sizes:
         largest = max(byte_sizes, key=lambda part: byte_sizes[part])
         text += f", of which {largest} is {byte_sizes[largest] / 1e6:.0f} MB"
-    return f"{text}. Load it inside the function, from a file."
+    return f"{text}. Load the data from a file inside the function."
 
 
 def _size_or_problem(value: Any) -> int | Exception:

@@ -47,7 +47,7 @@ class Permit:
         from nbkit.store.pickles import load
 
         if not file.is_relative_to(self.folder):
-            message = f"The permit for {self.folder} does not cover {file}."
+            message = f"The trust check of {self.folder} does not cover {file}."
             raise RunError(message)
         return load(read_file(file, None))
 
@@ -83,7 +83,7 @@ def permit_configurations(configs: Iterable[ExperimentConfig], *, trust: bool) -
             _permit(what, paths, files, trust, list_code)
             continue
         # Others made or could write it when it was read: what says so is gone as well.
-        why = f"written by others, and its file in {folder} was removed"
+        why = f"written by another user, and its file in {folder} was removed"
         if not trust:
             raise RunError(_refusal(what, why))
         _print(f"{what}: {why}. trust=True", list_code())
@@ -139,8 +139,8 @@ def _permit(
         message = _refusal(what, why, means)
         if host is None:
             message += (
-                " If you own it and no other user has changed it, run `chmod -R go-w "
-                f"{paths.root}`; otherwise ask its owner to continue it."
+                " If you own it and no other user changed it, run `chmod -R go-w "
+                f"{paths.root}`. Otherwise, ask the owner to continue the run."
             )
         raise RunError(message)
     return Permit(paths.root)
@@ -148,8 +148,8 @@ def _permit(
 
 def _refusal(what: str, why: str, means: str = "trust=True") -> str:
     return (
-        f"Refusing to run untrusted code: {what}: {why}. Use {means} to print its code "
-        "and run it with your permissions."
+        f"Refusing to run untrusted code: {what}: {why}. {means} prints its code and "
+        "runs it with your permissions."
     )
 
 

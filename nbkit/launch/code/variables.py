@@ -64,8 +64,8 @@ def check_environment(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + value:
             message = (
-                f"environment[{name!r}] is not a valid variable (empty name, '=' in "
-                "the name, or a NUL). Remove it."
+                f"environment[{name!r}] is not a valid variable: empty name, '=' in "
+                "the name, or a NUL. Remove it."
             )
             raise ConfigError(message)
         if CONTRACT.match(name):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
-_DIVIDE = "create one (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
+_DIVIDE = "create an instance (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _replayed_gpus() -> list[Candidate]:
     setting = SourceSetting.from_environment()
     if setting.kind != "replay":
         message = (
-            f"device='replay', but {SOURCE_VARIABLE} names no trace. Set it "
-            "(replay:eight-gpus), or set device='cpu'."
+            f"device='replay' requires a trace in {SOURCE_VARIABLE}. Set it, for "
+            "example to replay:eight-gpus, or set device='cpu'."
         )
         raise DeviceError(message)
     try:
@@ -206,7 +206,7 @@ def _refuse_unknown(
     what = f"GPU {entry} does not exist: this host has {present} (see nvidia-smi -L)"
     what += "".join(f"; {_read_error(gpu)}" for gpu in gpus if gpu.error)
     if not gpus:
-        what = f"{entry!r} is neither a number nor a UUID, and hides every GPU"
+        what = f"{entry!r} is neither a number nor a UUID, so all GPUs are hidden"
     message = (
         f"CUDA_VISIBLE_DEVICES={setting!r}: {what}. Correct or unset it (in a "
         "notebook: os.environ.pop('CUDA_VISIBLE_DEVICES'))."
@@ -288,8 +288,8 @@ def _refuse_instances(config: ExperimentConfig, named: Sequence[Candidate]) -> N
     instances = [gpu.name for gpu in named if gpu.is_instance]
     if instances:
         message = (
-            f"devices={config.devices}, gpus={config.gpus}: one run cannot span MIG "
-            f"instances ({', '.join(instances)}). Use gpus=1."
+            f"devices={config.devices}, gpus={config.gpus}: a run cannot use several "
+            f"MIG instances ({', '.join(instances)}). Use gpus=1."
         )
         raise DeviceError(message)
 
@@ -308,7 +308,7 @@ def _cpus(config: ExperimentConfig, cpus: int) -> list[Candidate]:
     """Return the CPUs on which this process may run."""
     if config.gpus > cpus and not config.oversubscribe:
         message = (
-            f"gpus={config.gpus} ranks, but no usable GPU and only {cpus} usable CPUs "
+            f"gpus={config.gpus} requested, but no GPU and only {cpus} CPUs are usable "
             f"(affinity and quota). Use gpus={cpus} or oversubscribe=True."
         )
         raise DeviceError(message)
@@ -321,7 +321,7 @@ def _refuse_unusable_cpus(cpus: Sequence[int]) -> None:
     if not usable.issuperset(cpus):
         message = (
             f"cpus={tuple(cpus)}: this process may only use CPUs "
-            f"{', '.join(map(str, sorted(usable)))}. Choose some of these."
+            f"{', '.join(map(str, sorted(usable)))}. Use only these."
         )
         raise DeviceError(message)
 
@@ -350,8 +350,8 @@ def _refuse_to_wait_for_itself(
     if len(other_devices) < count:
         message = (
             f"{count} of {len(chosen)} devices requested, but run {own}, which "
-            f"launches this run, holds all but {len(other_devices)} (deadlock). "
-            "Use fewer, or oversubscribe=True."
+            f"launches this run, leaves only {len(other_devices)} (deadlock). Use "
+            "fewer, or oversubscribe=True."
         )
         raise DeviceError(message)
 

@@ -229,5 +229,5 @@ def holders_of(name: str, kind: str, entries: Sequence[ClaimEntry]) -> str:
         for entry in entries
         if entry.kind == kind and name in (entry.granted or ())
     ]
-    left_over = "a leftover process (nbkit.sweep() ends yours, except detached ones)"
+    left_over = "an orphaned process (nbkit.sweep() kills yours, unless detached)"
     return " and ".join(who) or left_over

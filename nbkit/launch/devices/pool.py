@@ -135,8 +135,8 @@ class QueueTicket:
         fewest = 1 if request["oversubscribe"] else request["count"]
         if len(names) < fewest:
             message = (
-                f"{request['count']} devices requested, but the pool has "
-                f"{len(names)}. Request fewer."
+                f"{request['count']} devices requested, but the pool has {len(names)}. "
+                "Request fewer devices."
             )
             raise DeviceError(message)
         pool = pool_folder()
@@ -314,7 +314,7 @@ def _names(candidates: Sequence[tuple[str, str]]) -> set[str]:
     try:
         return {check_name(name) for name, _ in candidates}
     except ValueError as error:
-        message = f"device name {error}: it cannot be leased. Use other devices."
+        message = f"device name {error}, so it cannot be leased. Use other devices."
         raise DeviceError(message) from error
 
 

@@ -112,21 +112,21 @@ def _check(pool: Path) -> None:
     missing = [folder for folder in _folders(pool) if not os.path.lexists(folder)]
     if missing:
         message = (
-            f"{pool}, the device pool, lacks "
-            f"{' and '.join(folder.name for folder in missing)}, which every user "
-            f"must be able to write. Ask its owner, {user_name(owner)}, to run "
-            f"`mkdir -m 1777 {shlex.join(map(str, missing))}`."
+            f"{pool}, the device pool, has no "
+            f"{' and '.join(folder.name for folder in missing)} writable by every "
+            f"user. Ask its owner, {user_name(owner)}, to run `mkdir -m 1777 "
+            f"{shlex.join(map(str, missing))}`."
         )
         raise DeviceError(message)
     modes = {folder: _owner_and_mode(folder) for folder in _folders(pool)}
     for folder, (uid, mode) in modes.items():
         if uid != owner or mode & _EVERYBODY != _EVERYBODY:
             message = (
-                f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but a "
-                f"pool's three folders need mode 1777 and one owner ({pool}: "
-                f"{user_name(owner)}), or GPUs would be leased twice. Ask "
-                f"{user_name(owner)} or root to remove {pool} (the next launch creates "
-                f"it), or set {POOL_VARIABLE} to another folder for all users."
+                f"{folder} belongs to {user_name(uid)} and has mode {mode:o}, but all "
+                "folders of a device pool require mode 1777 and the same owner "
+                f"({pool}: {user_name(owner)}). Ask {user_name(owner)} or root to "
+                f"remove {pool}, or set {POOL_VARIABLE} to another folder for all "
+                "users."
             )
             raise DeviceError(message)
 
@@ -159,9 +159,9 @@ def allocating(pool: Path, patience_seconds: float | None = None) -> Iterator[bo
             time.sleep(0.005)
         if not held and patience_seconds is not None:
             message = (
-                f"{pool / 'pool.lock'} was locked for {patience_seconds:.0f} s "
-                "(normal: milliseconds). Find the process that holds it with "
-                "`sudo lslocks`, and end it."
+                f"{pool / 'pool.lock'} has been locked for {patience_seconds:.0f} s "
+                "(normal: milliseconds). Find the process with `sudo lslocks`, and "
+                "end it."
             )
             raise DeviceError(message)
         yield held

@@ -63,8 +63,8 @@ class ManualEngine:
         """Return what every host needs to know of a run."""
         if importlib.util.find_spec("torch") is None:
             message = (
-                f"torch is not installed for {sys.executable}, which every host uses. "
-                f"Run {pip_install(*packages_of('train'))}."
+                f"torch is not installed for {sys.executable}, which must exist on "
+                f"every host. Run {pip_install(*packages_of('train'))}."
             )
             raise LaunchError(message)
         _refuse_what_only_others_do(config)
@@ -73,16 +73,16 @@ class ManualEngine:
         if takes_part and port is not None and not is_free(port):
             message = (
                 f"manual.rendezvous_port={port} is in use on this host. Use another "
-                "port, or None for a free one."
+                "port, or None for a free port."
             )
             raise ConfigError(message)
         device_type = config.device
         if device_type == "auto":
             if not takes_part:
                 message = (
-                    "device='auto' checks this host, but the ranks run on other hosts "
-                    f"({config.manual.rendezvous_host}). Set device='cuda' "
-                    "or device='cpu'."
+                    "device='auto' detects the GPUs of this host, but the ranks run "
+                    f"on other hosts ({config.manual.rendezvous_host}). Set "
+                    "device='cuda' or device='cpu'."
                 )
                 raise ConfigError(message)
             device_type = "cuda" if visible_gpus("auto") else "cpu"
@@ -138,12 +138,12 @@ def _refuse_what_only_others_do(config: ExperimentConfig) -> None:
         raise ConfigError(message)
     if config.devices is not None:
         message = (
-            f"devices={config.devices}: engine='manual' has devices per host. Remove "
-            "devices, and set CUDA_VISIBLE_DEVICES in front of the line that you paste."
+            f"devices={config.devices}: engine='manual' does not support devices. "
+            "Remove it, and set CUDA_VISIBLE_DEVICES on each host before torchrun."
         )
         raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' needs this machine. Use engine='local'."
+        message = "device='replay' requires engine='local'. Set it."
         raise ConfigError(message)
 
 

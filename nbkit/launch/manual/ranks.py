@@ -55,7 +55,7 @@ class TorchrunNode:
         if process.is_alive() is False:
             return "its torchrun has exited"
         if self._silent_seconds > _SILENT_SECONDS:
-            return f"no message from its torchrun for {_SILENT_SECONDS:.0f} s"
+            return f"no message from torchrun for {_SILENT_SECONDS:.0f} s"
         return None
 
     @property
@@ -161,9 +161,9 @@ class ManualRanks:
             if time.monotonic() > deadline:
                 names = ", ".join(node.name for node in self._nodes.started)
                 message = (
-                    f"torchrun started ranks on {names}, but not on all "
-                    f"nnodes={self._nnodes} hosts within {_START_SECONDS:.0f} s. See "
-                    "its output on the other hosts."
+                    f"torchrun started ranks only on {names} within "
+                    f"{_START_SECONDS:.0f} s, not on all nnodes={self._nnodes} hosts. "
+                    "Check its output on the other hosts."
                 )
                 raise LaunchError(message)
             time.sleep(_TICK_SECONDS)

@@ -53,7 +53,7 @@ def sbatch_script(
     if not {"\n", "\r"}.isdisjoint(str(paths.root)):
         message = (
             f"{str(paths.root)!r} contains a line break, which sbatch does not "
-            "accept. Set NBKIT_HOME to a folder without line breaks."
+            "support. Set NBKIT_HOME to another folder."
         )
         raise StoreError(message)
     given = _options(config, paths, gpus_per_node)

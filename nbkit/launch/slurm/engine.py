@@ -57,9 +57,9 @@ class SlurmEngine:
         own_environment = not (slurm.setup or slurm.container)
         if own_environment and versions["torch"] is None:
             message = (
-                f"torch is not installed for {sys.executable}. Run "
-                f"{pip_install(*packages_of('train'))}, or activate an "
-                "environment in slurm.setup."
+                f"torch is not installed in the environment of {sys.executable}. Run "
+                f"{pip_install(*packages_of('train'))}, or activate an environment in "
+                "slurm.setup."
             )
             raise LaunchError(message)
         _refuse_memory(store_folder())
@@ -169,8 +169,8 @@ def _has_begun(paths: RunPaths) -> bool:
 
 def _not_ended(paths: RunPaths, error: SlurmSilentError) -> LaunchError:
     return LaunchError(
-        f"Slurm did not cancel the job of run {paths.run_id} ({error}). Try again on "
-        "a login node of its cluster; `scontrol ping` shows whether Slurm responds."
+        f"Slurm did not cancel the job of run {paths.run_id} ({error}). Check Slurm "
+        "with `scontrol ping`, and try again on a login node of the cluster."
     )
 
 
@@ -190,15 +190,15 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
         )
     except subprocess.TimeoutExpired:
         message = (
-            f"sbatch did not respond within {_SUBMIT_SECONDS:.0f} s. Check with "
-            "`scontrol ping` whether Slurm's controller is reachable."
+            f"sbatch did not respond within {_SUBMIT_SECONDS:.0f} s. Check the Slurm "
+            "controller with `scontrol ping`."
         )
         raise LaunchError(message) from None
     words = done.stderr.strip().replace("sbatch: error: ", "")
     if done.returncode:
         message = (
-            f"Slurm rejected the job (sbatch: {words}). Compare `slurm`, nnodes and "
-            "gpus with the output of `sinfo`."
+            f"Slurm rejected the job (sbatch: {words}). Check `slurm`, nnodes and gpus "
+            "against the output of `sinfo`."
         )
         raise LaunchError(message)
     # A cluster's own sbatch may print more than this line.
@@ -206,8 +206,8 @@ def _submit(script: Path, variables: dict[str, str]) -> tuple[str, str | None]:
     if not jobs:
         output = done.stdout.strip() or words or "nothing"
         message = (
-            f"sbatch printed no job id, but: {output}. Check "
-            "slurm_additional_parameters, and whether `squeue --me` lists the job."
+            f"sbatch did not print a job id: {output}. Check "
+            "slurm_additional_parameters and the output of `squeue --me`."
         )
         raise LaunchError(message)
     job_id, cluster = jobs[-1]
@@ -259,12 +259,13 @@ def _refuse_what_slurm_decides(config: ExperimentConfig) -> None:
     for field in _OWN_FIELDS:
         if getattr(config, field) is not None:
             message = (
-                f"{field}={getattr(config, field)}: Slurm assigns them. Remove "
-                f"{field}, or request nodes with slurm.slurm_nodelist."
+                f"{field}={getattr(config, field)} cannot be set, because Slurm "
+                f"assigns {field}. Remove it, or request nodes with "
+                "slurm.slurm_nodelist."
             )
             raise ConfigError(message)
     if config.device == "replay":
-        message = "device='replay' needs this machine. Use engine='local'."
+        message = "device='replay' requires engine='local'. Set it."
         raise ConfigError(message)
 
 
@@ -274,7 +275,7 @@ def _refuse_memory(store: Path) -> None:
     file_system = describe_storage(there)["file_system"]
     if file_system in _IN_MEMORY:
         message = (
-            f"the store {store} is in this host's memory ({file_system}). "
-            "Set NBKIT_HOME to a folder that all nodes share."
+            f"the store {store} is in memory ({file_system}). Set NBKIT_HOME to a "
+            "folder that all nodes share."
         )
         raise DeviceError(message)

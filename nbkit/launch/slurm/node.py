@@ -36,17 +36,17 @@ def node_command(
     """Return the torchrun of this node, and its environment."""
     if not paths.config.is_file():
         message = (
-            f"{paths.root} does not exist on this node: the store must be on a shared "
-            "file system. Set NBKIT_HOME to a folder of one, and "
-            "launch again."
+            f"{paths.root} does not exist on this node. Set NBKIT_HOME to a folder on "
+            "a shared file system, and launch again."
         )
         raise DeviceError(message)
     run = StoredRun(paths.root)
     config, submission = run.config, run.submission
     if differences := software_differences(submission["software"], software()):
         message = (
-            f"it differs from the launch environment: {'; '.join(differences)}. Use "
-            "the same environment on every node (same path, or slurm.setup)."
+            "its environment differs from the launch environment: "
+            f"{'; '.join(differences)}. Use the same environment on every node (same "
+            "path, or slurm.setup)."
         )
         raise LaunchError(message)
     device_type = submission["device_type"]
@@ -104,7 +104,7 @@ def _container_program(image: str) -> str:
             return program
     message = (
         f"slurm.container={image!r}: neither apptainer nor singularity is installed on "
-        "this node. Load one in slurm.setup, or remove slurm.container."
+        "this node. Load one of them in slurm.setup, or remove slurm.container."
     )
     raise LaunchError(message)
 

@@ -83,7 +83,7 @@ class SlurmRanks(ManualRanks):
     def _why_not(self, *, has_ended: bool, is_late: bool) -> str | None:
         """Return why ranks will not start; None as long as they may."""
         if self._requests.look():
-            return "stopped before its nodes were ready. Launch it again."
+            return "stopped before all nodes were ready. Launch the run again."
         if self._failure():
             time.sleep(_WORDS_SECONDS)
         refusal = re.search(

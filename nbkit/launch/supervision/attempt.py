@@ -176,7 +176,7 @@ class Attempt:
                 self.ranks, self._paths, self.number, self._finished_ranks
             )
         if not completed:
-            what = "every rank ended with exit code 0 before the last step"
+            what = "all ranks exited with code 0 before the last step"
             return RunState.FAILED, causes.simple_cause("exit", what)
         return RunState.FINISHED, None
 

@@ -36,13 +36,12 @@ _STACK_CHARACTERS = 4_096
 
 _PORT_IN_USE = re.compile("EADDRINUSE|address already in use", re.IGNORECASE)
 _OUT_OF_MEMORY = (
-    "the kernel was out of memory; use a smaller batch_size_per_gpu or fewer "
-    "num_workers"
+    "the host ran out of memory; use a smaller batch_size_per_gpu or fewer num_workers"
 )
 _WHO = {
-    "owner exit": "owner exit (its notebook or script ended; on_owner_exit='keep' "
-    "lets a run continue)",
-    "slurm": "Slurm (cancelled, preempted, or by its administrator)",
+    "owner exit": "owner exit (the notebook or script ended; on_owner_exit='keep' "
+    "keeps a run active)",
+    "slurm": "Slurm (cancelled or preempted, or by an administrator)",
     "time limit": "its time limit",
 }
 """By who asks: how a message names it."""
@@ -159,7 +158,7 @@ def early_exit_cause(
     rank: WatchedRank, paths: RunPaths, attempt: int
 ) -> dict[str, Any]:
     """Return the cause of an attempt of which a rank left with exit code 0."""
-    message = "exited early with exit code 0 (os._exit, or a library that calls it)"
+    message = "exited early with code 0 (by os._exit, possibly in a library)"
     return make_cause("exit", rank.rank, message, paths.rank(attempt, rank.rank).stderr)
 
 

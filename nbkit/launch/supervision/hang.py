@@ -51,8 +51,7 @@ def hang_cause(
         names = ", ".join(map(str, behind))
         message = (
             f"no rank made progress for {timeout_seconds:.0f} s: rank {names} is "
-            f"{where}; the others wait for it {_WHAT[waiting.phase]}, step "
-            f"{waiting.step}"
+            f"{where}; the other ranks are {_WHAT[waiting.phase]}, step {waiting.step}"
         )
     log = paths.rank(attempt, behind[0]).stderr
     message += "; see the stacks of every rank in cause['stacks']"
@@ -69,19 +68,19 @@ def _gpu_hang_cause(
     is_conclusive = max(finished) - min(finished) >= _TELLING_STEPS
     if not is_conclusive:
         behind = list(range(len(beats)))
-        message += f"the last step finished by any GPU is {max(finished)}"
+        message += f"the last step that any GPU finished is {max(finished)}"
     else:
         names = ", ".join(map(str, behind))
         message += (
-            f"the last step finished by the GPU of rank {names} is {min(finished)}; "
-            f"the others are at step {max(finished)}"
+            f"the last step that the GPU of rank {names} finished is {min(finished)}; "
+            f"the other ranks are at step {max(finished)}"
         )
     message += "; see the stacks of every rank in cause['stacks']"
     if len(beats) > 1:
         name = paths.rank(attempt, 0).collectives.name
         message += (
-            f". If there is a {name} beside the logs (NCCL's flight recorder), the "
-            "rank whose last operation is the earliest blocks the others"
+            f". If NCCL's flight recorder wrote a {name} beside the logs, the rank "
+            "with the earliest last operation blocks the others"
         )
     only = behind[0] if len(behind) == 1 else None
     log = None if only is None else paths.rank(attempt, only).stderr

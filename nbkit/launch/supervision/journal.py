@@ -116,7 +116,7 @@ class Journal:
         submitted = submission.get("time", self.record["time"]["submitted"])
         if submitted != self.record["time"]["submitted"]:
             newest = submission.get("supervisor") or {}
-            sys.stderr.write(f"the run was resumed elsewhere ({newest}); exiting\n")
+            sys.stderr.write(f"the run was resumed by another supervisor ({newest})\n")
             sys.stderr.flush()
             os._exit(1)
 

@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.5
 _LONGEST_LOOK_SECONDS = 8.0
 """Between two questions to the driver, which take up to a second each: often at first,
 since a rank that just ended may hold its memory for a moment."""
-_STARTING = "a driver that does not respond yet (nvidia-smi -pm 1 keeps it initialized)"
+_STARTING = "a driver that is initializing (nvidia-smi -pm 1 keeps it initialized)"
 
 
 class QueuePlace:

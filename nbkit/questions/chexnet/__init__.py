@@ -16,7 +16,7 @@ QUESTION = Question(
     reports=("CheXNet",),
     parameters={"data": "/path/to/ChestX-ray14", "gpus": 4, "repeats": 5},
     gpus=4,
-    needs="the 112,120 images of ChestX-ray14, and 4 nodes with 4 V100 each",
+    needs="the 112,120 images of ChestX-ray14 and 4 nodes with 4 V100 GPUs each",
     rank=9,
 )
 __getattr__, __dir__ = QUESTION.face()

@@ -183,7 +183,7 @@ def _of_models(images: ScoredImages, label: str, areas: _Areas | None) -> str | 
     models = [*images.single, *images.parallel]
     models += [] if images.baseline is None else [images.baseline]
     if any(scores.get(label) is None for scores in models):
-        return "all or none of the training images have the label"
+        return "the label has no positive or no negative training image"
     if areas is None:
         return "a network score is NaN"
     if areas.is_perfect:

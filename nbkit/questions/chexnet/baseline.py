@@ -59,8 +59,8 @@ def prepare(plan: ChexnetPlan) -> ChexnetPlan:
     if fitted.unreadable and config.unreadable_images == "stop":
         message = (
             f"data={config.data!r} has {len(fitted.unreadable)} images that cannot be "
-            f"decoded ({fitted.unreadable[0]}), and unreadable_images='stop'. "
-            "Fix or remove them, or use unreadable_images='skip'."
+            f"decoded ({fitted.unreadable[0]}). Fix or remove them, or use "
+            "unreadable_images='skip' instead of 'stop'."
         )
         raise ConfigError(message)
     baseline = {
@@ -86,7 +86,7 @@ def statistics_baseline(listing: Listing) -> Baseline:
         from sklearn.preprocessing import StandardScaler
     except ImportError as error:
         message = (
-            f"The shortcut baseline needs scikit-learn ({error}). Run "
+            f"The shortcut baseline requires scikit-learn ({error}). Run "
             f"{pip_install('scikit-learn')}."
         )
         raise ConfigError(message) from error
@@ -107,8 +107,8 @@ def statistics_baseline(listing: Listing) -> Baseline:
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has no readable training image, which the "
-            "baseline needs. Fix the files."
+            f"data={str(listing.root)!r} has no readable training image for the "
+            "baseline. Fix the files."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]

@@ -301,8 +301,8 @@ def result(study: Study) -> ChexnetResult | BaselineLost:
         return BaselineLost(study, reason)
     if not single:
         message = (
-            f"Study {study.study_id} has no finished training on 1 device. Run it with "
-            "run() first."
+            f"Study {study.study_id} has no finished training on 1 device. Call run() "
+            "first."
         )
         raise NotEnoughDataError(message)
     paired = [seed for seed in single if seed in parallel]

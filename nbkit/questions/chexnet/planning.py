@@ -125,7 +125,7 @@ def plan(parameters: Parameters) -> ChexnetPlan:
     values["data"] = existing_data(values["data"])
     if values["data"] == "synthetic":
         message = (
-            "data='synthetic' has one class per image and no labels. Use "
+            "data='synthetic' has one class per image, not multiple labels. Use "
             f"data={MADE!r}, or the path of a labels CSV."
         )
         raise ConfigError(message)
@@ -166,13 +166,13 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     if not 0 < values["auroc_margin"] < 0.5:
         lines.append(
             f"auroc_margin={values['auroc_margin']} is not between 0 and 0.5. Use the "
-            "largest AUROC difference that counts as equal, such as 0.02."
+            "largest negligible AUROC difference, such as 0.02."
         )
     batch, gpus = values["global_batch_size"], max(1, values["gpus"])
     if values["loader"] == "tfrecord" and gpus > 1:
         lines.append(
             f"loader='tfrecord' shuffles per device, so the global batches on {gpus} "
-            "devices differ from those on 1. Use another loader or gpus=1."
+            "devices and on 1 device differ. Use another loader or gpus=1."
         )
     if batch % gpus:
         fitting = [batch - batch % gpus, batch - batch % gpus + gpus]
@@ -188,16 +188,16 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     data = values["data"]
     if not listing.is_multi_label:
         message = (
-            f"data={data!r} is of kind {listing.kind} with one class per image, not "
-            "multi-label. Use a labels CSV, the folder or table of NIH "
-            f"ChestX-ray14, or data={MADE!r}."
+            f"data={data!r} is a {listing.kind} data set with one class per image, not "
+            "multi-label. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
+            f"or data={MADE!r}."
         )
         raise ConfigError(message)
     if not listing.evaluation:
         message = (
-            f"data={data!r} has no evaluation images, which an AUROC needs. Add a "
-            "column 'split' of train and val, or a column 'patient_id' of two or more "
-            "patients to split by."
+            f"data={data!r} has no evaluation images for the AUROC. Add a column "
+            "'split' (train or val), or a column 'patient_id' with two or more "
+            "patients."
         )
         raise ConfigError(message)
     if len(listing.train) < values["global_batch_size"]:
@@ -313,8 +313,8 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
     yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
     if not listing.patients:
         yield (
-            "No patient_id: images are treated as independent, so intervals are too "
-            "narrow if a patient has several."
+            "No patient_id: images are treated as independent, so CIs are too narrow "
+            "if a patient has several images."
         )
         return
     train = {listing.patients[sample.name] for sample in listing.train}
@@ -331,10 +331,10 @@ def _what(values: Mapping[str, Any]) -> str:
     if repeats > 1:
         seeds = f"seeds {values['seed']} to {values['seed'] + repeats - 1}"
     if gpus == 1:
-        return f"{repeats} trainings on 1 device ({seeds}), without a comparison."
+        return f"{repeats} trainings on 1 device ({seeds}); no comparison."
     return (
         f"{2 * repeats} trainings: {repeats} on 1 device and {repeats} on {gpus}, in "
-        f"pairs ({seeds}) with equal initial weights, images and global batches."
+        f"pairs ({seeds}) with the same initial weights, images and global batches."
     )
 
 

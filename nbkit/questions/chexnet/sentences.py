@@ -89,8 +89,8 @@ def nothing_to_pair(gpus: int) -> str:
     if gpus == 1:
         return "All trainings used 1 device. Use gpus=2 or more to compare."
     return (
-        f"No pair of trainings has finished on both 1 and {gpus} devices. "
-        "Lower learning_rate if one of each pair diverged."
+        f"No pair of trainings finished on both 1 and {gpus} devices. If trainings "
+        "diverged, lower learning_rate."
     )
 
 
@@ -125,11 +125,11 @@ def unreadable(plan: Mapping[str, Any]) -> list[str]:
 def no_claim(*, is_made: bool) -> str:
     """Return what no number of the report says."""
     if is_made:
-        return "The images are generated patterns; no number here is about X-rays."
+        return "The images are generated patterns; the numbers do not apply to X-rays."
     return (
-        "No number here is a medical claim. Labels are often extracted from reports "
-        "automatically, and a model may learn where an image was taken instead. For "
-        "research and benchmarks only."
+        "For research and benchmarks only, not for medical use. Labels are often "
+        "extracted from reports automatically, and a model may learn the origin of an "
+        "image instead."
     )
 
 
@@ -145,12 +145,12 @@ def data_source(plan: Mapping[str, Any], data: str, labels: Sequence[str]) -> st
         return f"Images: NIH ChestX-ray14, {data}. {terms}."
     if set(labels) >= set(NIH_LABELS):
         return (
-            f"Images: {data}, with the 14 labels of NIH ChestX-ray14. If they are from "
-            f"there: {terms}."
+            f"Images: {data}, with the 14 labels of NIH ChestX-ray14. If the images "
+            f"are from this data set: {terms}."
         )
     return (
-        f"Images: {data}. Source and licence are unknown; name them when you "
-        "publish these numbers."
+        f"Images: {data}. Source and licence are unknown; cite them when you publish "
+        "these numbers."
     )
 
 
@@ -166,22 +166,22 @@ def method(*, patients: bool, trainings: int) -> list[str]:
     who = (
         "of whole patients (Obuchowski's variance for clustered data)"
         if patients
-        else "of single images, without patient_id (DeLong's variance)"
+        else "of single images, because patient_id is missing (DeLong's variance)"
     )
     spread = (
-        "The variance between trainings is added (readers and cases)."
+        "It includes the variance between trainings (readers and cases)."
         if trainings > 1
         else "With one training, the variance between trainings is not included."
     )
     return [
         "AUROC: from each run's predictions.csv at its last evaluation.",
-        f"95% CI: for another sample {who}; Student's t with the {whose} of "
-        f"the smaller class minus one. {spread}",
-        f"The mean covers labels with {FEWEST_PATIENTS} or more positive and negative "
-        f"{whose}, no perfect ranking, and examples in training.",
+        f"95% CI: over samples {who}; Student's t, degrees of freedom: {whose} of the "
+        f"smaller class minus one. {spread}",
+        f"The mean is over labels with {FEWEST_PATIENTS} or more positive and negative "
+        f"{whose}, without a perfect ranking, and with training examples.",
         "Differences are paired over the same images.",
         "12 statistics: one logistic regression per label (scikit-learn) on mean, "
-        "spread, 5 percentiles, sharpness, border, dark and saturated share and "
-        "bytes per pixel of whole images, fitted to the training images. It uses no "
-        "position in the image except the border.",
+        "spread, 5 percentiles, sharpness, border, dark and saturated share and bytes "
+        "per pixel of whole images, fitted to the training images. Except for the "
+        "border, they do not depend on positions in the image.",
     ]

@@ -107,8 +107,8 @@ def same_table(
         [
             f"n={trainings} pairs with equal seed, initial weights, images and "
             "global batches; gradient summation and BatchNorm statistics differ.",
-            f"'{same}' needs the whole 95% CI within it and {MINIMUM_RUNS} pairs; 'not "
-            "resolved' does not show a difference.",
+            f"'{same}' requires the whole 95% CI within the margin and {MINIMUM_RUNS} "
+            "pairs; 'not resolved' is not evidence of a difference.",
             _ONE_IN_TWENTY,
         ],
     )
@@ -197,8 +197,7 @@ def published_table(
         ),
         [finding for finding in findings if finding.positives is not None],
         [
-            "Single numbers without a CI, on other splits of all 112,120 images: "
-            "context, not a comparison. Taken from the table of "
-            f"{published[0].table_url}."
+            "Single values without a CI, on other splits of all 112,120 images, for "
+            f"context only. Source: table of {published[0].table_url}."
         ],
     )

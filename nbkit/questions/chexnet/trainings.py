@@ -30,8 +30,8 @@ def training(arm: str, run: Run) -> Training:
     predictions = read_predictions(run.paths.predictions)
     if not isinstance(predictions, LabelPredictions):
         message = (
-            f"Run {run.run_id} has no label predictions, which its report needs. Train "
-            "it again with evaluation_period_epochs=1."
+            f"Run {run.run_id} has no label predictions for the report. Train again "
+            "with evaluation_period_epochs=1."
         )
         raise NotEnoughDataError(message)
     evaluations = run.metrics("evaluation")
@@ -55,8 +55,8 @@ def check_same_images(trainings: Sequence[Training]) -> None:
         if list(other.files) != list(first.files) or other.labels != first.labels:
             message = (
                 f"{training.name} was evaluated with {len(other.files)} images and "
-                f"{trainings[0].name} with {len(first.files)} others: the data have "
-                "changed. Make a new study."
+                f"{trainings[0].name} with {len(first.files)} different images: the "
+                "data changed. Create a new study."
             )
             raise NotEnoughDataError(message)
 
@@ -70,8 +70,8 @@ def check_planned_images(plan: Mapping[str, Any], training: Training) -> None:
         missing = 0 if names is None else len({*files}.difference(names))
         if missing:
             message = (
-                f"{training.name} was evaluated with {len(files)} images, of which the "
-                f"plan knows {len(files) - missing}: the data have changed since the "
-                "plan was made. Make a new study."
+                f"{training.name} was evaluated with {len(files)} images, of which "
+                f"{len(files) - missing} are in the plan: the data changed. Create a "
+                "new study."
             )
             raise NotEnoughDataError(message)

@@ -16,7 +16,7 @@ QUESTION = Question(
     reports=("NetApp", "vSphere"),
     parameters={"layout": [2, 2]},
     gpus=4,
-    needs="several servers on one file server, or GPUs that virtual machines share",
+    needs="several servers on one file server, or GPUs shared by virtual machines",
     rank=6,
 )
 __getattr__, __dir__ = QUESTION.face()

@@ -18,14 +18,14 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     source = Path(data)
     if not source.is_absolute() or not source.is_dir():
         message = (
-            f"storage=separate copies a folder for each job, but data={data!r} is not "
-            "a folder. Use a folder of images or packed files, or storage=shared."
+            f"storage=separate requires a folder to copy, but data={data!r} is not a "
+            "folder. Use a folder of images or packed files, or storage=shared."
         )
         raise ConfigError(message)
     if len(folders) not in (1, jobs):
         message = (
-            f"copies lists {len(folders)} folders for {jobs} jobs. List 1 folder for "
-            f"all jobs, or {jobs} folders."
+            f"copies has {len(folders)} folders for {jobs} jobs. Use 1 folder for all "
+            f"jobs, or {jobs} folders."
         )
         raise ConfigError(message)
     folders_by_job = [*folders] * jobs if len(folders) == 1 else [*folders]
@@ -36,8 +36,8 @@ def copies_of(data: str, folders: Sequence[str], jobs: int) -> tuple[Path, ...]:
     for copy in copies:
         if copy.is_relative_to(source.resolve()):
             message = (
-                f"copies={str(copy.parent)!r} is inside data={data!r}, so a copy "
-                "would become part of the data. Use a folder outside of it."
+                f"copies={str(copy.parent)!r} is inside data={data!r}. Use a folder "
+                "outside of it, or copies become part of the data."
             )
             raise ConfigError(message)
     return copies

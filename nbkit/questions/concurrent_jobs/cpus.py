@@ -32,8 +32,8 @@ def cpu_shares(
     usable = [cpu for cpu in cpus if cpu.is_usable]
     if len(usable) < total:
         message = (
-            f"pinned=true needs {total} CPUs, one per device, but {len(usable)} are "
-            "usable here. Use pinned=false."
+            f"pinned=true requires {total} CPUs, one per device, but only "
+            f"{len(usable)} are usable. Use pinned=false."
         )
         raise ConfigError(message)
     taken = gpus[:total]

@@ -56,7 +56,7 @@ class ConcurrentResult:
         ]
         if not is_cpu:
             notes.append(
-                "Jobs after the first run on other GPUs than the job alone; all GPUs "
+                "Only the first job runs on the GPUs of the isolated job; all GPUs "
                 "are assumed equally fast."
             )
         return tables.jobs_table(
@@ -147,8 +147,8 @@ class ConcurrentResult:
             ],
             method=[
                 *HOW_MEASURED,
-                "Concurrent: jobs of a round start together, and only steps during "
-                "which all of them are measured count.",
+                "Concurrent: jobs of a round start together; only steps while all "
+                "jobs are measured are included.",
             ],
             sources=[WELCH, _JAIN, *starmap(Source, urls.items())],
             numbers={

@@ -58,8 +58,8 @@ _CONFIG_FIELDS = (
 )
 _STORAGE = ("shared", "separate")
 _SPLIT = (
-    ", or split the GPU into MIG instances where it has them (sudo nvidia-smi -mig 1; "
-    "sudo nvidia-smi mig -cgi 9,9 -C)"
+    ", or split the GPU into MIG instances if it supports MIG (sudo nvidia-smi -mig "
+    "1; sudo nvidia-smi mig -cgi 9,9 -C)"
 )
 
 
@@ -154,9 +154,7 @@ def _check_values(p: Parameters) -> None:
             "each job, such as 1,1."
         )
     if p.layout == [1]:
-        lines.append(
-            "layout=1 is one job on one device, with nothing to compare. Use 1,1."
-        )
+        lines.append("layout=1 is a single job, so there is no comparison. Use 1,1.")
     lines += below_one(p, "repeats")
     lines += [
         f"storage={name!r} is not one of {' and '.join(_STORAGE)}. Use one or both."
@@ -187,7 +185,7 @@ def _layouts(p: Parameters, devices: Devices) -> list[tuple[int, ...]]:
         use = "Use" if total == _FEWEST_DEVICES else "Use a smaller layout, or"
         split = "" if devices.is_cpu or devices.count > 1 else _SPLIT
         message = (
-            f"layout={_listed(jobs)} needs {total} devices; available: {have}. "
+            f"layout={_listed(jobs)} requires {total} devices; available: {have}. "
             f"{use} a machine with {total}{split}."
         )
         raise DeviceError(message)
@@ -269,8 +267,8 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
     )
     if shares[0].devices:
         yield (
-            "Pinned jobs have GPUs and CPUs on the same NUMA nodes; the others take "
-            "any free GPUs."
+            "Pinned jobs use GPUs and CPUs on the same NUMA nodes; other jobs use any "
+            "free GPUs."
         )
     if shares[0].why_not_near:
         yield f"A rank of a pinned job has {shares[0].why_not_near}."
@@ -281,9 +279,9 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
 def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
     if copies:
         yield (
-            f"Storage {' and '.join(dict.fromkeys(storage))}: separate means one copy "
-            f"per job, in {', '.join(sorted({str(c.parent) for c in copies}))}. The "
-            "page cache is not controlled."
+            f"Storage {' and '.join(dict.fromkeys(storage))}: separate storage is one "
+            f"copy per job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
+            "The page cache is not controlled."
         )
 
 

@@ -58,7 +58,7 @@ def jobs_table(
         _JOBS,
         jobs,
         [
-            "Images/s: median over rounds, of steps in which all jobs were measured. "
+            "Images/s: median over rounds, from steps in which all jobs were measured. "
             "Slowdown: images/s alone / concurrent. Needed: repeats for a verdict.",
             *each_run(
                 {job.alone.arm: [*job.alone.rates.values()] for job in jobs}
@@ -110,8 +110,8 @@ def totals_table(
         (*_TOTALS, over_one_job),
         concurrent,
         [
-            "Fairness: Jain's index of each job's images/s / alone: 1 if all slow down "
-            "equally, 1/n if one of n gets everything; two jobs 6% apart: 0.999.",
+            "Fairness: Jain's index of images/s concurrent / alone: 1 if all jobs slow "
+            "down equally, 1/n if only one of n progresses; 0.999 if two differ by 6%.",
             *(over.sentence for over in known.values()),
             *each_run({jobs.name: jobs.totals for jobs in concurrent}),
         ],
@@ -166,7 +166,7 @@ def rounds_table(
         ),
         [round_ for jobs in concurrent for round_ in jobs.rounds],
         [
-            "Share: overlap / measured time of the quickest job. Steps outside the "
+            "Share: overlap / measured time of the fastest job. Steps outside the "
             f"overlap and rounds below {MINIMUM_OVERLAP * 100:.0f}% are omitted."
         ],
     )
@@ -194,8 +194,8 @@ def published_table(rounds: Sequence[PublishedRound]) -> Table:
         _PUBLISHED,
         rounds,
         [
-            "Images/s; one number each, no CI or verdict. Where the report prints "
-            '"about", a ratio within 2% of 1 is not a difference.',
+            "Images/s, single values without a CI or verdict. For values that the "
+            'report gives as "about", a ratio within 2% of 1 is not a difference.',
         ],
     )
 
@@ -212,7 +212,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
 
     row = entry("rows")
     return table(
-        "Published: each job by images/s and by run time",
+        "Published: images/s and run time of each job",
         (
             Column("job", lambda job: f"{row(job).publisher}, job {job[1] + 1}"),
             Column("images/s", lambda job: row(job).images_per_second, wording.rate),
@@ -225,7 +225,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
         ),
         [(jobs, at) for jobs in rounds for at, _ in enumerate(jobs.seconds or ())],
         [
-            "Images/s and run times in printed order, which may differ between the "
-            "two.",
+            "Images/s and run times are in the order of the report, which may differ "
+            "between the two.",
         ],
     )

@@ -16,7 +16,7 @@ QUESTION = Question(
     reports=("Dell guide",),
     parameters={"precisions": ["fp32", "fp16", "int8"], "repeats": 5},
     gpus=1,
-    needs="a V100 or P100 to compare with the published figures",
+    needs="a V100 or P100 GPU, to compare with the published figures",
     rank=7,
 )
 __getattr__, __dir__ = QUESTION.face()

@@ -68,7 +68,7 @@ def throughput_chart(
         values, "median over process starts", device_type=device_type, is_cut=is_cut
     )
     if any(row["images"] == "real" for row in others):
-        text += "; published rates with 'images read' include decoding"
+        text += "; published rates marked 'images read' include decoding"
     return finished(groups, "Inference throughput by batch size", text)
 
 

@@ -83,7 +83,7 @@ def _timings(run: Run) -> dict[int, LatencyTiming]:
     if missing:
         message = (
             f"Run {run.run_id} has no timed pass at batch size {min(missing)}. Remove "
-            "it and resume() the study."
+            "the run, then resume() the study."
         )
         raise NotEnoughDataError(message)
     return timings
@@ -106,7 +106,7 @@ def _why_untaught(weights: Mapping[str, Any]) -> str | None:
     if weights.get("source") == "random":
         return "the weights are random"
     if weights.get("new_output_layer"):
-        return "the output layer is new and untrained"
+        return "the output layer is untrained"
     return None
 
 

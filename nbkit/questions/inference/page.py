@@ -205,7 +205,7 @@ class InferenceResult:
                 passes = f"{few:,}" if few == many else f"{few:,} to {many:,}"
                 sentences.append(
                     f"Batch size {size}: {passes} timed passes per run, not "
-                    f"{plan.batches:,}, at the limit of {plan.limit_seconds:g} s."
+                    f"{plan.batches:,} (limit {plan.limit_seconds:g} s)."
                 )
         return sentences
 
@@ -216,8 +216,8 @@ class InferenceResult:
         if all(one.score is None for one in kept.values()):
             return Note(
                 [
-                    "Accuracy is unknown: there are no evaluation images. Use -p data "
-                    "with train/ and val/ folders."
+                    "Accuracy is unknown without evaluation images. Use -p data with "
+                    "train/ and val/ folders."
                 ]
             )
         margin = self.evidence.plan.get("accuracy_margin", ACCURACY_MARGIN)

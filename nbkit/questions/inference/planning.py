@@ -91,8 +91,8 @@ def plan(parameters: Parameters) -> InferencePlan:
     }
     if len(arms) == 1:
         message = (
-            f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, with "
-            "nothing to compare. Add a format, such as bf16."
+            f"precisions={','.join(values['precisions'])} leaves only {BASELINE}, so "
+            "there is no comparison. Add a format, such as bf16."
         )
         raise ConfigError(message)
     engine = registry.resolve("engines", "local")()
@@ -122,8 +122,8 @@ def _weights(values: Mapping[str, Any]) -> str:
     named = values["weights"]
     if named == TRAIN and values["data"] == "synthetic":
         message = (
-            "weights='train' needs images to learn, and data='synthetic' has none. "
-            "Use data='photos' or weights='random'."
+            "weights='train' requires real images, but data='synthetic' has none. Use "
+            "data='photos' or weights='random'."
         )
         raise ConfigError(message)
     if named in (TRAIN, "random", "pretrained"):
@@ -150,12 +150,12 @@ def _precisions(
     """Return the formats, the baseline first, and what is left out or compiled."""
     wanted, notes = list(values["precisions"]), []
     if "tf32" in wanted and devices.is_cpu:
-        message = "precisions includes tf32, which needs a GPU. Omit it on a CPU."
+        message = "precisions includes tf32, which requires a GPU. Remove it."
         raise ConfigError(message)
     if devices.is_cpu and p.precisions is None:
         notes.append(
             "FP16 is skipped: few CPUs support it; -p precisions fp32,fp16,bf16,int8 "
-            "measures it anyway. TF32 needs a GPU."
+            "measures it anyway. TF32 requires a GPU."
         )
     wanted, skipped = formats_of(gpus, wanted, p.precisions)
     notes += skipped
@@ -163,8 +163,8 @@ def _precisions(
     if not devices.is_cpu and p.precisions is None and convolutions:
         wanted.remove("int8")
         notes.append(
-            "INT8 is skipped: torch has no INT8 convolution on GPUs (TensorRT has). "
-            "Use -p device cpu or a vision transformer to measure it."
+            "INT8 is skipped: torch has no INT8 convolution for GPUs, unlike "
+            "TensorRT. Use -p device cpu or a vision transformer to measure it."
         )
     elif not devices.is_cpu and "int8" in wanted:
         if p.origins["compile"] == "default":
@@ -257,15 +257,15 @@ def _what(
 def _whose_weights(weights: str, training: ExperimentConfig | None, data: str) -> str:
     if training is not None:
         return (
-            f"Weights: trained here first, {training.steps} steps on {data}; "
-            "-p weights takes a run or a checkpoint instead."
+            f"Weights: trained before the measurement, {training.steps} steps on "
+            f"{data}; set -p weights to use a run or checkpoint."
         )
     if weights == "random":
-        return "Weights: random, so accuracy means nothing and is not judged."
+        return "Weights: random, so accuracy is not meaningful and not tested."
     if weights == "pretrained" and data != "synthetic":
         return (
             f"Weights: pretrained. If {data} has another number of classes, the new "
-            "output layer is untrained and accuracy is not judged; use -p weights "
+            "output layer is untrained and accuracy is not tested; use -p weights "
             "train."
         )
     return f"Weights: {weights}."
@@ -277,6 +277,6 @@ def _enough_images(p: Parameters, values: Mapping[str, Any]) -> list[str]:
     needed, points = images_needed(p.accuracy_margin), 100 * p.accuracy_margin
     here = " (photos has 96)" if values["data"] == "photos" else ""
     return [
-        f"Accuracy within the {points:g}-point margin needs {needed:,} evaluation "
-        f"images or more{here}; with fewer, only the agreement is shown."
+        f"A verdict on accuracy ({points:g}-point margin) requires {needed:,} "
+        f"evaluation images{here}; with fewer images, only the agreement is shown."
     ]

@@ -57,8 +57,8 @@ def prepare(plan: InferencePlan) -> InferencePlan:
                 notes.append(f"{arm} is available (tried once).")
     if len(arms) == 1:
         message = (
-            f"precisions={','.join(plan.arms)}: {notes[-1]} This leaves only "
-            f"{BASELINE}. Add a format, such as bf16."
+            f"precisions={','.join(plan.arms)}: {notes[-1]} Only {BASELINE} remains. "
+            "Add a format, such as bf16."
         )
         raise ConfigError(message)
     prepared = {**plan.prepared, "unavailable": unavailable}

@@ -64,9 +64,9 @@ def latency_table(served: Sequence[Served]) -> Table:
         ),
         served,
         [
-            "Latency runs from images on the device to finished outputs. Percentiles "
-            "are per process start, then the median over starts; p95 needs 20 passes, "
-            "p99 100.",
+            "Latency: from images on the device to finished outputs. Percentiles: per "
+            "process start, then the median over starts; p95 requires 20 passes, p99 "
+            "100.",
         ],
     )
 
@@ -105,9 +105,9 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     is_auroc = any(one.score_name == "mean_auroc" for one in kept.values())
     differing = [one.arm for one in kept.values() if one.starts_differ]
     notes = [
-        "All formats run the same weights on the same images; p is McNemar's exact "
-        "test on the images that only one of the two gets right. "
-        f"Kept: the whole 95% CI is within the {100 * margin:g}-point margin.",
+        "All formats use the same weights and images; p: McNemar's exact test on "
+        "images that only one of the two classifies correctly. Kept: the whole 95% CI "
+        f"is within the {100 * margin:g}-point margin.",
         *_few_images(kept.values(), margin),
         *(
             f"Not judged: {why}."
@@ -117,9 +117,9 @@ def accuracy_table(kept: Mapping[str, Kept], baseline: str, margin: float) -> Ta
     ]
     if is_auroc:
         notes.append(
-            "AUROC is the mean over labels; its difference is not tested. Agreement "
-            "counts all image-label pairs, without a CI because labels of one image "
-            "are not independent."
+            "AUROC: mean over labels; its difference is not tested. Agreement: over "
+            "all image-label pairs, without a CI because labels of an image are not "
+            "independent."
         )
     if differing:
         notes.append(
@@ -168,7 +168,7 @@ def _few_images(kept: Iterable[Kept], margin: float) -> list[str]:
     if not images or min(images) >= needed:
         return []
     return [
-        f"{min(images):,} images are too few to show that accuracy is kept. Use "
+        f"{min(images):,} images are too few to show that accuracy is unchanged. Use "
         f"{needed:,} or more."
     ]
 
@@ -256,9 +256,9 @@ def published_table(rows: Sequence[PublishedRow], model: str) -> Table | Note:
         ),
         rows,
         [
-            "Single numbers without a CI, from other software and machines. Reading "
-            "images may limit a published rate; here the images are already on the "
-            "device. "
-            "Per device and format: the batch sizes measured here, and the best.",
+            "Single values without a CI, from other software and machines. Published "
+            "rates may be limited by reading images; here, images are already on the "
+            "device. Rows: the batch sizes measured here and the best, per device and "
+            "format.",
         ],
     )

@@ -16,7 +16,7 @@ QUESTION = Question(
     reports=("CheXNet",),
     parameters={"arms": ["all"], "repeats": 5},
     gpus=4,
-    needs="4 V100 of a C4140, and chest X-rays as TFRecord files",
+    needs="4 V100 GPUs of a C4140, and chest X-rays as TFRecord files",
     rank=4,
 )
 __getattr__, __dir__ = QUESTION.face()

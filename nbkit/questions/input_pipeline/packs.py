@@ -53,9 +53,9 @@ def put_files(data: str, copies: int) -> None:
         kind = find(data).kind
         if kind != "tfrecord":
             message = (
-                f"data={data!r} is of kind {kind}, but the steps read TFRecord files. "
-                "Pack it with nbkit.datasets.pack(data, folder, 'tfrecord') and name "
-                "that folder."
+                f"data={data!r} is of kind {kind}, but the pipeline reads TFRecord "
+                "files. Pack it with nbkit.datasets.pack(data, folder, 'tfrecord') "
+                "and use that folder."
             )
             raise ConfigError(message)
         return
@@ -90,8 +90,8 @@ def check_images(
             remedy = f"batch_size_per_gpu={fitting} or less, " if fitting else ""
             message = (
                 f"data={data!r} has {len(listing.train):,} training images, {batches} "
-                f"batches of {batch_size} in an epoch of each of {ranks} ranks, but "
-                f"{_FEWEST_BATCHES} are needed. Use {remedy}fewer gpus or more images."
+                f"batches of {batch_size} per epoch and rank ({ranks} ranks; minimum "
+                f"{_FEWEST_BATCHES}). Use {remedy}fewer gpus or more images."
             )
             raise ConfigError(message)
 

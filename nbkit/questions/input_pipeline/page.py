@@ -101,8 +101,8 @@ class PipelineResult:
         arms = self.arms.runs
         more = {"GPU at 0%": {arm: wording.percent(self._idle(arm)) for arm in arms}}
         notes = [
-            "GPU at 0%: share of samples with 0% GPU utilization; unknown for emulated "
-            "GPUs."
+            "GPU at 0%: share of samples with 0% GPU utilization, unknown for "
+            "emulated GPUs."
         ]
         if self.is_emulated:
             more["AU"] = {arm: wording.percent(self._utilization(arm)) for arm in arms}
@@ -393,7 +393,7 @@ def result(study: Study) -> PipelineResult:
     if arms.row(baseline).images_per_second is None:
         message = (
             f"baseline {baseline!r} has a run without measured steps. Use more steps, "
-            "or a smaller batch if the data are few."
+            "or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)
     # The loader differs from arm to arm.

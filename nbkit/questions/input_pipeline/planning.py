@@ -204,7 +204,7 @@ def with_tuning(
     arms, notes = dict(plan.arms), plan.notes
     if tuning.chosen == plan.rule:
         del arms[arm_name("rule", plan.gpus)]
-        same = "The rule gives the tuned setting, which is not measured twice."
+        same = "The rule and the tuner give the same setting, which is measured once."
         notes = (*notes, same)
     arms[arm_name("tuned", plan.gpus)] = with_setting(tuned, tuning.chosen)
     prepared = {**plan.prepared, "tuning": tuning.to_dict()}
@@ -264,7 +264,7 @@ def _check_numbers(p: Parameters) -> None:
         )
     if "naive" in (p.loaders or []):
         lines.append(
-            f"loaders={','.join(p.loaders)}: 'naive' has no workers to tune. Use "
+            f"loaders={','.join(p.loaders)}: 'naive' has no worker count to tune. Use "
             "torch, tfrecord or dali."
         )
     if lines:
@@ -293,8 +293,8 @@ def _counted_cores(engine: str, names: Sequence[str]) -> float | None:
         return usable_cpus()
     if asked := [name for name in ("tuned", "rule") if name in names]:
         message = (
-            f"engine={engine!r}: arms={','.join(asked)} need the number of cores, "
-            "which is known only where the ranks run. Use -p arms naive, or "
+            f"engine={engine!r}: arms={','.join(asked)} depend on the number of cores "
+            "of the nodes, which is unknown here. Use -p arms naive, or "
             "engine='local' in a cluster job (srun papermill ...)."
         )
         raise ConfigError(message)
@@ -329,8 +329,8 @@ def _what(
     left_out = [name for name in LADDER if name not in names]
     if left_out:
         yield (
-            f"Not measured: single changes between the two pipelines "
-            f"({', '.join(left_out)}). -p arms all adds them."
+            "Not measured: single changes between the two pipelines "
+            f"({', '.join(left_out)}). Add them with -p arms all."
         )
 
 

@@ -74,10 +74,10 @@ def steps_table() -> Table:
         ["step", "old, 8 steps", "here", "new, 10 steps", "here"],
         [[f"{number}", *old, *new] for number, (old, new) in enumerate(steps, start=1)],
         [
-            "Steps, order and interleaving of 10 files are the report's (TensorFlow), "
-            "here with Pillow in threads. Shuffle buffer: 500 images there, at most a "
-            "tenth of a rank's images here. Prefetch of the old pipeline: batch-size "
-            "many batches there, prefetch_factor here."
+            "Steps, order and interleaving of 10 files as in the report (TensorFlow), "
+            "but with Pillow in threads. Shuffle buffer: 500 images in the report, at "
+            "most a tenth of a rank's images here. Prefetch of the old pipeline: as "
+            "many batches as the batch size in the report, prefetch_factor here."
         ],
     )
 
@@ -141,7 +141,7 @@ def tuning_table(tuning: Tuning) -> Table:
         [
             *_disturbed_words(rows),
             f"Chosen: {setting_words(tuning.chosen)}; {tuning.why}.",
-            f"n=1 per trial; {_noise_words(tuning)} The chosen setting is measured "
+            f"n=1 per trial; {_noise_words(tuning)} The selected setting is measured "
             "again as an arm, without selection bias.",
             *(
                 f"Trial {row.number} failed: {row.trial.cause}"
@@ -224,13 +224,13 @@ _CPU_TIME = (
     "CPU ms/image: all processes of the ranks, including images decoded but not used."
 )
 _OF_A_TRAINING = (
-    "It includes the training loop, such as kernel launches: the input alone needs "
-    "fewer cores. Cores that share caches or a physical core deliver less."
+    "It includes the training loop, such as kernel launches; the input pipeline alone "
+    "needs fewer cores. Cores that share caches or a physical core are slower."
 )
 _OF_LOADING = (
-    "It includes normalization, which runs on the GPU in training. The column "
-    '"cores needed" is a lower bound, because cores that share caches or a physical '
-    "core deliver less."
+    'It includes normalization, which runs on the GPU in training. The column "cores '
+    'needed" is a lower bound, because cores that share caches or a physical core '
+    "are slower."
 )
 
 
@@ -256,7 +256,7 @@ def _noise_words(tuning: Tuning) -> str:
     if tuning.noise is None:
         return f"noise not measured, {margin}"
     noise = f"{tuning.noise * 100:.1f}%"
-    return f"the start differed by {noise} when measured twice, {margin}"
+    return f"two measurements of the first setting differed by {noise}, {margin}"
 
 
 def ratio_words(new_over_old: Ratio, floor: NoiseFloor | None) -> str:

@@ -164,8 +164,8 @@ def _machines(runs: Sequence[Run]) -> list[Machine]:
 
 def _not_nbkits(entry: str, error: BaseException) -> str:
     return (
-        f"{entry} contains a record that cannot be read "
-        f"({type(error).__name__}: {error}). Copy the bundle again."
+        f"{entry} contains an invalid record ({type(error).__name__}: {error}). Copy "
+        "the bundle again."
     )
 
 

@@ -35,7 +35,7 @@ class MachinePair:
         """
         a, b = self.a.images_per_second, self.b.images_per_second
         if not a or not b:
-            message = f"images_per_second is {a} and {b}. Use two rows with a rate."
+            message = f"images_per_second is {a} and {b}. Use two rows with images/s."
             raise NotEnoughDataError(message)
         return a / b
 

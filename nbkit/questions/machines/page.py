@@ -39,7 +39,7 @@ from nbkit.store.private import make_store
 from nbkit.studies.parameters import papermill_command
 from nbkit.studies.study import Study
 
-_QUESTION = "Machines: training throughput, like for like"
+_QUESTION = "Machines: training throughput under equal conditions"
 _NOT_INTERLEAVED = (
     "Runs of two machines are not interleaved: the CI covers run-to-run noise, not "
     "drift between the two studies."
@@ -338,5 +338,5 @@ def _next_step(plan: MachinesPlan) -> str:
         )
     if not plan.arms:
         bundles = shlex.quote(",".join(plan.parameters["bundles"]))
-        return f"measure here too: {command} -p bundles {bundles} -p measure true"
-    return "nbkit.export the study measured here, to compare it on other machines."
+        return f"also measure here: {command} -p bundles {bundles} -p measure true"
+    return "to compare on another machine, call nbkit.export on the study."

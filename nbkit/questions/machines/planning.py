@@ -71,7 +71,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
         else:
             errors.append(
                 f"bundles: no training run (model={p.model}, precision={p.precision}). "
-                "Leave model and precision unset, or add other bundles."
+                "Omit model and precision, or add other bundles."
             )
     except ParameterError as error:
         errors.append(str(error))
@@ -81,7 +81,7 @@ def plan(parameters: Parameters) -> MachinesPlan:
     arms, unrepeated, left_out = _to_measure(p, machines[b if a == HERE else a])
     if p.measure and not arms:
         what = f"measure=True: no training run of {b if a == HERE else a} can run here"
-        remedy = "compare bundles without measure, or measure on another machine."
+        remedy = "omit measure, or use another machine."
         raise ParameterError("\n".join([f"{what}; {remedy}", *left_out]))
     is_example = p.bundles is None
     return MachinesPlan(
@@ -147,12 +147,12 @@ def _errors(p: Parameters) -> list[str]:
     """Return what is wrong with parameters by themselves."""
     errors = below_one(p, "repeats")
     errors += [
-        f"precision={name!r} is not one of {', '.join(_PRECISIONS)}. Use some of these."
+        f"precision={name!r} is unknown. Use {', '.join(_PRECISIONS)}."
         for name in p.precision or ()
         if name not in _PRECISIONS
     ]
     errors += [
-        f"published={name!r} is not a GPU of the published table. Use one such as "
+        f"published={name!r} has no published results. Use a GPU such as "
         "V100-SXM2-32GB, A100-PCIe or H100."
         for name in p.published or ()
         if canonical_gpu_name(name) is None
@@ -178,11 +178,11 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
     ]
     if len(known) < 2:
         errors.append(
-            f"bundles: all runs are of one machine ({listed}). Add a bundle of "
-            "another, or use measure=True for this machine."
+            f"bundles: all runs are of one machine ({listed}). Add a bundle of another "
+            "machine, or use measure=True for this machine."
         )
     if p.a is not None and p.a == p.b:
-        errors.append(f"a and b are both {p.a!r}. Use two of {listed}.")
+        errors.append(f"a and b are both {p.a!r}. Use two machines of {listed}.")
     if not errors and p.measure and HERE not in _chosen(p, names):
         errors.append(
             f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles. "
@@ -280,8 +280,8 @@ def _notes(
     notes = []
     if is_example:
         notes.append(
-            "No bundles given: nbkit's two examples are used, recorded on one virtual "
-            "machine with 2 CPUs and with 1 of them. They contain no GPU."
+            "No bundles given. The two examples of nbkit are used: a virtual machine "
+            "with 2 CPUs, and with 1 of them, without a GPU."
         )
     for name, machine in machines.items():
         role = "" if name in (a, b) else " (not compared)"
@@ -290,5 +290,5 @@ def _notes(
             f"{plural(len(machine.bandwidths), 'all-reduce run')}, started "
             f"{machine.first} to {machine.last}."
         )
-    notes.append(f"Compared: {a} / {b}, only runs under the same conditions.")
+    notes.append(f"Compared: {a} / {b}, only runs under equal conditions.")
     return notes

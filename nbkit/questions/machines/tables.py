@@ -43,7 +43,7 @@ _LINKS = (
 def ratio_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
     """Return every arm that both machines have; there must be one."""
     return table(
-        f"Measured, like for like: {a.name} / {b.name}",
+        f"Measured under equal conditions: {a.name} / {b.name}",
         [
             Column("arm", "name"),
             Column(f"{a.name}, images/s (95% CI, n)", "a", _rate),
@@ -99,7 +99,7 @@ def costs_table(matched: Sequence[MatchedArm], a: Machine, b: Machine) -> Table:
             cost("CPU time", "cpu_ms_per_image", "{:.2f} ms".format),
         ],
         _sides(matched, a, b),
-        ["GPU energy and CPU time are per image, peak memory is per device."],
+        ["GPU energy and CPU time: per image; peak memory: per device."],
     )
 
 
@@ -149,7 +149,7 @@ def bandwidth_table(a: Machine, b: Machine) -> Table | Note:
             *ratio("ratio", "ratio")[:2],
         ],
         rows,
-        ["Largest common message size; median over its all-reduces."],
+        ["Largest common message size; median over the all-reduces of this size."],
     )
 
 
@@ -258,8 +258,8 @@ def published_table(
         ],
         pairs,
         [
-            "One published number each, no CI. A condition that neither source states "
-            "counts as equal.",
+            "Single published values without a CI. A condition that neither source "
+            "states is treated as equal.",
         ],
     )
 
@@ -290,8 +290,8 @@ def _more_runs(matched: Sequence[MatchedArm]) -> list[str]:
     if fewest >= MINIMUM_RUNS:
         return []
     return [
-        f"A verdict needs n={MINIMUM_RUNS} on both machines; the smallest n is "
-        f"{fewest}. Repeat the study on both with repeats={MINIMUM_RUNS}."
+        f"A verdict requires n={MINIMUM_RUNS} on both machines; the smallest n is "
+        f"{fewest}. Repeat the study with repeats={MINIMUM_RUNS}."
     ]
 
 

@@ -16,7 +16,7 @@ QUESTION = Question(
     reports=("Dell guide", "Paddle"),
     parameters={"repeats": 5},
     gpus=1,
-    needs="a V100 or A100 to compare with the published figures",
+    needs="a V100 or A100 GPU, to compare with the published figures",
     rank=2,
 )
 __getattr__, __dir__ = QUESTION.face()

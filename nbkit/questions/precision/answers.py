@@ -142,7 +142,7 @@ def check_loss_parity(
         for arm, runs in arms.items()
     }
     if own > tolerance:
-        why = f"its runs differ by {own:.0%} of the first loss"
+        why = f"runs differ by {own:.0%} of the first loss"
         answer = answers[baseline]
         suspicions = (*answer.suspicions, why)
         answers[baseline] = replace(answer, suspicions=suspicions)
@@ -183,7 +183,7 @@ def _answer(
     ]
     suspicions = [*_not_finite(list(runs.values())), *_rose(runs.values(), tolerance)]
     if base is not None and not suspicions and None in differences:
-        suspicions.append("its loss cannot be compared with the baseline")
+        suspicions.append("loss not comparable with the baseline")
     unjudged: list[str] = []
     for name, difference in zip(_KINDS.values(), differences, strict=True):
         if difference is not None and abs(difference) > limit:

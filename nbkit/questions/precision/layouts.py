@@ -101,12 +101,12 @@ def left_out_sentences(
     pairs = _in_both(formats)
     if pairs and baseline in suspect:
         return [
-            f"Layout effects are omitted: the loss of the baseline {baseline.name} is "
-            "suspect."
+            "Layout effects are omitted, because the loss of the baseline "
+            f"{baseline.name} is suspect."
         ]
     return [
-        f"The layout effect on {format_.name} is omitted: its loss is "
-        f"{'suspect' if format_ in suspect else 'not judged'}."
+        f"The layout effect on {format_.name} is omitted, because its loss is "
+        f"{'suspect' if format_ in suspect else 'not tested'}."
         for pair in pairs
         for format_ in pair
         if format_ in suspect or format_ in unjudged

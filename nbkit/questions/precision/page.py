@@ -53,8 +53,8 @@ from nbkit.statistics import Ratio, comparisons_at_once
 from nbkit.studies.study import Study
 
 _SEARCH = (
-    "cuDNN searched for no convolution in any arm. On an H100 (ResNet-50, batch 256, "
-    "n=1), a search of 10 raises fp32 from 885 to 956 images/s and lowers fp16 / fp32 "
+    "cuDNN benchmarking was off in all arms. On an H100 (ResNet-50, batch 256, n=1), "
+    "a limit of 10 increases fp32 from 885 to 956 images/s and reduces fp16 / fp32 "
     "from 5.6x to 5.2x."
 )
 _QUESTION = (
@@ -187,7 +187,7 @@ class PrecisionResult:
         )
         if not self.layouts:
             unmeasured = (
-                "No precision was measured in both layouts. Leave memory_format unset."
+                "No precision was measured in both layouts. Omit memory_format."
             )
             return Note(left_out or [unmeasured])
         return layout_table(self.layouts, [*left_out, *held_together(self.verdicts)])
@@ -304,7 +304,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     evidence, arms = Evidence.of(study), arms_of(study)
     if arms.row(arms.baseline).images_per_second is None:
         message = (
-            f"baseline {arms.baseline!r} has a run of 0 measured steps. Use more "
+            f"baseline {arms.baseline!r} has a run without measured steps. Use more "
             "steps, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)

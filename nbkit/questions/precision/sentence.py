@@ -49,8 +49,8 @@ def computed_sentence(
     if base.answer.suspicions:
         why = " and ".join(base.answer.suspicions)
         return (
-            f"No speedup is given: the loss of the baseline {baseline} is "
-            f"suspect ({why}). Use a larger batch, or another model."
+            f"No speedup: the loss of the baseline {baseline} is suspect ({why}). Use "
+            "a larger batch, or another model."
         )
     best = max(sound, key=_estimate, default=None)
     if best is None:
@@ -66,7 +66,7 @@ def computed_sentence(
     if not_counted:
         fastest = max(not_counted, key=_estimate)
         text += (
-            f". Not counted: {fastest.arm} at {_estimate(fastest):.2f}x, "
+            f". Excluded: {fastest.arm} at {_estimate(fastest):.2f}x, "
             f"{_why_not(fastest.answer)}"
         )
     return f"{text}."
@@ -75,7 +75,7 @@ def computed_sentence(
 def _why_not(answer: LossParity) -> str:
     if answer.suspicions:
         return f"{answer.caveat} ({' and '.join(answer.suspicions)})"
-    return f"loss not judged without a control ({' and '.join(answer.unjudged)})"
+    return f"loss not tested without a control ({' and '.join(answer.unjudged)})"
 
 
 def _estimate(arm: MeasuredArm) -> float:

@@ -47,7 +47,7 @@ def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
         if answer.suspicions
     ]
     unjudged = [
-        f"{arm}: loss not judged: {' and '.join(answer.unjudged)}. {_NO_RUN}"
+        f"{arm}: loss not tested: {' and '.join(answer.unjudged)}. {_NO_RUN}"
         for arm, answer in answers.items()
         if answer.unjudged
     ]
@@ -78,13 +78,13 @@ def answers_table(
         ),
         [*answers.values()],
         [
-            "All runs share initial weights and image order. Differences are relative "
-            "to the baseline's first loss, for the repeat that differs most.",
+            "All runs use the same initial weights and image order. Differences: of "
+            "the repeat that differs most, relative to the baseline's first loss.",
             f"Limit: {tolerance * 100:g}%, or twice the effect of perturbing the "
             "baseline's weights by the rounding of the format.",
-            f"A baseline is suspect if its runs differ by over {tolerance * 100:g}%.",
-            "Gradients are finite if the final weights are. In fp16, steps with "
-            "non-finite gradients are skipped, usually a few at the start.",
+            f"A baseline whose runs differ by over {tolerance * 100:g}% is suspect.",
+            "Gradients are finite if the final weights are finite. In fp16, steps "
+            "with non-finite gradients are skipped, usually a few at the start.",
         ],
     )
 
@@ -113,7 +113,7 @@ def layout_table(effects: Sequence[LayoutEffect], notes: Sequence[str]) -> Table
         effects,
         [
             *notes,
-            "channels_last and channels_first are speedups over the baseline.",
+            "Columns channels_last and channels_first: speedup over the baseline.",
         ],
     )
 
@@ -143,7 +143,7 @@ def pairs_table(pairs: Sequence[PublishedPair]) -> Table:
         pairs,
         [
             "Paddle ran NVIDIA's code with its default channels_first. Versions and "
-            "settings differ too, so the ratio is not the layout's effect alone."
+            "settings also differ, so the ratio is not only the effect of the layout."
         ],
     )
 
@@ -164,7 +164,7 @@ def bounds_table(
     if (config.model, config.image_size) != (_BOUND_MODEL, _BOUND_IMAGE_SIZE):
         return Note(
             [
-                f"Roofline: known for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
+                f"Roofline: only available for {_BOUND_MODEL} at {_BOUND_IMAGE_SIZE} "
                 f"pixels, not for {config.model} at {config.image_size}."
             ]
         )
@@ -186,14 +186,14 @@ def bounds_table(
             ]
         )
     if not rows:
-        return Note([f"Roofline: the peaks of {gpu_name} are not known."])
+        return Note([f"Roofline: the peak rates of {gpu_name} are unknown."])
     return Table(
         f"Roofline: share of the bound of {gpu_name}",
         ["arm", "images/s per GPU", "bound", "kernels", "share", "memory-bound"],
         rows,
         [
-            "The bound sums over kernels the longer of memory and arithmetic time at "
-            "data-sheet peaks; compiled arms are compared with fused kernels.",
+            "Bound: sum over kernels of the longer of memory and arithmetic time at "
+            "data-sheet peaks; for compiled arms, with fused kernels.",
             "The best published code reaches 66% (H200) to 94% (L40S) of the fused "
             "bound. Winograd convolutions in fp32 may exceed it.",
         ],

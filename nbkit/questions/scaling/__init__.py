@@ -14,7 +14,7 @@ QUESTION = Question(
     reports=("Dell guide", "Paddle", "vSphere"),
     parameters={"gpus": 8, "precision": ["fp32", "fp16"]},
     gpus=8,
-    needs="4 nodes with 8 V100 each for the largest figures",
+    needs="4 nodes with 8 V100 GPUs each, for the largest published figures",
     rank=1,
 )
 __getattr__, __dir__ = QUESTION.face()

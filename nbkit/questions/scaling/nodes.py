@@ -288,7 +288,7 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
     """
     several = [run for run in times if len(run.ranks) > 1]
     sentences = straggler_sentences(several) or [
-        f"No rank is {STRAGGLES:.0%} slower than the median rank of its run."
+        f"No stragglers: no rank is {STRAGGLES:.0%} slower than the median rank."
         if several
         else "A single rank has no stragglers."
     ]
@@ -300,9 +300,9 @@ def ranks_part(times: Sequence[NodeTimes]) -> Table | Note:
         _NODES,
         rows,
         [
-            "Own time is the step time without exposed communication. A straggler has "
-            "the longest own time, and the other ranks wait for it.",
-            "GPU utilization is the mean over the whole run, startup included.",
+            "Own time: step time without exposed communication. A straggler has the "
+            "longest own time; the other ranks wait for it.",
+            "GPU utilization: mean over the whole run, including startup.",
             *sentences,
         ],
     )

@@ -270,7 +270,7 @@ class ScalingResult:
             return f"on {self.plan['asked']} GPUs: {command} -p gpus {per_node}"
         if nodes == 2:
             further = papermill_command("scaling", {**chosen, "nnodes": 4})
-            return f"on 4 nodes, to project further: {further} -p gpus {per_node}"
+            return f"on 4 nodes, for a larger projection: {further} -p gpus {per_node}"
         return f"{command} -p gpus {per_node} -p precision fp32,fp16"
 
 
@@ -297,7 +297,7 @@ def _measured(run: Run) -> MeasuredRun:
     summary = run.summary
     if summary.images_per_second is None:
         message = (
-            f"run {run.run_id} has 0 measured steps. Use more steps than warmup_steps="
+            f"run {run.run_id} has no measured step. Use more steps than warmup_steps="
             f"{run.config.warmup_steps}, or a smaller batch for a small data set."
         )
         raise NotEnoughDataError(message)

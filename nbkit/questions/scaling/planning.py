@@ -107,19 +107,19 @@ def _checked_slurm(p: Parameters) -> dict[str, Any]:
     """Return the fields of a run's ``slurm``; raise with all that cannot be used."""
     lines = below_one(p, "gpus", "nnodes", "repeats")
     if p.data == "":
-        lines.append("data='' is empty. Use a folder of images, or 'synthetic'.")
+        lines.append("data='' is empty. Use an image folder, or 'synthetic'.")
     named = {name: p[name] for name in _SLURM if p[name] is not None}
     fields: dict[str, Any] = p.slurm or {}
     lines += [
-        f"{name}={named[name]!r}, but slurm has {fields[name]!r}. Set it in one place."
+        f"{name}={named[name]!r} conflicts with {fields[name]!r} in slurm. Set one."
         for name in named
         if name in fields
     ]
     if p.engine != "slurm":
         given = {**named, **({"slurm": fields} if fields else {})}
         lines += [
-            f"{name}={value!r} is for engine='slurm', but this is engine={p.engine!r}. "
-            "Add -p engine slurm, or omit it."
+            f"{name}={value!r} requires engine='slurm', not {p.engine!r}. Add -p "
+            f"engine slurm, or omit {name}."
             for name, value in given.items()
         ]
     if lines:
@@ -210,8 +210,8 @@ def _on_cpus(
     shared = " Two processes share one CPU." if devices.count < largest.gpus else ""
     processes = "process" if sizes == ["1"] else "processes"
     return [
-        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Each process uses 1 thread; "
-        f"this is not a GPU benchmark.{shared}",
+        f"CPU smoke test: {why_cpus(p.device, p.engine)}. Each process uses 1 thread. "
+        f"This is not a GPU benchmark.{shared}",
         f"Sizes: {', '.join(sizes)} {processes}{_nodes_times(largest)}.",
     ]
 
@@ -228,7 +228,7 @@ def _on_gpus(
     beyond = (
         "Results for more GPUs are projections."
         if len(sizes) > 1
-        else "A projection to more GPUs needs two measured sizes."
+        else "A projection to more GPUs requires two measured sizes."
     )
     return [
         f"Requested: {plural(p.nnodes * p.gpus, 'GPU')}{several}; available: "
@@ -248,7 +248,7 @@ def _of_slurm(config: ExperimentConfig) -> list[str]:
         return []
     where = f" in partition {slurm.slurm_partition}" if slurm.slurm_partition else ""
     shared = (
-        " Other jobs may run on its nodes; exclude them with -p slurm "
+        " Other jobs may use the same nodes; exclude them with -p slurm "
         "'{\"slurm_exclusive\": true}'."
     )
     return [

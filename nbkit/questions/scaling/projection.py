@@ -38,7 +38,7 @@ from nbkit.questions.scaling.curves import PROBABILITY, Curves
 from nbkit.studies.devices import DeviceType
 
 HELD_OUT = (
-    "80% is nominal: of 38 published points held out, 28 lay inside and 37 inside or "
+    "80% is nominal: of 38 held-out published points, 28 were inside and 37 inside or "
     "within 3%."
 )
 """What the probability of an interval is worth, for the readers of one."""
@@ -166,8 +166,8 @@ def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
         return "No projection: CPU runs are not extrapolated to GPUs."
     if len(points) < 2:
         return (
-            f"No projection: it needs 2 GPU counts and {len(points)} was measured. "
-            "Measure 1 and 2 GPUs."
+            f"No projection: 2 GPU counts are required, but {len(points)} was "
+            "measured. Measure 1 and 2 GPUs."
         )
     base = min(points, key=lambda point: point.world_size)
     best = max(points, key=_per_gpu)
@@ -175,8 +175,8 @@ def _no_projection_at_all(points: Sequence[ProjectedPoint]) -> str | None:
         percent = (_per_gpu(best) / _per_gpu(base) - 1) * 100
         return (
             f"No projection: the rate per GPU is {percent:.0f}% higher with "
-            f"{best.world_size} GPUs than with {base.world_size}. Check and repeat the "
-            f"runs with {base.world_size}."
+            f"{best.world_size} GPUs than with {base.world_size}. Repeat the runs with "
+            f"{base.world_size}."
         )
     return None
 
@@ -191,14 +191,14 @@ def _no_projection_to(
     largest = max(point.world_size for point in points)
     if target < largest:
         return (
-            f"No projection to {target} GPUs: {largest} were measured. "
-            f"Measure {target} too."
+            f"No projection to {target} GPUs: {largest} were measured. Also measure "
+            f"{target}."
         )
     across = sum(point.nnodes > 1 for point in points)
     if target > gpus_per_node and across < _FEWEST_ACROSS:
         multi_node = "only one multi-node size" if across else "no multi-node size"
         return (
-            f"No projection to {target} GPUs: a node has {gpus_per_node}, and "
+            f"No projection to {target} GPUs: a node has {gpus_per_node}, but "
             f"{multi_node} was measured. Measure 2 and 4 nodes."
         )
     if target > _FURTHEST * largest:

@@ -19,7 +19,7 @@ from nbkit.statistics.quantities import RATE_INTERVAL, RATE_STATISTIC
 
 _CERTAINTY_NOTE = (
     "Each run is one observation; Welch's t on logarithms. The bootstrap is a "
-    "cross-check and too narrow for few runs."
+    "cross-check; its CI is too narrow for few runs."
 )
 
 

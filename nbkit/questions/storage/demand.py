@@ -149,8 +149,8 @@ def limit_sentence(demand: Demand, supplies: Sequence[Supply]) -> str:
     if decodes < (1 - PRACTICAL_MARGIN) * read:
         return f"{both}. {_DECODING}."
     return (
-        f"{both}. The reads allow {read:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} "
-        "of the loader, so the bottleneck is unknown."
+        f"{both}. Reads reach {read:,.0f} images/s, within {PRACTICAL_MARGIN:.0%} of "
+        "the loader, so the bottleneck is unknown."
     )
 
 

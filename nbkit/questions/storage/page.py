@@ -187,7 +187,7 @@ class StorageResult:
             return self._loader_answer(*max(loaded, key=lambda pair: pair[0].median))
         if self.evidence.lost:
             return NOTHING_COMPARED
-        return "No epoch has steps after its warm-up, so there is no result."
+        return "No result: no epoch has steps after the warm-up."
 
     def _test_name(self, row: EpochRow) -> str:
         """Return `` (cache test)`` where a row's data are too small for another."""

@@ -111,7 +111,7 @@ def find_wanted(p: Parameters, values: Mapping[str, Any]) -> list[Wanted]:
     wanted += [_photographs(folder, copies_of(p, values), values) for folder in folders]
     lines = [
         f"cache='cold': {name.name} is on {name.storage['file_system']}, which is in "
-        "memory and never cold. Use cache='warm', or a place on a disk."
+        "memory and never cold. Use cache='warm', or a folder on a disk."
         for name in wanted
         if p.cache == "cold" and name.storage["kind"] == "memory"
     ]
@@ -127,9 +127,9 @@ def _data_set(text: str) -> Wanted:
     name, path = name_and_path(text)
     if path == "synthetic":
         message = (
-            f"data={text!r}: synthetic images are made in memory, not read from "
-            f"storage. Use a data set, such as a folder of images or 'photos', or "
-            "omit data and set paths to folders for photographs."
+            f"data={text!r}: synthetic images are generated in memory, not read from "
+            "storage. Use an image folder or 'photos', or omit data and set paths to "
+            "folders for photographs."
         )
         raise ParameterError(message)
     data = existing_data(path, NAMED)
@@ -152,16 +152,15 @@ def _photographs(text: str, copies: int, values: Mapping[str, Any]) -> Wanted:
     folder = expanded(path, "paths").resolve()
     if not folder.is_dir():
         message = (
-            f"paths={text!r}: {folder} is not a folder. Create it, or set data to a "
-            "data set."
+            f"paths={text!r}: {folder} is not a folder. Create the folder, or set data."
         )
         raise ParameterError(message)
     held = _first_of_a_data_set(folder)
     if held is not None:
         message = (
             f"paths={text!r}: {folder} contains data ({held.relative_to(folder)}), but "
-            "photographs are written only to folders without data. Use "
-            f"-p data {text} to read the data in place, or use an empty folder."
+            f"photographs are only written to folders without data. Use -p data {text} "
+            "to read the existing data, or use an empty folder."
         )
         raise ParameterError(message)
     forms = values["forms"]

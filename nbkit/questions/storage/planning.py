@@ -146,7 +146,7 @@ def _emulated(
     except NotEnoughDataError:
         if p.gpu:
             raise
-        note = f"{gpu_name} has no published rate: {_DEFAULT_GPU} is emulated."
+        note = f"{gpu_name} has no published rate, so {_DEFAULT_GPU} is emulated."
         return emulated_step(_DEFAULT_GPU, *of), (note,)
 
 
@@ -163,9 +163,9 @@ def _check(p: Parameters) -> None:
     ]
     if p.engine != "local":
         lines.append(
-            f"engine={p.engine!r} may start runs elsewhere, but reads, memory and page "
-            "cache are measured on this machine. Use engine='local', in a cluster job "
-            "if needed (srun papermill ...)."
+            f"engine={p.engine!r} may start runs on other machines, but reads, memory "
+            "and page cache are measured on this machine. Use engine='local', in a "
+            "cluster job if needed (srun papermill ...)."
         )
     places = Counter(
         name_and_path(text)[0] for text in (*(p.paths or []), *(p.data or []))
@@ -254,7 +254,7 @@ def _smoke_test(p: Parameters, devices: Devices) -> Iterable[str]:
     if devices.is_cpu:
         yield (
             f"CPU smoke test: {why_cpus(p.device, p.engine)}. Reads and decoding are "
-            "measured on this machine; no GPU computes."
+            "measured on this machine; no GPU is used."
         )
 
 
@@ -296,5 +296,5 @@ def _what(
     return (
         f"Reads: {wording.size(values['read_bytes'])}, sequential and random, cold and "
         f"warm, n={values['read_repeats']}. Then {counted}, n={values['repeats']}: "
-        f"{count * values['repeats']} runs, each {p.cache} at its start."
+        f"{count * values['repeats']} runs, each with a {p.cache} cache at its start."
     )

@@ -95,10 +95,10 @@ class Reads:
             *(f"{reason}." for reason in reasons),
             *(f"{engine}." for engine in engines),
             *dict.fromkeys(map(_in_order, self.found)),
-            "Repeats are consecutive, so a range is shown instead of a CI. NetApp's "
-            "report prints the mean of five.",
-            "Cold means that no page is in this machine's page cache; caches of disks, "
-            "controllers and hypervisors are unknown.",
+            "Repeats are consecutive, so the range is shown instead of a CI. NetApp "
+            "reports the mean of five.",
+            "Cold: no page of the files is in this machine's page cache; caches of "
+            "disks, controllers and hypervisors are unknown.",
         ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:

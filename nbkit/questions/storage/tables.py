@@ -73,13 +73,12 @@ def epochs_table(
         ),
         rows,
         [
-            "Only the first epoch of a cold run tests the storage: later epochs may be "
-            "read from the page cache.",
-            "AU is accelerator utilization without the first step (MLPerf Storage); "
-            f"the target is {UTILIZATION_NEEDED:.0%}, and a verdict needs "
-            f"n={MINIMUM_RUNS}.",
-            "An emulated accelerator computes nothing: each step is a pause at a "
-            "published rate.",
+            "Only the first epoch of a cold run tests the storage; later epochs may "
+            "be read from the page cache.",
+            "AU: accelerator utilization without the first step (MLPerf Storage); "
+            f"target {UTILIZATION_NEEDED:.0%}; a verdict requires n={MINIMUM_RUNS}.",
+            "An emulated accelerator does not compute; each step waits for the time "
+            "of a published rate.",
             "Bytes read: all processes of the host, from disks or network cards; "
             "unknown for RDMA, 9p and FUSE.",
             *each_run(

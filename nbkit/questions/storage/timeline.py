@@ -51,7 +51,7 @@ def over_time(reads: Reads, epochs: Sequence[Mapping[str, Any]]) -> list[Figure]
             epochs,
             title=_EPOCHS,
             y_title="Throughput (MB/s)",
-            subtitle="first run of each arm; all disks or network cards of the host",
+            subtitle="first run of each arm; sum of all disks or network cards",
         )
         figures.append(Figure(_EPOCHS, chart))
     return figures

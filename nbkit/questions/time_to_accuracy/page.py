@@ -180,10 +180,10 @@ class TimeToAccuracyResult:
             untimed=self.untimed,
             method=[
                 "Time: from the first image request to the end of the evaluation that "
-                "reached the target, evaluations included, process startup excluded "
+                "reached the target, including evaluations, excluding process startup "
                 "(MLPerf: run_start to run_stop).",
                 "95% CI: Student's t on log times over seeds, Welch's t for ratios; a "
-                f"verdict needs {MINIMUM_RUNS} seeds per recipe, all at the target.",
+                f"verdict requires {MINIMUM_RUNS} seeds per recipe, all at the target.",
             ],
             sources=dict.fromkeys(sources),
             quantity="seconds to target",

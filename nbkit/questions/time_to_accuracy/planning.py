@@ -115,7 +115,7 @@ def _check_numbers(p: Parameters) -> None:
         lines.append(f"estimate_steps={p.estimate_steps} is below 0. Use 0 or more.")
     if p.recipes is not None and not p.recipes:
         lines.append(
-            "recipes is empty. Use a training recipe, or omit recipes for sgd and lars."
+            "recipes is empty. Use a training recipe, or omit it to use sgd and lars."
         )
     if p.price_per_hour is not None and p.price_per_hour <= 0:
         lines.append(
@@ -125,7 +125,7 @@ def _check_numbers(p: Parameters) -> None:
     if p.data == "synthetic":
         lines.append(
             "data='synthetic' cannot be learned, so no target can be reached. Use "
-            "photos, cifar10, imagenette or a folder of images."
+            "photos, cifar10, imagenette or an image folder."
         )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -172,7 +172,7 @@ def _check_alike(arms: Mapping[str, ExperimentConfig]) -> None:
             values = ", ".join(f"{arm} {value}" for arm, value in by_arm.items())
             lines.append(
                 f"recipes={','.join(arms)} differ in {name} ({values}), so their times "
-                f"cannot be compared. Set {name}, or use recipes of one kind."
+                f"cannot be compared. Set {name}, or use recipes with the same {name}."
             )
     if lines:
         raise ConfigError("\n".join(lines))
@@ -219,9 +219,9 @@ def _what(arms: Mapping[str, ExperimentConfig], repeats: int, seed: int) -> str:
     seeds = f"seed {seed}" if repeats == 1 else f"seeds {seed} to {seed + repeats - 1}"
     return (
         f"{config.model} at {config.image_size} pixels on {config.data}, to {target} "
-        f"top-1 with {', '.join(arms)}; {seeds} per recipe, "
-        f"{len(arms) * repeats} trainings in all, interleaved. A training stops at "
-        "the target or after its last epoch."
+        f"top-1 with {', '.join(arms)}; {seeds} per recipe, {len(arms) * repeats} "
+        "trainings in all, interleaved. A training stops at the target accuracy or "
+        "after its last epoch."
     )
 
 
@@ -262,8 +262,8 @@ def _evaluated(config: ExperimentConfig) -> str:
 def _without_rates(recipe: TrainingRecipe, gpus: Sequence[str]) -> Iterator[str]:
     if gpus:
         yield (
-            f"No published training rate of {recipe.fields['model']} with real images "
-            f"on {', '.join(gpus)}, so no projection."
+            f"No projection: no published training rate of {recipe.fields['model']} "
+            f"with real images on {', '.join(gpus)}."
         )
 
 

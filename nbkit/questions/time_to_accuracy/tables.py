@@ -26,10 +26,9 @@ _SETTINGS = (
 )
 
 _RECIPE_NOTES = (
-    "The spread is over seeds; those that missed the target rank last in quartiles. "
-    "Energy: GPUs, median over seeds that reached the target. Cost: of the median "
-    "time.",
-    "Olympic mean (MLPerf): without the fastest and slowest seed.",
+    "Spread: over seeds; seeds that missed the target rank last in quartiles. Energy: "
+    "GPUs, median over seeds that reached the target. Cost: of the median time.",
+    "Olympic mean (MLPerf): mean without the fastest and slowest seed.",
 )
 
 
@@ -135,8 +134,8 @@ def seeds_table(
         ],
         [_Seed(row.recipe, run) for row in recipes for run in row.runs],
         [
-            "Startup: from process start to the first image; not part of time or cost, "
-            "as in MLPerf. A seed that missed the target costs the time it ran.",
+            "Startup: from process start to the first image; not part of time or "
+            "cost, as in MLPerf. A seed that missed the target counts fully.",
         ],
     )
 
@@ -229,8 +228,8 @@ def published_table(estimates: Sequence[Estimate]) -> Table:
         ["source", "time", "fastest to slowest", "statistic", "images/s", "data"],
         [cells for cells, _ in lines],
         [
-            "Under the publishers' own conditions. NetApp trains to the target for at "
-            "most 37 epochs; of MLPerf submissions, the median is shown.",
+            "Conditions differ by publisher. NetApp: to the target, at most 37 "
+            "epochs; MLPerf: median of submissions.",
         ],
         {"seconds": [seconds for _, seconds in lines]},
     )

@@ -124,8 +124,8 @@ def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> 
         parts = config.gradient_accumulation_steps
         message = (
             f"loader={config.loader!r} ran out of batches at step {step}, before the "
-            "end of the epoch. Let train_batches() yield steps_per_epoch * "
-            f"gradient_accumulation_steps={parts} batches, less first_batch."
+            "end of the epoch. train_batches() must yield steps_per_epoch * "
+            f"gradient_accumulation_steps={parts} - first_batch batches."
         )
         raise RunError(message)
     return batch

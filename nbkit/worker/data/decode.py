@@ -50,7 +50,7 @@ def check() -> None:
     whole = Crop(0, 0, _SIDE, _SIDE, flip=False)
     (shown,) = decode_crops([(data, inspect_image(data), whole)], _SIDE)
     if shown is None or not (shown == torch.tensor(_COLOUR, dtype=torch.uint8)).all():
-        message = "a test image of one color is decoded to another color"
+        message = "a test image is decoded to a wrong color"
         raise RuntimeError(message)
 
 

@@ -50,13 +50,13 @@ def unreadable_message(place: str, error: Exception) -> str:
     if isinstance(error, MemoryError):
         return (
             f"{place} cannot be decoded: out of memory. Use fewer "
-            "loader_config.num_workers, or a smaller image."
+            "loader_config.num_workers, or a smaller image_size."
         )
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.splitlines()[0]
     return (
-        f"{place} is no longer a readable image ({reason}). Keep the data unchanged "
-        "while a run uses it, or fix the file and start a new run."
+        f"{place} is no longer a readable image ({reason}). Do not change data that a "
+        "run uses. Fix the file and start a new run."
     )
 
 

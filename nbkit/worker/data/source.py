@@ -191,7 +191,7 @@ def _unusable(config: ExperimentConfig, manifest: Manifest) -> str | None:
     them = "it" if count == 1 else "them"
     remedy = f"Fix or remove {them}"
     if manifest.train.are_packed:  # an image there cannot be fixed
-        remedy = "Copy the packed data again, or correct the original data and repack"
+        remedy = "Copy the packed data again, or fix the images and pack them again"
     if config.unreadable_images == "stop":
         return (
             f"{have}, but unreadable_images='stop' allows none: {reasons}. {remedy}. "
@@ -264,7 +264,7 @@ def _changed(
     old = manifest.fingerprint
     if old["bytes"] != fingerprint.bytes:
         changes.append(f"{old['bytes']:,} bytes before and {fingerprint.bytes:,} now")
-    what = "; ".join(changes) or "the sizes of single files, or the labels"
+    what = "; ".join(changes) or "the sizes of some files, or the labels"
     return (
         f"data={config.data!r} changed since the run started ({what}). Restore the "
         "images to resume, or launch a new run."

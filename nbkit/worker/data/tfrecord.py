@@ -65,8 +65,8 @@ class TFRecordData(ImageData):
         if manifest.kind != "tfrecord":
             message = (
                 f"loader='tfrecord' reads TFRecord files, but data={config.data!r} is "
-                f"of kind {manifest.kind}. Pack it with nbkit.datasets.pack(data, "
-                "folder, 'tfrecord'), or use loader='torch'."
+                f"of kind {manifest.kind}. Pack the data with "
+                "nbkit.datasets.pack(data, folder, 'tfrecord'), or use loader='torch'."
             )
             raise ConfigError(message)
         super().__init__(config, manifest, placement, batch_size)
@@ -86,7 +86,7 @@ class TFRecordData(ImageData):
         if images < needed:
             message = (
                 f"data={config.data!r} has {len(manifest.train)} training images, "
-                f"{images} per rank by their files, but a step needs {needed} per "
+                f"{images} per rank (whole files), but a step requires {needed} per "
                 f"rank. Use batch_size_per_gpu={max(1, images * batch_size // needed)} "
                 "or less, or more images."
             )
