@@ -210,9 +210,7 @@ def test_arms_that_follow_from_the_cores_of_another_machine_are_refused(
 
 
 def test_images_that_last_for_a_few_batches_are_refused(parameters):
-    with pytest.raises(
-        ConfigError, match=r"800 training .* 8 batches .* 10 are needed"
-    ):
+    with pytest.raises(ConfigError, match=r"800 training .* 8 batches .* minimum 10"):
         plan(parameters(gpus=1, batch_size_per_gpu=100))
 
     assert plan(parameters(gpus=1, batch_size_per_gpu=80)).arms

@@ -65,7 +65,7 @@ def test_reading_bundles_leaves_the_store_as_it_was(store):
 
     assert not store.exists()
     assert (plan.a, plan.b) == ("two-cpu-vm", "one-cpu-vm")
-    assert "no GPU" in plan.notes[0]
+    assert "without a GPU" in plan.notes[0]
     assert machines.measure(plan) is None
     saved = machines.result(plan, None).save()
     assert saved.page.parent.parent == reports_folder()

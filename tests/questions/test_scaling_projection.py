@@ -164,4 +164,4 @@ def test_measured_sizes_are_passed_over_and_gaps_are_to_be_measured():
 
     assert outlook.projections == ()
     assert [refusal.world_size for refusal in outlook.refusals] == [2]
-    assert "Measure 2 too" in outlook.refusals[0].reason
+    assert "Also measure 2" in outlook.refusals[0].reason

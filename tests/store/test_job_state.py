@@ -117,7 +117,7 @@ def test_standing(run, slurm, written, stop, word, reason, state):
         (None, False, "7|DEADLINE|N/A||None", "supervisor did not start, and /"),
         (None, False, "", "job 7 ended; its exit state is no longer"),
         ("running", False, "7|NODE_FAIL|N/A|n[1-2]|None", "NODE_FAIL on n[1-2] (a no"),
-        ("running", False, "7|PREEMPTED|N/A|n1|None", "it has no checkpoint: launch"),
+        ("running", False, "7|PREEMPTED|N/A|n1|None", "run has no checkpoint: launch"),
     ],
 )
 def test_standing_cause(run, slurm, written, stop, line, words):

@@ -188,7 +188,7 @@ def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
     data = values["data"]
     if not listing.is_multi_label:
         message = (
-            f"data={data!r} is a {listing.kind} data set with one class per image, not "
+            f"data={data!r} is of kind {listing.kind} with one class per image, not "
             "multi-label. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
             f"or data={MADE!r}."
         )
