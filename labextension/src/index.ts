@@ -12,7 +12,7 @@ import { IRunningSessionManagers } from '@jupyterlab/running';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import { Token } from '@lumino/coreutils';
+import { JSONObject, Token } from '@lumino/coreutils';
 import { Widget } from '@lumino/widgets';
 
 import { Actions, REPORT_COMMAND, RUN_COMMAND } from './actions';
@@ -93,12 +93,16 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       args: tab => tensorBoards.argumentsOf(tab),
       name: tab => tab.id
     });
+    const curves = {
+      get: () => settings.choices.curves,
+      set: (choices: JSONObject) => settings.keepCurves(choices)
+    };
     const runs = new Pages(
       'run',
       labShell,
       runIcon,
       (id, tab: () => MainAreaWidget<RunPage>) =>
-        new RunPage(id, serverSettings, actions, trans, tab)
+        new RunPage(id, serverSettings, actions, trans, curves, tab)
     );
     const reports = new Pages(
       'report',

@@ -1,7 +1,9 @@
 import { ServerConnection } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { JSONObject } from '@lumino/coreutils';
 
 import { request } from './requests';
+import { IRun } from './messages';
 import { Connection, Stream } from './stream';
 
 /** What a view and the server say to each other, by the `kind` of it. */
@@ -21,6 +23,12 @@ export interface IViewWords {
   busy: () => string;
 }
 
+/** What a reader has chosen of the charts, on whichever page. */
+export interface IKeptChoices {
+  get: () => JSONObject;
+  set: (choices: JSONObject) => void;
+}
+
 /**
  * What feeds a live view: the server, as a notebook's view is fed by its kernel.
  *
@@ -32,7 +40,8 @@ export class RunModel {
     private _settings: ServerConnection.ISettings,
     private _runId: string,
     private _refusal: () => string | null,
-    private _trans: TranslationBundle
+    private _trans: TranslationBundle,
+    private _choices: IKeptChoices
   ) {
     const path = `runs/${encodeURIComponent(_runId)}/view`;
     this._stream = new Stream<IViewMessage>(_settings, path, () => '');
@@ -57,11 +66,40 @@ export class RunModel {
 
   /** Follow the run while the view is seen. */
   set isSeen(isSeen: boolean) {
+    this._isSeen = isSeen;
     if (isSeen) {
       this._stream.open();
     } else {
       this._stream.close();
     }
+    this._others.forEach(other => (other.isSeen = isSeen));
+  }
+
+  /** The newest runs of the store. */
+  async runs(limit: number): Promise<IRun[]> {
+    const path = `runs?limit=${limit}`;
+    return (await request<{ runs: IRun[] }>(this._settings, path)).runs;
+  }
+
+  /** What feeds the curves of another run, while this one is seen. */
+  other(runId: string, onGone: (why: string) => void): RunModel {
+    const other = new RunModel(
+      this._settings,
+      runId,
+      this._refusal,
+      this._trans,
+      this._choices
+    );
+    other.onGone = onGone;
+    other._onDispose = () => this._others.delete(other);
+    this._others.add(other);
+    other.isSeen = this._isSeen;
+    return other;
+  }
+
+  /** Remember what a reader has chosen of the charts. */
+  keep(choices: JSONObject): void {
+    this._choices.set(choices);
   }
 
   get(name: string): unknown {
@@ -72,6 +110,8 @@ export class RunModel {
         return true;
       case 'words':
         return this._words();
+      case 'choices':
+        return this._choices.get();
       case 'refusal':
         return this._refusal();
     }
@@ -102,6 +142,8 @@ export class RunModel {
   }
 
   dispose(): void {
+    this._onDispose();
+    [...this._others].forEach(other => other.dispose());
     this._stream.dispose();
     this._listeners.clear();
   }
@@ -144,6 +186,9 @@ export class RunModel {
   }
 
   private _stream: Stream<IViewMessage>;
+  private _isSeen = false;
+  private _others = new Set<RunModel>();
+  private _onDispose: () => void = () => undefined;
   private _listeners = new Set<Listener>();
   /** What the view has last asked to see. */
   private _wish: IViewMessage | null = null;

@@ -9,7 +9,7 @@ import { Actions } from './actions';
 import { IRun } from './messages';
 import { pageAddress, sentence, toolbarButton } from './pages';
 import { request } from './requests';
-import { RunModel } from './run_model';
+import { IKeptChoices, RunModel } from './run_model';
 
 /** The browser part of the live view, as anywidget knows it. */
 interface IViewPart {
@@ -24,6 +24,7 @@ export class RunPage extends Widget {
     private _settings: ServerConnection.ISettings,
     private _actions: Actions,
     private _trans: TranslationBundle,
+    choices: IKeptChoices,
     private _tab: () => MainAreaWidget<RunPage>
   ) {
     super();
@@ -33,7 +34,8 @@ export class RunPage extends Widget {
       _settings,
       _runId,
       () => (this._run ? _actions.refusal(this._run.own) : null),
-      _trans
+      _trans,
+      choices
     );
     this._model.onGone = why => this._say(why);
     this._model.connectionChanged.connect(() => this._sayConnection());

@@ -12,7 +12,7 @@ import { Section } from './section';
 import { StopRun } from './stop_run';
 import { Study } from './studies';
 import { allRuns, oneRun } from './tensorboard';
-import { duration, significant } from './units';
+import { duration, figures } from './units';
 
 const FEW = 5;
 
@@ -256,11 +256,11 @@ function steps(run: IRun, trans: TranslationBundle): string {
 function speed(run: IRun, trans: TranslationBundle): string {
   return run.images_per_second === null
     ? ''
-    : trans.__('%1 images/s', significant(run.images_per_second));
+    : trans.__('%1 images/s', figures(run.images_per_second));
 }
 
 function loss(run: IRun, trans: TranslationBundle): string {
-  return run.loss === null ? '' : trans.__('loss %1', run.loss.toPrecision(3));
+  return run.loss === null ? '' : trans.__('loss %1', figures(run.loss));
 }
 
 /** When a run has ended, in the visitor's own way. */

@@ -1,4 +1,5 @@
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { JSONObject } from '@lumino/coreutils';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { MemoryUnit } from './units';
@@ -17,6 +18,8 @@ export interface IChoices {
   showRuns: boolean;
   showHost: boolean;
   showStatusBar: boolean;
+  /** Of the charts of runs: see nbkit/live/static/view_choices.js. */
+  curves: JSONObject;
 }
 
 const DEFAULTS: IChoices = {
@@ -31,7 +34,8 @@ const DEFAULTS: IChoices = {
   showHolders: true,
   showRuns: true,
   showHost: true,
-  showStatusBar: true
+  showStatusBar: true,
+  curves: {}
 };
 
 /** The current choices; the defaults until the registry is loaded. */
@@ -46,6 +50,7 @@ export class Settings {
 
   async follow(registry: ISettingRegistry, id: string): Promise<void> {
     const settings = await registry.load(id);
+    this._loaded = settings;
     const take = () => {
       this._choices = { ...DEFAULTS, ...settings.composite };
       this._changed.emit();
@@ -54,6 +59,15 @@ export class Settings {
     take();
   }
 
+  /** Keep what a reader has chosen of the charts. */
+  keepCurves(curves: JSONObject): void {
+    this._choices = { ...this._choices, curves };
+    this._loaded?.set('curves', curves).catch(error => {
+      console.warn('nbkit: the choice of curves was not saved', error);
+    });
+  }
+
+  private _loaded: ISettingRegistry.ISettings | null = null;
   private _choices: IChoices = DEFAULTS;
   private _changed = new Signal<this, void>(this);
 }

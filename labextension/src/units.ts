@@ -81,6 +81,20 @@ export function rate(
     : trans.__('%1 GB/s', (megabytesPerSecond / 1000).toFixed(1));
 }
 
+/** A number in four figures, as charts and tables have it. */
+export function figures(value: number): string {
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
+    return value.toExponential(3).replace(/\.?0+e/, 'e');
+  }
+  const decimals =
+    size === 0 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size)));
+  const [whole = '', part = ''] = value.toFixed(decimals).split('.');
+  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ',');
+  const kept = part.replace(/0+$/, '');
+  return kept ? `${grouped}.${kept}` : grouped;
+}
+
 /** A number of which small ones keep a decimal: 1234, 12, 4.2, 0.4. */
 export function significant(value: number): string {
   if (value > 0 && value < 0.095) {

@@ -31,11 +31,13 @@ def view_module() -> str:
     """Return the JavaScript module of the live view, as anywidget wants it."""
     return WORDS + static_text(
         "page.js",
+        "view_numbers.js",
         "view_charts.js",
         "view_log.js",
         "view_parts.js",
         "view_config.js",
         "view_curves.js",
+        "view_choices.js",
         "view_feed.js",
         "view.js",
     )

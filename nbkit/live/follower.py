@@ -63,8 +63,8 @@ class Follower:
         """Take a viewer's message, from any thread; returns immediately.
 
         ``open`` (everything, please), ``log`` (another log, or part of it), ``here``
-        (still looking), each with the log's ``rank``, ``stream`` and ``text``, and how
-        many ``lines``;
+        (still looking), each with the log's ``rank``, ``stream`` and ``text``, how many
+        ``lines``, and with ``open`` the names of more ``curves``;
         ``close``; ``look`` (it may run again). All have the viewer's id, ``view``.
         """
         with self._lock:
@@ -119,6 +119,8 @@ class Follower:
 
     def _turn(self) -> bool:
         """Read once and send; return whether there is nothing more to send."""
+        wanted = (viewer.curves for viewer in self._viewers.values())
+        self._live.more_curves = frozenset().union(*wanted)
         is_over = self._live.read(_READ_SECONDS)
         if changes := self._live.take_changes():
             self._number += 1
@@ -197,6 +199,7 @@ class Follower:
         viewer.silent_seconds, viewer.is_heard = 0.0, True
         if message["kind"] == "open":
             viewer.is_new, viewer.turns = True, 0
+            viewer.curves = frozenset(message.get("curves", ()))
             if name:
                 # The announced viewer has opened.
                 self._viewers.pop("", None)
@@ -221,6 +224,8 @@ class _Viewer:
     is_heard: bool = True
     """Whether it said something since the last turn."""
     turns: int = 0
+    curves: frozenset[str] = frozenset()
+    """Names that it shows beyond the first twelve."""
 
     @property
     def is_due(self) -> bool:

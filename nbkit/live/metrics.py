@@ -21,10 +21,15 @@ from nbkit.store.progress import RATE_STEPS, newest_rate
 _BLOCK_BYTES = 1 << 18
 """Read in one go: between two reads of 300 MB other threads of a kernel continue."""
 _PAUSE_SECONDS = 0.002
-_MOST_CHARTS = 12
 _MOST_NAMES = 100
-"""A function may log under any names; so many are kept, and fewer are drawn."""
+"""A function may log under any names; so many are kept."""
 _KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
+X_NAMES = {
+    "bus_bandwidth_gigabytes_per_second": "message_bytes",
+    "served_images_per_second": "batch_size",
+    "latency_milliseconds": "batch_size",
+}
+"""What a line runs over, where that is not steps."""
 _ACCURACIES = ("top1_accuracy", "mean_auroc")
 
 Line = dict[str, Any]
@@ -48,6 +53,8 @@ class LiveMetrics:
         self._offset = 0
         self._begin_again = False
         self._highest_step = -1
+        self._first_t: float | None = None
+        self._seconds: float | None = None
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
         self._newest_measured: deque[Line] = deque(maxlen=RATE_STEPS)
         self._rates = array("d")
@@ -222,9 +229,17 @@ class LiveMetrics:
         if self._restarts.replace(line):
             return
         self._highest_step = max(self._highest_step, line["step"])
+        self._take_time(line.get("t"))
         self.finite.take(line)
         if line["kind"] in _KINDS:
             getattr(self, f"_take_{line['kind']}")(line)
+
+    def _take_time(self, t: float | None) -> None:
+        if t is None:
+            self._seconds = None
+            return
+        self._first_t = t if self._first_t is None else self._first_t
+        self._seconds = t - self._first_t
 
     def _take_step(self, line: Line) -> None:
         # A line that lacks one of them changes nothing.
@@ -289,13 +304,25 @@ class LiveMetrics:
         self._add("served_images_per_second", size, rate)
         self._add("latency_milliseconds", size, milliseconds)
 
-    def _add(self, name: str, step: int, value: float | None) -> None:
-        series = self.series.get(name)
-        if series is None:
-            if len(self.series) >= _MOST_CHARTS:
-                return
-            series = self.series[name] = Series()
-        series.add(step, value)
+    def _add(self, name: str, x: int, value: float | None) -> None:
+        self.series.setdefault(name, Series()).add(x, value, self._seconds)
+
+
+class StoredCurve(LiveMetrics):
+    """Every value of one line, as it is stored."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
+        super().__init__(path)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.values: list[tuple[int, float | None, float | None]] = []
+        """x, seconds since the first value, and the value; None is unknown."""
+
+    def _add(self, name: str, x: int, value: float | None) -> None:
+        if name == self._name:
+            self.values.append((x, self._seconds, value))
 
 
 def final_rate(metrics: LiveMetrics) -> float | None:

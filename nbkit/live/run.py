@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from nbkit.visible import visible
 
 _MOST_TRACEBACK_CHARACTERS = 20_000
 _MOST_DEVICES = 64
+_MOST_CURVES = 12
+"""Of what the ranks write, unless a viewer asks for more."""
 _MOST_FIELDS = 500
 _MOST_VALUE_CHARACTERS = 500
 
@@ -52,6 +54,8 @@ class LiveRun:
         """As of the last `read`."""
         self.metrics = LiveMetrics(run.paths.metrics)
         self.devices = LiveDevices(run.paths.system_folder)
+        self.more_curves: frozenset[str] = frozenset()
+        """Names that viewers have chosen beyond the first twelve."""
         self._record: Values = {}
         self._record_stamp: tuple[int, ...] = ()
         self._worker: Values = {}
@@ -104,6 +108,7 @@ class LiveRun:
             "devices": self.devices.rows()[:_MOST_DEVICES],
             "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
             "config": self._fields,
+            "curves": [*self.metrics.series, *self.devices.series],
         }
         return has_all and self.state.is_final
 
@@ -127,7 +132,10 @@ class LiveRun:
         series: Values = {}
         now = self._series()
         for name, line in now.items():
-            if (change := line.take_changes()) is not None:
+            change = line.take_changes()
+            if self._sent_series.get(name) is not line:
+                change = {"from": 0, "points": line.points()}
+            if change is not None:
                 series[name] = change
         series.update(dict.fromkeys(self._sent_series.keys() - now.keys()))
         self._sent_series = now
@@ -157,7 +165,11 @@ class LiveRun:
         return LogTail(path, text, num_lines)
 
     def _series(self) -> dict[str, Series]:
-        return dict(chain(self.metrics.series.items(), self.devices.series.items()))
+        of_ranks = self.metrics.series
+        first = set(itertools.islice(of_ranks, _MOST_CURVES))
+        sent = first | self.more_curves | self.devices.series.keys()
+        every = {**of_ranks, **self.devices.series}
+        return {name: line for name, line in every.items() if name in sent}
 
     def _read_record(self) -> None:
         stamp = _stamp(self.run.paths.record)

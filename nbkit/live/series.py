@@ -1,11 +1,11 @@
-"""`Series`: a line of any length in about a thousand points, with its spikes."""
+"""`Series`: a line of any length in about two thousand points, with its spikes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-MOST_POINTS = 1000
-"""More than a small chart has pixels."""
+MOST_POINTS = 2000
+"""More than a chart has pixels."""
 
 Point = list[Any]
 
@@ -14,7 +14,8 @@ class Series:
     """A line whose resolution is halved whenever it grows too long.
 
     A point stands for one value, or for as many neighbours as the resolution says:
-    their lowest and highest are kept, so that a spike stays visible.
+    their lowest and highest are kept, so that a spike stays visible. The last point is
+    always the last value alone.
 
     Parameters
     ----------
@@ -26,29 +27,36 @@ class Series:
         self._most = most_points
         self._values_per_point = 1
         self._points: list[_Merged] = []
+        self._last: tuple[Any, ...] = ()
         self._changed_from = 0
 
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def add(self, x: float, y: float | None) -> None:
-        """Add a value; None is unknown."""
-        self.add_band(x, y, y, y)
+    def add(self, x: float, y: float | None, seconds: float | None = None) -> None:
+        """Add a value, and its time since the run's first; None is unknown."""
+        self.add_band(x, y, y, y, seconds)
 
     def add_band(
-        self, x: float, low: float | None, high: float | None, mean: float | None
+        self,
+        x: float,
+        low: float | None,
+        high: float | None,
+        mean: float | None,
+        seconds: float | None = None,
     ) -> None:
         """Add several values of one moment."""
         if not self._points or self._points[-1].count >= self._values_per_point:
-            self._points.append(_Merged(x))
+            self._points.append(_Merged(x, seconds))
         self._points[-1].add(low, high, mean)
+        self._last = x, seconds, low, high, mean
         self._changed_from = min(self._changed_from, len(self._points) - 1)
-        if len(self._points) > self._most:
+        if len(self._points) >= self._most:
             self._halve()
 
     def points(self) -> list[Point]:
-        """Return all points: x of its first value, lowest, highest, mean."""
-        return [point.to_list() for point in self._points]
+        """Return all points: x of its first value, lowest, highest, mean, seconds.
+
+        A point whose time is unknown has no seconds.
+        """
+        return self._from(0)
 
     def take_changes(self) -> dict[str, Any] | None:
         """Return the points that are new or changed since the last call."""
@@ -56,10 +64,15 @@ class Series:
         if begin >= len(self._points):
             return None
         self._changed_from = len(self._points)
-        return {
-            "from": begin,
-            "points": [point.to_list() for point in self._points[begin:]],
-        }
+        return {"from": begin, "points": self._from(begin)}
+
+    def _from(self, begin: int) -> list[Point]:
+        points = self._points[begin:]
+        if points and points[-1].count > 1:
+            x, seconds, *values = self._last
+            points.append(_Merged(x, seconds))
+            points[-1].add(*values)
+        return [point.to_list() for point in points]
 
     def _halve(self) -> None:
         pairs = zip(self._points[::2], [*self._points[1::2], None], strict=False)
@@ -71,10 +84,11 @@ class Series:
 class _Merged:
     """Neighbouring values as one point."""
 
-    __slots__ = ("count", "high", "known", "low", "total", "x")
+    __slots__ = ("count", "high", "known", "low", "seconds", "total", "x")
 
-    def __init__(self, x: float) -> None:
+    def __init__(self, x: float, seconds: float | None) -> None:
         self.x = x
+        self.seconds = seconds
         self.count = 0
         self.known = 0
         self.total = 0.0
@@ -100,8 +114,9 @@ class _Merged:
         return self
 
     def to_list(self) -> Point:
+        time = [] if self.seconds is None else [round(self.seconds, 2)]
         if not self.known:
-            return [self.x, None, None, None]
+            return [self.x, None, None, None, *time]
         values = self.low, self.high, self.total / self.known
         # Six figures: more than a chart can show, and a third of the bytes.
-        return [self.x, *(float(f"{value:.6g}") for value in values)]
+        return [self.x, *(float(f"{value:.6g}") for value in values), *time]

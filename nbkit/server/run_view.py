@@ -6,7 +6,9 @@ A notebook's view has the same messages, from its kernel (`nbkit.widgets.view`).
 from __future__ import annotations
 
 import asyncio
+import csv
 import functools
+import io
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +22,8 @@ from nbkit.errors import NbkitError, RunNotFoundError
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.live.log_tail import LINES
+from nbkit.live.metrics import X_NAMES, StoredCurve
+from nbkit.live.series import Series
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler
@@ -32,7 +36,7 @@ _BEAT_SECONDS = 8.0
 """A page takes a longer silence for the end of its connection."""
 _KINDS = ("open", "log", "here", "close", "look")
 _STREAMS = ("stdout", "stderr")
-_LONGEST_BYTES = 4096
+_LONGEST_BYTES = 1 << 14
 _POLICY_VIOLATION = 1008
 
 
@@ -99,6 +103,73 @@ class RunViewHandler(SocketHandler):
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             await self._write({"kind": "beat"})
+
+
+class CurveHandler(ApiHandler):
+    """One line of a run, near by."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run_id: str) -> None:
+        """Return about two thousand points of a line, between two of its x."""
+        name = self.get_query_argument("name", "")
+        texts = [self.get_query_argument(end, "") for end in ("first", "last")]
+        try:
+            first, last = map(float, texts)
+        except ValueError:
+            message = f"first={texts[0][:20]!r}, last={texts[1][:20]!r}: not numbers."
+            self.refuse(400, f"{message} Send the steps between which to look.")
+            return
+        values = await stored_values(self, run_id, name)
+        if values is not None:
+            series = Series()
+            for x, seconds, value in values:
+                if first <= x <= last:
+                    series.add(x, value, seconds)
+            self.reply({"points": series.points()})
+
+
+class CurveFileHandler(ApiHandler):
+    """One line of a run as a file."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run_id: str) -> None:
+        """Return every value as it is stored, as CSV."""
+        name = self.get_query_argument("name", "")
+        values = await stored_values(self, run_id, name)
+        if values is not None:
+            text = io.StringIO()
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerow(("run_id", X_NAMES.get(name, "step"), "seconds", name))
+            rows.writerows((run_id, *value) for value in values)
+            self.set_header("Content-Type", "text/csv; charset=utf-8")
+            self.finish(text.getvalue())
+
+
+async def stored_values(
+    handler: ApiHandler, run_id: str, name: str
+) -> list[tuple[int, float | None, float | None]] | None:
+    """Return all values of a run's line; None once the handler has refused."""
+
+    def read() -> list[tuple[int, float | None, float | None]]:
+        curve = StoredCurve(Run(find_exactly(run_id)).paths.metrics, name)
+        curve.read()
+        return curve.values
+
+    try:
+        # Not in the thread of the store: a long file takes seconds.
+        values = await asyncio.to_thread(read)
+    except RunNotFoundError as error:
+        handler.refuse(404, str(error))
+    except OSError as error:
+        handler.refuse(503, unreadable(error))
+    else:
+        if values:
+            return values
+        message = f"name={name[:80]!r}: the run has no such curve."
+        handler.refuse(404, f"{message} Its page lists them.")
+    return None
 
 
 class ResumeHandler(ApiHandler):
@@ -176,11 +247,13 @@ def _is_forbidden(error: BaseException | None) -> bool:
 def _wish(message: str | bytes) -> dict[str, Any]:
     """Return a page's message; raise ValueError if it asks for nothing."""
     wish: dict[str, Any] = {"kind": "", "view": "", "text": "", "rank": 0}
-    wish |= {"lines": LINES, "stream": "stderr"}
+    wish |= {"lines": LINES, "stream": "stderr", "curves": []}
     with suppress(ValueError, TypeError, RecursionError):
         wish |= json.loads(message[:_LONGEST_BYTES])
     is_text = all(isinstance(wish[name], str) for name in ("view", "text"))
     is_count = all(type(wish[name]) is int for name in ("rank", "lines"))
+    curves = wish["curves"]
+    is_text &= isinstance(curves, list) and all(isinstance(it, str) for it in curves)
     is_known = wish["kind"] in _KINDS and wish["stream"] in _STREAMS
     if is_text and is_count and is_known and wish["rank"] >= -1:
         return wish
@@ -191,5 +264,7 @@ def _wish(message: str | bytes) -> dict[str, Any]:
 RUN_VIEW_ROUTES: tuple[tuple[str, type[Any]], ...] = (
     (r"/nbkit/api/view", ViewPartHandler),
     (r"/nbkit/api/runs/([^/]+)/view", RunViewHandler),
+    (r"/nbkit/api/runs/([^/]+)/curve", CurveHandler),
+    (r"/nbkit/api/runs/([^/]+)/curve/csv", CurveFileHandler),
     (r"/nbkit/api/runs/([^/]+)/resume", ResumeHandler),
 )

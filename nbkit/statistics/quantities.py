@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nbkit.statistics import size_in_words
 
 RATE_STATISTIC = (
@@ -14,6 +16,23 @@ RATE_INTERVAL = "95% CI, Student t on the logarithms of the runs"
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""
+
+
+def figures(value: float | None) -> str:
+    """Return a number in four figures: ``12,345``, ``0.6931`` or ``1.5e-5``.
+
+    Charts, tables and the sidebar have the same rule: ``view_numbers.js``,
+    ``units.ts``.
+    """
+    if value is None:
+        return UNKNOWN
+    size_of_it = abs(value)
+    if size_of_it and not 1e-4 <= size_of_it < 1e7:
+        mantissa, exponent = f"{value:.3e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent):+d}"
+    decimals = max(0, 3 - math.floor(math.log10(size_of_it))) if size_of_it else 0
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def rate(images_per_second: float | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from nbkit.live.run import LiveRun
-from nbkit.statistics.quantities import UNKNOWN, percent, rate, size
+from nbkit.statistics.quantities import UNKNOWN, figures, percent, rate, size
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
@@ -92,7 +92,7 @@ def _shown(name: str, value: Any) -> str:
         return size(value)
     if name.endswith("_share"):
         return percent(value)
-    return _figures(value) if isinstance(value, float) else str(value)
+    return figures(value) if isinstance(value, float) else str(value)
 
 
 def _state_words(shown: Bundle) -> str:
@@ -140,7 +140,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         of = f" over the last {steps} steps" if steps else ""
         facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
-        facts.append(("Loss", _figures(numbers["loss"])))
+        facts.append(("Loss", figures(numbers["loss"])))
     if numbers["updates_skipped"] is not None:
         facts.append(("Updates skipped (fp16)", f"{numbers['updates_skipped']:,}"))
     if numbers["accuracy_name"]:
@@ -152,7 +152,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
         facts.append(("Bottleneck (estimated)", numbers["bottleneck"]))
     known = {"loss", "images_per_second"}
     logged = numbers["logged"].items()
-    facts += [(name, _figures(value)) for name, value in logged if name not in known]
+    facts += [(name, figures(value)) for name, value in logged if name not in known]
     if head["is_final"] and head["ran_seconds"] is not None:
         count = head["num_attempts"]
         of = f" ({count} attempts)" if count > 1 else ""
@@ -208,7 +208,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
     low = min(point[1] for point in known)
     high = max(point[2] for point in known)
     first, last = known[0][0], known[-1][0]
-    bounds = f"{high:,.3g}", f"{low:,.3g}"
+    bounds = figures(high), figures(low)
     left = max(_LEFT, 6 + _CHARACTER_WIDTH * max(map(len, bounds)))
     across = (_WIDTH - left - 4) / ((last - first) or 1)
     up = (_HEIGHT - 30) / ((high - low) or 1)
@@ -224,7 +224,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
         corners = " ".join([*upper, *lower])
         band = f'<polygon points="{corners}" fill="#0072b2" opacity="0.3"/>'
     title = _TITLES.get(name) or str(name)
-    label = f"{title}: {_figures(low)} to {_figures(high)}"
+    label = f"{title}: {figures(low)} to {figures(high)}"
     newest = known[-1][3]
     if name == "images_per_second":
         # The rate of the run is not that of its last step.
@@ -248,7 +248,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
     data = base64.b64encode(image.encode()).decode()
     return (
         f'<figure style="display:inline-block;margin:4px 12px 4px 0">'
-        f"<figcaption>{html.escape(title)}: {_figures(newest)}</figcaption>"
+        f"<figcaption>{html.escape(title)}: {figures(newest)}</figcaption>"
         f'<img alt="{html.escape(label)}" width="{_WIDTH}" height="{_HEIGHT}" '
         f'src="data:image/svg+xml;base64,{data}"></figure>'
     )
@@ -263,7 +263,3 @@ def _ends_of_axis(name: str, first: float, last: float) -> tuple[str, str]:
     if name in _OVER_BATCH_SIZE:
         return f"batch {first:,}", f"batch {last:,}"
     return f"step {first:,}", f"step {last:,}"
-
-
-def _figures(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.4g}"

@@ -48,7 +48,7 @@ class RunTable(anywidget.AnyWidget):
 
     _esm = (
         WORDS
-        + static_text("page.js", "view_charts.js")
+        + static_text("page.js", "view_numbers.js")
         + static_text("table.js", package="nbkit.widgets")
     )
     _css = static_text("view.css") + static_text("table.css", package="nbkit.widgets")

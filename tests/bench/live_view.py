@@ -37,7 +37,7 @@ def live_view_row() -> Row:
     """Measure one view, in percent of a core."""
     with tempfile.TemporaryDirectory() as home:
         root = Path(home) / "runs" / "20200101-000000-live-aaaa"
-        _prepare(root)
+        prepare(root)
         command = [sys.executable, "-m", "tests.bench.live_view", str(root)]
         writer = subprocess.Popen(command)
         try:
@@ -70,7 +70,7 @@ def _measure(run: StoredRun) -> Row:
     return row("live view in the kernel", percent, "% of a core", LIMIT_PERCENT, what)
 
 
-def _prepare(root: Path) -> None:
+def prepare(root: Path) -> None:
     """Write the files of a run whose supervisor is this process."""
     me = ProcessIdentity.of().to_dict()
     root.mkdir(parents=True)

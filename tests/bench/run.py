@@ -25,6 +25,7 @@ import nbkit
 from nbkit.store.record import RunState
 from nbkit.telemetry.cpus import usable_cpus
 from tests.bench.cpu_binding import binding_rows
+from tests.bench.curves import curve_rows
 from tests.bench.endings import ending_row
 from tests.bench.estimates import estimate_row
 from tests.bench.finiteness import finiteness_row
@@ -76,6 +77,7 @@ def main() -> None:
     rows += readspeed_rows()
     rows += server_rows()
     rows.append(live_view_row())
+    rows += curve_rows()
     rows += report_rows()
     rows.append(estimate_row())
     rows += scale_rows()

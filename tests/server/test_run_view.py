@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import os
 import shutil
@@ -14,11 +16,13 @@ import websocket
 
 import nbkit
 from nbkit.live.browser_part import view_module, view_style
+from nbkit.store.metrics import to_json_line
 from nbkit.store.record import RunState
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run
 from tests.waiting import wait_until
+from tests.widgets.stored_run import step
 
 __all__ = ["plugins", "small"]
 
@@ -106,6 +110,39 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(watched, s
         }
     assert [first["lines"][0], len(first["lines"])] == ["line 500", 500]
     assert [whole["lines"][0], len(whole["lines"])] == ["line 0", 1000]
+
+
+def test_curve_of_a_run_is_served_near_by_and_as_stored(start, store):
+    folder = store_run(store, RUN_ID)
+    losses = [1 / (7 * n) + n % 3 for n in range(1, 5001)]
+    lines = [step(n + 1, loss=loss, t=n / 8) for n, loss in enumerate(losses)]
+    (folder / "metrics.jsonl").write_text("".join(map(to_json_line, lines)))
+    server = start()
+
+    def near(first: int, last: int) -> list[list[float]]:
+        path = f"nbkit/api/runs/{RUN_ID}/curve?name=loss&first={first}&last={last}"
+        return server.request(path).body["points"]
+
+    whole, part = near(1, 5000), near(1001, 1800)
+    refused = [
+        server.request(f"nbkit/api/runs/{RUN_ID}/curve?{query}")
+        for query in ("name=loss&first=a&last=b", "name=lost&first=1&last=2")
+    ]
+    text = server.request(f"nbkit/api/runs/{RUN_ID}/curve/csv?name=loss").body
+
+    width = whole[1][0] - whole[0][0]
+    assert 1000 <= len(whole) <= 2000
+    for x, low, high, *_ in whole[:-1]:
+        bucket = losses[x - 1 : x - 1 + width]
+        assert (low, high) == pytest.approx((min(bucket), max(bucket)), rel=5e-6)
+    assert whole[-1][0] == 5000
+    assert [point[0] for point in part] == [*range(1001, 1801)]
+    assert part[0][4] == 125.0
+    assert [answer.status for answer in refused] == [400, 404]
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0] == ["run_id", "step", "seconds", "loss"]
+    expected = [(RUN_ID, n + 1, n / 8, loss) for n, loss in enumerate(losses)]
+    assert [(r, int(s), float(t), float(v)) for r, s, t, v in rows[1:]] == expected
 
 
 def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(

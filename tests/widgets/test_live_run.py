@@ -18,17 +18,51 @@ def steps_of(live):
     return [point[0] for point in live.snapshot()["series"]["loss"]]
 
 
-def test_a_long_line_keeps_a_thousand_points_and_its_spikes():
+def test_series_points_are_those_of_a_plain_loop():
+    random.seed(1)
+    values = [random.randint(0, 10**6) / 8 for _ in range(100_001)]
     series = Series()
-    for x in range(100_000):
-        series.add(x, 50.0 if x == 70_001 else 1.0)
+    for x, value in enumerate(values):
+        series.add(x, value, x / 4)
 
-    points = series.points()
+    *points, last = series.points()
 
-    assert MOST_POINTS / 2 <= len(points) <= MOST_POINTS
-    assert max(high for _, _, high, _ in points) == 50.0
-    assert points[0] == [0, 1.0, 1.0, 1.0]
-    assert [x for x, *_ in points] == sorted({x for x, *_ in points})
+    assert MOST_POINTS / 2 <= len(points) + 1 <= MOST_POINTS
+    width = points[1][0]
+    for place, (x, low, high, mean, seconds) in enumerate(points):
+        bucket = values[place * width : (place + 1) * width]
+        assert (x, seconds) == (place * width, x / 4)
+        expected = min(bucket), max(bucket), sum(bucket) / len(bucket)
+        assert (low, high, mean) == pytest.approx(expected, rel=5e-6)
+    assert len(points) == -(-len(values) // width)
+    end = float(f"{values[-1]:.6g}")
+    assert last == [100_000, end, end, end, 25_000.0]
+
+
+def test_more_than_twelve_logged_curves_are_sent_on_request(tmp_path):
+    written = WrittenRun(tmp_path, task="function")
+    live = LiveRun(written.run)
+    names = [f"n{n:02}" for n in range(20)]
+
+    def log(number):
+        line = {"kind": "log", "attempt": 0, "step": number, "t": 50.0 + number}
+        written.append({**line, "values": dict.fromkeys(names, number)})
+        live.read()
+
+    log(1)
+    assert [*live.take_changes()["series"]] == names[:12]
+    log(2)
+    live.more_curves = frozenset({"n15", "none such"})
+
+    changes = live.take_changes()["series"]
+
+    assert live.snapshot()["curves"] == names
+    assert [*live.snapshot()["series"]] == [*names[:12], "n15"]
+    assert changes["n00"] == {"from": 1, "points": [[2, 2, 2, 2, 1.0]]}
+    assert changes["n15"]["from"] == 0
+    assert [x for x, *_ in changes["n15"]["points"]] == [1, 2]
+    live.more_curves = frozenset()
+    assert live.take_changes()["series"] == {"n15": None}
 
 
 def test_changes_of_a_line_add_up_to_all_of_it():

@@ -9,6 +9,8 @@ const UNANSWERED_MILLISECONDS = 6_000;
 const ANSWER_MILLISECONDS = 2_000;
 // Of a view until the kernel has answered: its first line above the picture.
 const WAITS = 'nbkv-waits';
+/** As many as a message to the server has room for. */
+const MOST_MORE_CURVES = 50;
 const NEVER = { kind: 'never' };
 // Of a view whose messages come from a kernel; a page of Lab brings its own words.
 const KERNEL_WORDS = {
@@ -72,6 +74,8 @@ class View {
 
   dispose() {
     this._send('close');
+    this._charts.forEach(chart => chart.remove());
+    this._compared?.dispose();
     this._feed.views.delete(this);
     this._timers.forEach(clearInterval);
     this._model.off('msg:custom', this._onMessage);
@@ -107,6 +111,30 @@ class View {
     const ended = 'Why it ended';
     this._cause = make('section', { class: 'nbkv-cause', 'aria-label': ended });
     this._grid = make('div', { class: 'nbkv-charts' });
+    const kept = this._model.get('choices') ?? {};
+    this._choices = new ChoicesPanel(
+      { ...DEFAULT_CHOICES, ...kept, curves: { ...kept.curves } },
+      {
+        onChange: () => this._drawAll(),
+        onKeep: () => this._model.keep?.(this._choices.choices)
+      }
+    );
+    this._compared = this._model.other
+      ? new Comparison(this._model, () => this._drawAll())
+      : null;
+    this._choices.node.append(...(this._compared ? [this._compared.menu] : []));
+    const choices = isPage
+      ? [this._choices.node]
+      : [make('details', {}, make('summary', {}, 'Chart options'), this._choices.node)];
+    this._chartsPart = make(
+      'section',
+      { class: 'nbkv-charts-part', 'aria-label': 'Curves', hidden: true },
+      ...choices,
+      ...(this._compared
+        ? [this._compared.message, this._compared.legend, this._compared.differences]
+        : []),
+      this._grid
+    );
     this._devices = make('div', { class: 'nbkv-wide' });
     this._devicesPart = make(
       'details',
@@ -164,7 +192,7 @@ class View {
       this._words,
       this._cause,
       this._facts.node,
-      this._grid,
+      this._chartsPart,
       this._loggedPart,
       this._devicesPart,
       this._configPart,
@@ -194,7 +222,10 @@ class View {
 
   _send(kind, values = {}) {
     this._saidAt = Date.now();
-    const choice = ['open', 'log', 'here'].includes(kind) ? this._log.choice : {};
+    // After a gap in the connection, the last of these is sent again as `open`.
+    const choice = ['open', 'log', 'here'].includes(kind)
+      ? { ...this._log.choice, curves: this._more ?? [] }
+      : {};
     try {
       this._model.send({ kind, view: this._id, ...choice, ...values });
     } catch {
@@ -229,8 +260,8 @@ class View {
 
   showAll() {
     this.node.classList.remove(WAITS);
-    this._dropCharts();
     this.show(Object.keys(this._feed.values.series));
+    this._drawAll();
   }
 
   /** Show what the feed has; of its lines, these have changed. */
@@ -277,6 +308,8 @@ class View {
     }
     this._log.setRanks(head.num_ranks);
     this._log.setEnded(head.is_final);
+    this._chartsPart.hidden = head.is_final && !this._feed.values.curves.length;
+    this._compared?.show(this._feed.values);
     this._drawSoon([...changedSeries, 'images_per_second']);
   }
 
@@ -312,6 +345,10 @@ class View {
     if (this._isSeen && (isDue || !wasSeen)) {
       this._send('here');
     }
+    if (this._isSeen && Date.now() - (this._comparedAt ?? 0) >= STILL_HERE_MILLISECONDS) {
+      this._comparedAt = Date.now();
+      this._compared?.sayHere();
+    }
     this._showTime();
   }
 
@@ -338,9 +375,36 @@ class View {
     }
   }
 
-  _dropCharts() {
-    this._charts.forEach(chart => chart.node.remove());
-    this._charts.clear();
+  /** Draw what was chosen; ask for what is not there yet. */
+  _drawAll() {
+    if (!this._feed.values) {
+      return;
+    }
+    this._compared?.show(this._feed.values);
+    const names = this._names();
+    this._choices.offer(names);
+    const shown = names.filter(name => this._choices.isShown(name));
+    this._more = shown.slice(0, MOST_MORE_CURVES);
+    for (const it of [this, ...(this._compared?.runs.values() ?? [])]) {
+      const { values = null } = it === this ? this._feed : it;
+      const has = values?.series ?? {};
+      const lacks = this._more.filter(
+        name => values?.curves.includes(name) && !has[name]
+      );
+      const key = lacks.join('\n');
+      if (lacks.length && it.asked !== key) {
+        it.asked = key;
+        it.open(this._more);
+      }
+    }
+    this._drawSoon(names);
+  }
+
+  /** Names of the curves of all runs, this one's first. */
+  _names() {
+    const others = [...(this._compared?.runs.values() ?? [])].map(run => run.values);
+    const all = [this._feed.values, ...others].flatMap(values => values?.curves ?? []);
+    return [...new Set(all)];
   }
 
   /** Draw before the page is painted next, however many changes come till then. */
@@ -348,10 +412,15 @@ class View {
     this._toDraw = new Set([...(this._toDraw ?? []), ...names]);
     this._frame ??= requestAnimationFrame(() => {
       this._frame = null;
-      const names = this._toDraw;
+      const toDraw = this._toDraw;
       this._toDraw = null;
-      for (const name of names) {
-        this._draw(name, this._feed.values.series[name]);
+      const names = this._names();
+      this._choices.offer(names);
+      const { series } = this._feed.values;
+      for (const name of [...this._charts.keys(), ...names]) {
+        if (toDraw.has(name) || !names.includes(name)) {
+          this._draw(name, this._choices.isShown(name) ? series[name] ?? [] : null);
+        }
       }
     });
   }
@@ -359,23 +428,60 @@ class View {
   _draw(name, points) {
     let chart = this._charts.get(name);
     if (!points) {
-      chart?.node.remove();
+      chart?.remove();
       this._charts.delete(name);
       return;
     }
-    if (!chart) {
-      const isOverTime = OVER_TIME.has(name);
-      chart = new Chart(title(name), isOverTime, unit(name));
-      if (isOverTime) {
-        chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
-      }
-      this._charts.set(name, chart);
-      this._grid.append(chart.node);
-    }
+    chart ??= this._addChart(name);
     if (name === 'images_per_second') {
       chart.headline = figures(rateOf(this._feed.values.numbers));
     }
-    chart.draw(points);
+    const { head } = this._feed.values;
+    const label = this._compared?.labels.get(head.run_id) ?? head.name;
+    const own = { run: head.run_id, label: label ?? head.run_id, points };
+    const others = this._compared?.lines(name) ?? [];
+    chart.draw([own, ...others], this._choices.choices);
+  }
+
+  _addChart(name) {
+    const isOverTime = OVER_TIME.has(name);
+    const chart = new Chart({
+      name,
+      label: title(name),
+      isOverTime,
+      unit: unit(name),
+      onZoom: (run, first, last) => pointsNear(run, name, first, last),
+      onCsv: () => void this._downloadCsv(name)
+    });
+    if (isOverTime) {
+      chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
+    }
+    this._charts.set(name, chart);
+    const order = this._names();
+    const after = [...this._charts.values()].find(
+      other => order.indexOf(other.name) > order.indexOf(name)
+    );
+    this._grid.insertBefore(chart.node, after?.node ?? null);
+    this._charts = new Map(
+      order.flatMap(it => (this._charts.has(it) ? [[it, this._charts.get(it)]] : []))
+    );
+    return chart;
+  }
+
+  /** Every stored value of a curve; of what GPUs do, what is drawn. */
+  async _downloadCsv(name) {
+    this._say('');
+    try {
+      const runs = [this._feed, ...(this._compared?.runs.values() ?? [])];
+      const having = runs.filter(({ values }) => values?.curves.includes(name));
+      const ids = having.map(({ values }) => values.head.run_id);
+      const text = OVER_TIME.has(name)
+        ? this._charts.get(name).drawnCsv()
+        : await storedCsv(ids, name);
+      download(new Blob([text], { type: 'text/csv' }), `${name}.csv`);
+    } catch (error) {
+      this._say(`The CSV was not written: ${error.message}`);
+    }
   }
 
   // Deeds

@@ -1,13 +1,18 @@
-// Small line charts, drawn as SVG: the mean as a line, lowest to highest as an area.
+// Line charts, drawn as SVG: a point is [x, lowest, highest, mean, seconds].
 
 const SVG = 'http://www.w3.org/2000/svg';
-const CHART_WIDTH = 300;
-const CHART_HEIGHT = 96;
-const CHART_LEFT = 44;
-/** Of a digit, at most, in a label. */
-const CHARACTER_WIDTH = 5.5;
-const CHART_BOTTOM = 16;
 const CHART_TOP = 6;
+const CHART_BOTTOM = 18;
+const CHART_RIGHT = 8;
+/** Of a digit, at most, in a label. */
+const CHARACTER_WIDTH = 7;
+/** Of this many points of a line, each may be more than one value. */
+const FEWEST_MERGED = 1000;
+const MOST_RUNS = 8;
+const TIME_STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600,
+  43200, 86400
+];
 
 function makeSvg(tag, attributes = {}) {
   const element = document.createElementNS(SVG, tag);
@@ -18,158 +23,325 @@ function makeSvg(tag, attributes = {}) {
 }
 
 /**
- * A number in four figures; a dash where it is unknown.
- *
- * With `size`, the largest of several, it has as many decimals as that one has.
+ * The exponential moving average of TensorBoard: the average begins at 0, which is
+ * divided out again (https://arxiv.org/abs/1412.6980, section 3).
  */
-function figures(value, size = null) {
-  if (value === null || value === undefined) {
-    return '–';
-  }
-  const most = Math.abs(size ?? value);
-  if (most !== 0 && (most < 1e-3 || most >= 1e7)) {
-    return value.toExponential(2);
-  }
-  const digits = most >= 1000 ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 4;
-  const text = value.toFixed(digits);
-  const [whole, part] = text.split('.');
-  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ',');
-  const kept = size === null ? part?.replace(/0+$/, '') : part;
-  return kept ? `${grouped}.${kept}` : grouped;
+function smoothed(values, weight) {
+  let average = 0;
+  let count = 0;
+  return values.map(value => {
+    if (value === null) {
+      return null;
+    }
+    average = weight * average + (1 - weight) * value;
+    count += 1;
+    return average / (1 - weight ** count);
+  });
 }
 
-function percent(part) {
-  return part === null || part === undefined
-    ? '–'
-    : `${(100 * part).toFixed(1)}%`;
-}
-
-function gibibytes(bytes) {
-  return bytes === null || bytes === undefined
-    ? '–'
-    : (bytes / 2 ** 30).toFixed(1);
-}
-
-/** A duration in its two largest units. */
-function duration(seconds) {
-  if (seconds === null || seconds === undefined) {
-    return '–';
+/** Round numbers between two others, about so many; of time, in its units. */
+function ticksBetween(low, high, count, isTime = false, least = 0) {
+  const rough = Math.max(least, (high - low) / Math.max(1, count));
+  const power = 10 ** Math.floor(Math.log10(rough));
+  let step = [1, 2, 5, 10].map(it => it * power).find(it => it >= rough * 0.999);
+  if (isTime && rough > 1) {
+    const days = 86400 * Math.ceil(rough / 86400);
+    step = TIME_STEPS.find(it => it >= rough) ?? days;
   }
-  const whole = Math.max(0, Math.round(seconds));
-  const parts = [
-    [Math.floor(whole / 86400), 'd'],
-    [Math.floor(whole / 3600) % 24, 'h'],
-    [Math.floor(whole / 60) % 60, 'min'],
-    [whole % 60, 's']
-  ];
-  const first = parts.findIndex(([count]) => count > 0);
-  return first < 0
-    ? '0 s'
-    : parts
-        .slice(first, first + 2)
-        .map(([count, unit]) => `${count} ${unit}`)
-        .join(' ');
+  const ticks = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) {
+    ticks.push(Number((n * step).toPrecision(12)));
+  }
+  return ticks;
+}
+
+/** Powers of ten between two numbers; where they are few, others between them. */
+function logTicks(low, high, count) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const every = Math.max(1, Math.ceil((last - first) / count));
+  const parts = last - first > 3 ? [1] : last - first > 1 ? [1, 3] : [1, 2, 5];
+  const ticks = [];
+  for (let power = first; power <= last; power += every) {
+    ticks.push(...parts.map(part => part * 10 ** power));
+  }
+  const inside = ticks.filter(tick => tick >= low && tick <= high);
+  return inside.length > 1 ? inside : ticksBetween(low, high, count);
+}
+
+/** Between which values most are: TensorBoard leaves out 5% at either end. */
+function withoutOutliers(values) {
+  values.sort((one, other) => one - other);
+  const at = part => values[Math.round(part * (values.length - 1))];
+  return [at(0.05), at(0.95)];
 }
 
 /**
- * One line: its title, its newest value (or the `headline` that replaces it), and its
- * points [x, low, high, mean].
+ * One number of one or more runs: a title, the newest value (or the `headline` that
+ * replaces it), and a line for each run.
  */
 class Chart {
-  /** Over seconds, or over what `unit` says. */
-  constructor(title, isOverTime, unit = 'step') {
-    this._title = title;
+  /**
+   * Over seconds (`isOverTime`), or over what `unit` says. `onZoom(first, last)` is told
+   * between which x the chart shows every point that there is; `onCsv()` is the button's.
+   */
+  constructor({ name, label, isOverTime, unit, onZoom, onCsv }) {
+    this.name = name;
+    this._label = label;
     this._isOverTime = isOverTime;
     this._unit = unit;
+    this._onZoom = onZoom;
+    this._lines = [];
+    this._zoom = null;
+    /** By run, its points between the ends of the zoom. */
+    this._near = new Map();
     this._value = make('span', { class: 'nbkv-chart-value' });
-    this._svg = makeSvg('svg', {
-      viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`,
-      role: 'img'
-    });
+    this._svg = makeSvg('svg', { role: 'img' });
+    this._tip = make('div', { class: 'nbkv-tip', hidden: true });
+    const keys = 'drag or + − zoom, ← → move, double click or Esc resets';
+    this._plot = make(
+      'div',
+      {
+        class: 'nbkv-plot',
+        tabindex: '0',
+        role: 'group',
+        'aria-label': `${label}: ${keys}`,
+        'data-lm-suppress-shortcuts': 'true',
+        onpointerdown: event => this._grab(event),
+        onpointermove: event => this._move(event),
+        onpointerup: event => this._release(event),
+        onpointerleave: () => this._unpoint(),
+        ondblclick: () => this._zoomTo(null),
+        onkeydown: event => this._press(event)
+      },
+      this._svg,
+      this._tip
+    );
+    const button = (words, what, onclick) =>
+      make(
+        'button',
+        { type: 'button', title: what, 'aria-label': `${label}: ${what}`, onclick },
+        words
+      );
+    this._reset = button('Reset zoom', 'reset the zoom', () => this._zoomTo(null));
+    this._reset.hidden = true;
     this.node = make(
       'figure',
       { class: 'nbkv-chart' },
-      make('figcaption', {}, make('span', {}, title), this._value),
-      this._svg
+      make(
+        'figcaption',
+        {},
+        make('span', { class: 'nbkv-chart-title', title: label }, label),
+        make(
+          'span',
+          { class: 'nbkv-chart-buttons' },
+          this._reset,
+          button('PNG', 'download as PNG', () => void this._downloadPng()),
+          button('CSV', 'download the stored values as CSV', onCsv)
+        ),
+        this._value
+      ),
+      this._plot
     );
-    this._svg.addEventListener('pointermove', event => this._point(event));
-    this._svg.addEventListener('pointerleave', () => this._unpoint());
+    this._observer = new ResizeObserver(() => this._render());
+    this._observer.observe(this._plot);
   }
 
-  draw(points) {
-    this.node.points = points;
-    this._points = points.filter(point => point[3] !== null);
-    const known = this._points;
-    this._svg.replaceChildren();
-    if (!known.length) {
-      this._say('–', 'no values yet');
+  remove() {
+    this._observer.disconnect();
+    this.node.remove();
+  }
+
+  /** Draw lines `{ run, label, points }`; the first is the page's own run. */
+  draw(lines, choices) {
+    if (this._choices && this._choices.axis !== choices.axis) {
+      this._zoom = null;
+      this._near.clear();
+    }
+    this._lines = lines;
+    this._choices = { ...choices };
+    this.node.points = lines[0]?.points ?? [];
+    this._width = 0;
+    this._render();
+  }
+
+  /** Take what was asked for of a run's line between two x. */
+  showNear(run, points) {
+    if (this._zoom) {
+      this._near.set(run, points);
+      this._width = 0;
+      this._render();
+    }
+  }
+
+  /** The drawn points of all runs, as CSV. */
+  drawnCsv() {
+    const rows = [`run_id,seconds,lowest,highest,mean_${this.name}`];
+    for (const { run, points } of this._lines) {
+      for (const [x, low, high, mean] of points) {
+        const values = [low, high, mean].map(value => value ?? '');
+        rows.push([run, (x - points[0][0]).toFixed(2), ...values].join(','));
+      }
+    }
+    return `${rows.join('\n')}\n`;
+  }
+
+  get _isByTime() {
+    return (
+      !this._isOverTime &&
+      this._unit === 'step' &&
+      this._choices.axis === 'time' &&
+      this._lines.every(({ points }) => points.every(point => point.length > 4))
+    );
+  }
+
+  _render() {
+    const { clientWidth: width, clientHeight: height } = this._plot;
+    if (!width || width === this._width || !this._choices) {
       return;
     }
-    const xs = [known[0][0], known[known.length - 1][0]];
-    let low = Infinity;
-    let high = -Infinity;
-    for (const point of known) {
-      low = Math.min(low, point[1]);
-      high = Math.max(high, point[2]);
+    this._width = width;
+    this._svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    this._svg.replaceChildren();
+    this._reset.hidden = !this._zoom;
+    const isTime = this._isOverTime || this._isByTime;
+    const curves = (this._curves = this._lines.map(line => this._curve(line)));
+    const known = curves.flatMap(({ xs, ys }) => xs.filter((_, n) => ys[n] !== null));
+    const xRange = this._zoom ?? [least(known), most(known)];
+    this._xRange = xRange;
+    const yRange = this._yRange(curves, xRange);
+    if (!yRange) {
+      const isLog = this._choices.log && known.length > 0;
+      this._say('–', isLog ? 'no values above 0' : 'no values');
+      this._xRange = null;
+      return;
     }
-    const values = low === high ? [low] : [low, high];
-    const sizes = [Math.abs(low), Math.abs(high)];
-    const alike = Math.min(...sizes) * 100 > Math.max(...sizes);
-    const size = alike ? Math.max(...sizes) : null;
-    const labels = values.map(value => figures(value, size));
-    const longest = Math.max(...labels.map(label => label.length));
-    this._left = Math.max(CHART_LEFT, 6 + CHARACTER_WIDTH * longest);
-    this._x = scale(xs[0], xs[1], this._left, CHART_WIDTH - 6);
-    const margin = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
-    const bottom = low >= 0 ? Math.max(0, low - margin) : low - margin;
-    this._y = scale(
-      bottom,
-      high + margin,
-      CHART_HEIGHT - CHART_BOTTOM,
-      CHART_TOP
-    );
-    this._drawAxes(xs, values, labels);
-    this._drawLine(points);
+    const { log } = this._choices;
+    const plotHeight = height - CHART_TOP - CHART_BOTTOM;
+    const count = Math.max(2, Math.floor(plotHeight / 36));
+    const ticks = (log ? logTicks : ticksBetween)(...yRange, count);
+    const labels = ticks.map(figures);
+    const longest = Math.max(0, ...labels.map(label => label.length));
+    this._left = 12 + CHARACTER_WIDTH * longest;
+    const plotWidth = (this._plotWidth = Math.max(
+      20,
+      width - this._left - CHART_RIGHT
+    ));
+    const bend = log ? Math.log10 : value => value;
+    this._x = scale(...xRange, 0, plotWidth);
+    const y = scale(...yRange.map(bend), plotHeight, 0);
+    // What has no logarithm is far below the plot.
+    this._y = value => (log && value <= 0 ? 2 * plotHeight : y(bend(value)));
+    ticks.forEach((tick, place) => {
+      const at = CHART_TOP + this._y(tick);
+      this._rule(this._left, width - CHART_RIGHT, at);
+      this._text(labels[place], this._left - 5, at + 3.5, 'end');
+    });
+    this._drawXTicks(xRange, isTime, height);
+    // It cuts off what is outside of it.
+    this._area = makeSvg('svg', {
+      x: this._left,
+      y: CHART_TOP,
+      width: plotWidth,
+      height: plotHeight
+    });
+    // The page's own run is on top.
+    curves.forEach((curve, place) => this._area.prepend(this._drawn(curve, place)));
     this._mark = makeSvg('line', {
       class: 'nbkv-chart-mark',
-      y1: CHART_TOP,
-      y2: CHART_HEIGHT - CHART_BOTTOM,
+      y1: 0,
+      y2: plotHeight,
       visibility: 'hidden'
     });
-    this._svg.append(this._mark);
-    const range = `${figures(low)} to ${figures(high)}`;
-    const newest = figures(known[known.length - 1][3]);
-    this._say(this.headline ?? newest, `from ${range}`);
-  }
-
-  _say(value, words) {
-    this._newest = value;
-    this._value.textContent = value;
-    this._svg.setAttribute('aria-label', `${this._title}: ${value}, ${words}`);
-  }
-
-  _drawAxes(xs, values, labels) {
-    values.forEach((value, place) => {
-      const y = this._y(value);
-      this._svg.append(
-        makeSvg('line', {
-          class: 'nbkv-chart-grid',
-          x1: this._left,
-          x2: CHART_WIDTH - 6,
-          y1: y,
-          y2: y
-        })
-      );
-      this._text(labels[place], this._left - 4, y + 3, 'end');
-    });
-    const y = CHART_HEIGHT - 4;
-    const [first, last] = this._isOverTime
-      ? ['0 s', duration(xs[1] - xs[0])]
-      : [`${this._unit} ${figures(xs[0])}`, figures(xs[1])];
-    this._text(first, this._left, y, 'start');
-    if (xs[0] !== xs[1]) {
-      this._text(last, CHART_WIDTH - 6, y, 'end');
+    this._box = makeSvg('rect', { class: 'nbkv-chart-box', y: 0, width: 0 });
+    this._box.setAttribute('height', plotHeight);
+    this._area.append(this._mark, this._box);
+    this._svg.append(this._area);
+    this._sayRange(curves);
+    if (this._pointed !== undefined) {
+      this._point(this._pointed);
     }
+  }
+
+  /** What is drawn of a line: x, and the values at each. */
+  _curve({ run, label, points: all }) {
+    let points = all;
+    const near = this._zoom && this._near.get(run);
+    if (near?.length) {
+      const [first, last] = [near[0][0], near[near.length - 1][0]];
+      points = [
+        ...all.filter(point => point[0] < first),
+        ...near,
+        ...all.filter(point => point[0] > last)
+      ];
+    }
+    const begin = this._isOverTime ? points[0]?.[0] : 0;
+    const place = this._isByTime ? 4 : 0;
+    const usable = value => (this._choices.log && value <= 0 ? null : value);
+    const ys = points.map(([, , , mean]) => (mean === null ? null : usable(mean)));
+    const { smoothing } = this._choices;
+    return {
+      run,
+      label,
+      points,
+      xs: points.map(point => point[place] - begin),
+      ys: smoothing ? smoothed(ys, smoothing) : ys,
+      raw: ys
+    };
+  }
+
+  /** Between which values the plot reaches; null without any. */
+  _yRange(curves, [from, to]) {
+    const { log, outliers } = this._choices;
+    const values = [];
+    for (const { xs, ys, points } of curves) {
+      xs.forEach((x, n) => {
+        if (x >= from && x <= to && ys[n] !== null) {
+          const [, low, high] = points[n];
+          values.push(log && low <= 0 ? ys[n] : low, high);
+        }
+      });
+    }
+    if (!values.length) {
+      return null;
+    }
+    const [low, high] = outliers
+      ? withoutOutliers(values)
+      : [least(values), most(values)];
+    if (log) {
+      const margin = (high / low) ** 0.05 || 1;
+      return low === high ? [low / 2, high * 2] : [low / margin, high * margin];
+    }
+    const margin = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
+    return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
+  }
+
+  _drawXTicks([from, to], isTime, height) {
+    const count = Math.max(1, Math.floor(this._plotWidth / 95));
+    const smallest = isTime || to - from < 1 ? 0 : 1;
+    const ticks = to > from ? ticksBetween(from, to, count, isTime, smallest) : [from];
+    let end = 0;
+    ticks.forEach((tick, place) => {
+      const number = isTime && to - from >= 5 ? duration(tick) : figures(tick);
+      const unit = isTime ? (to - from >= 5 ? '' : ' s') : '';
+      const name = !isTime && place === 0 ? `${this._unit} ` : '';
+      const words = `${name}${number}${unit}`;
+      const half = (CHARACTER_WIDTH * words.length) / 2;
+      const middle = this._left + this._x(tick);
+      const at = Math.min(
+        Math.max(middle, this._left + half - 4),
+        this._width - half
+      );
+      if (at - half >= end) {
+        this._text(words, at, height - 4, 'middle');
+        end = at + half + 6;
+      }
+    });
+  }
+
+  _rule(x1, x2, y) {
+    this._svg.append(
+      makeSvg('line', { class: 'nbkv-chart-grid', x1, x2, y1: y, y2: y })
+    );
   }
 
   _text(words, x, y, anchor) {
@@ -178,71 +350,371 @@ class Chart {
     this._svg.append(text);
   }
 
-  _drawLine(points) {
-    // A gap where nothing is known.
-    let line = '';
-    let pen = 'M';
-    for (const [x, , , mean] of points) {
-      if (mean === null) {
-        pen = 'M';
-        continue;
+  /** The line of a run, and what it is the mean of. */
+  _drawn(curve, place) {
+    const { xs, ys, raw, points } = curve;
+    const group = makeSvg('g', { class: `nbkv-run-${place}` });
+    const visible = this._visible(xs);
+    if (visible.some(n => ys[n] !== null && points[n][1] !== points[n][2])) {
+      let d = '';
+      // A gap where nothing is known.
+      for (const stretch of stretches(visible, ys)) {
+        const [upper, lower] = [[], []];
+        for (const [x, ns] of this._columns(stretch, xs)) {
+          upper.push(corner(x, this._y(most(ns.map(n => points[n][2])))));
+          lower.push(corner(x, this._y(least(ns.map(n => points[n][1])))));
+        }
+        d += `M${[...upper, ...lower.reverse()].join('L')}Z`;
       }
-      line += `${pen}${this._x(x).toFixed(1)} ${this._y(mean).toFixed(1)}`;
-      pen = 'L';
+      group.append(makeSvg('path', { class: 'nbkv-chart-band', d }));
     }
-    const known = this._points;
-    if (known.some(([, low, high]) => low !== high)) {
-      const edge = (point, value) =>
-        `${this._x(point[0]).toFixed(1)} ${this._y(value).toFixed(1)}`;
-      const upper = known.map(point => edge(point, point[2]));
-      const lower = known.map(point => edge(point, point[1])).reverse();
-      const d = `M${[...upper, ...lower].join('L')}Z`;
-      this._svg.append(makeSvg('path', { class: 'nbkv-chart-band', d }));
+    const add = (values, name) => {
+      let d = '';
+      for (const stretch of stretches(visible, values)) {
+        const at = this._columns(stretch, xs).flatMap(([x, ns]) => {
+          const heights = ns.map(n => values[n]);
+          const ends = ns.length > 1 ? [least(heights), most(heights)] : heights;
+          return ends.map(value => corner(x, this._y(value)));
+        });
+        // A point alone has no line, but a round end.
+        d += `M${at.join('L')}${at.length === 1 ? 'h.01' : ''}`;
+      }
+      group.append(makeSvg('path', { class: name, d }));
+    };
+    if (raw !== ys) {
+      add(raw, 'nbkv-chart-raw');
     }
-    this._svg.append(makeSvg('path', { class: 'nbkv-chart-line', d: line }));
-    if (known.length === 1) {
-      const [x, , , mean] = known[0];
-      this._svg.append(
-        makeSvg('circle', {
-          class: 'nbkv-chart-dot',
-          cx: this._x(x),
-          cy: this._y(mean),
-          r: 2.5
-        })
-      );
+    const isDot = visible.filter(n => ys[n] !== null).length === 1;
+    add(ys, `nbkv-chart-line${isDot ? ' nbkv-chart-dot' : ''}`);
+    return group;
+  }
+
+  /** Points that share a pixel of the x axis, with its place. */
+  _columns(stretch, xs) {
+    const columns = [];
+    let pixel = null;
+    for (const n of stretch) {
+      const x = this._x(xs[n]);
+      if (Math.round(x) === pixel) {
+        columns[columns.length - 1][1].push(n);
+      } else {
+        pixel = Math.round(x);
+        columns.push([x, [n]]);
+      }
+    }
+    return columns;
+  }
+
+  /** Which points are within the plot, and one more at either end. */
+  _visible(xs) {
+    const [from, to] = this._xRange;
+    let first = 0;
+    while (first < xs.length && xs[first] < from) {
+      first += 1;
+    }
+    let last = xs.length - 1;
+    while (last >= 0 && xs[last] > to) {
+      last -= 1;
+    }
+    first = Math.max(0, first - 1);
+    last = Math.min(xs.length - 1, last + 1);
+    return Array.from({ length: Math.max(0, last - first + 1) }, (_, n) => first + n);
+  }
+
+  _say(value, words) {
+    this._newest = value;
+    this._value.textContent = value;
+    this._svg.setAttribute('aria-label', `${this._label}: ${value}, ${words}`);
+  }
+
+  _sayRange(curves) {
+    const described = curves.map(({ label, ys, points }) => {
+      const known = points.filter(point => point[3] !== null);
+      const range = known.length
+        ? `from ${figures(least(known.map(point => point[1])))} to ` +
+          figures(most(known.map(point => point[2])))
+        : 'no values';
+      const newest = figures(ys.findLast(value => value !== null));
+      return { newest, words: curves.length > 1 ? `${label} ${newest}, ${range}` : range };
+    });
+    const isPlain = curves.length === 1;
+    const newest = isPlain ? (this.headline ?? described[0].newest) : '';
+    this._say(newest, described.map(({ words }) => words).join('; '));
+  }
+
+  // Pointing
+
+  _at(event) {
+    const box = this._svg.getBoundingClientRect();
+    const at = event.clientX - box.left - this._left;
+    return Math.min(Math.max(0, at), this._plotWidth);
+  }
+
+  _xAt(at) {
+    const [from, to] = this._xRange;
+    return from + (at / this._plotWidth) * (to - from);
+  }
+
+  _grab(event) {
+    if (event.button === 0 && this._xRange) {
+      this._grabbed = this._at(event);
+      this._plot.setPointerCapture(event.pointerId);
     }
   }
 
-  _point(event) {
-    const known = this._points;
-    if (!known?.length || !this._x) {
+  _move(event) {
+    if (!this._xRange) {
       return;
     }
-    const box = this._svg.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * CHART_WIDTH;
-    let nearest = known[0];
-    for (const point of known) {
-      if (
-        Math.abs(this._x(point[0]) - at) < Math.abs(this._x(nearest[0]) - at)
-      ) {
-        nearest = point;
+    const at = this._at(event);
+    if (this._grabbed !== undefined) {
+      this._box.setAttribute('x', Math.min(at, this._grabbed));
+      this._box.setAttribute('width', Math.abs(at - this._grabbed));
+    }
+    this._pointed = at;
+    this._point(at);
+  }
+
+  _release(event) {
+    const from = this._grabbed;
+    this._grabbed = undefined;
+    if (from === undefined || !this._xRange) {
+      return;
+    }
+    const at = this._at(event);
+    this._box.setAttribute('width', 0);
+    if (Math.abs(at - from) > 4) {
+      this._zoomTo([this._xAt(Math.min(at, from)), this._xAt(Math.max(at, from))]);
+    }
+  }
+
+  _press(event) {
+    const { key, altKey, ctrlKey, metaKey } = event;
+    if (altKey || ctrlKey || metaKey || !this._xRange || event.target !== this._plot) {
+      return;
+    }
+    const [from, to] = this._xRange;
+    const part = (to - from) / 4;
+    const ranges = {
+      '+': [from + part, to - part],
+      '=': [from + part, to - part],
+      '-': [from - 2 * part, to + 2 * part],
+      ArrowLeft: [from - part, to - part],
+      ArrowRight: [from + part, to + part],
+      Escape: null
+    };
+    const isMove = key.startsWith('Arrow') || key === '-' || key === 'Escape';
+    if (key in ranges && !(isMove && !this._zoom)) {
+      event.preventDefault();
+      event.stopPropagation();
+      this._zoomTo(ranges[key]);
+    }
+  }
+
+  /** Show what is between two x, or all of it. */
+  _zoomTo(range) {
+    this._near.clear();
+    this._zoom = null;
+    this._width = 0;
+    if (range) {
+      const xs = this._curves.flatMap(curve => curve.xs);
+      const [from, to] = [Math.max(range[0], least(xs)), Math.min(range[1], most(xs))];
+      const isAll = from <= least(xs) && to >= most(xs);
+      this._zoom = isAll || from >= to ? null : [from, to];
+    }
+    this._unpoint();
+    this._render();
+    if (this._zoom && !this._isOverTime) {
+      this._askNear();
+    }
+  }
+
+  _askNear() {
+    const [from, to] = this._zoom;
+    for (const { run, xs, points } of this._curves) {
+      const inside = points.filter((_, n) => xs[n] >= from && xs[n] <= to);
+      if (points.length >= FEWEST_MERGED && inside.length) {
+        const zoom = this._zoom;
+        const last = inside[inside.length - 1][0];
+        void this._onZoom(run, inside[0][0], last).then(near => {
+          if (this._zoom === zoom && near) {
+            this.showNear(run, near);
+          }
+        });
       }
     }
-    const [x, low, high, mean] = nearest;
-    const where = this._isOverTime
-      ? duration(x - known[0][0])
-      : `${this._unit} ${figures(x)}`;
-    const range = low === high ? '' : ` (${figures(low)} to ${figures(high)})`;
-    this._value.textContent = `${where}: ${figures(mean)}${range}`;
-    this._mark.setAttribute('x1', this._x(x));
-    this._mark.setAttribute('x2', this._x(x));
+  }
+
+  _point(at) {
+    const x = this._xAt(at);
+    const found = this._curves.flatMap((curve, place) => {
+      const n = nearest(curve, x);
+      return n === null ? [] : [{ ...curve, place, n }];
+    });
+    if (!found.length) {
+      return;
+    }
+    const at0 = found[0].xs[found[0].n];
+    const isTime = this._isOverTime || this._isByTime;
+    const where = isTime ? duration(at0) : `${this._unit} ${figures(at0)}`;
+    const words = ({ n, points, ys }) => {
+      const [, low, high] = points[n];
+      const range = low === high ? '' : ` (${figures(low)} to ${figures(high)})`;
+      return `${figures(ys[n])}${range}`;
+    };
+    this._mark.setAttribute('x1', this._x(at0));
+    this._mark.setAttribute('x2', this._x(at0));
     this._mark.setAttribute('visibility', 'visible');
+    if (this._curves.length === 1) {
+      this._value.textContent = `${where}: ${words(found[0])}`;
+      return;
+    }
+    this._tip.replaceChildren(
+      make('div', {}, where),
+      ...found.map(it =>
+        make('div', { class: `nbkv-run-${it.place}` }, swatch(), `${words(it)}  ${it.label}`)
+      )
+    );
+    this._tip.hidden = false;
+    this._tip.dataset.side = at > this._plotWidth / 2 ? 'left' : 'right';
   }
 
   _unpoint() {
+    this._pointed = undefined;
     this._value.textContent = this._newest ?? '–';
     this._mark?.setAttribute('visibility', 'hidden');
+    this._tip.hidden = true;
   }
+
+  // A picture
+
+  async _downloadPng() {
+    const { clientWidth: width, clientHeight: height } = this._plot;
+    const head = 24 + (this._curves.length > 1 ? 16 * this._curves.length : 0);
+    const styles = getComputedStyle(this.node);
+    const ink = styles.color;
+    const image = makeSvg('svg', { width, height: height + head, xmlns: SVG });
+    image.append(
+      makeSvg('rect', { width: '100%', height: '100%', fill: ground(this.node) })
+    );
+    const write = (words, x, y, attributes) => {
+      const text = makeSvg('text', { x, y, fill: ink, ...attributes });
+      text.setAttribute('font-family', styles.fontFamily);
+      text.textContent = words;
+      image.append(text);
+    };
+    write(this._label, 8, 16, { 'font-size': 13, 'font-weight': 600 });
+    if (this._curves.length > 1) {
+      this._curves.forEach(({ label }, place) => {
+        const line = this._area.querySelector(`.nbkv-run-${place} .nbkv-chart-line`);
+        const y = 30 + 16 * place;
+        const key = makeSvg('line', { x1: 8, x2: 28, y1: y - 4, y2: y - 4 });
+        copyStyle(line, key);
+        image.append(key);
+        write(label, 34, y, { 'font-size': 11 });
+      });
+    }
+    const copy = this._svg.cloneNode(true);
+    const parts = [...this._svg.querySelectorAll('*')];
+    [...copy.querySelectorAll('*')].forEach((part, n) => copyStyle(parts[n], part));
+    for (const [name, value] of Object.entries({ y: head, width, height })) {
+      copy.setAttribute(name, value);
+    }
+    image.append(copy);
+    const text = new XMLSerializer().serializeToString(image);
+    const picture = new Image();
+    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await picture.decode();
+    const canvas = make('canvas', { width: 2 * width, height: 2 * (height + head) });
+    canvas.getContext('2d').drawImage(picture, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob(blob => download(blob, `${this.name}.png`));
+  }
+}
+
+/** What a page's style sheet says of a part, on the part itself. */
+function copyStyle(from, to) {
+  const styles = getComputedStyle(from);
+  for (const name of [
+    'fill',
+    'stroke',
+    'stroke-width',
+    'stroke-dasharray',
+    'stroke-linecap',
+    'opacity',
+    'font-size',
+    'font-family',
+    'visibility'
+  ]) {
+    to.style.setProperty(name, styles.getPropertyValue(name));
+  }
+}
+
+/** The colour behind an element. */
+function ground(element) {
+  for (let part = element; part; part = part.parentElement) {
+    const { backgroundColor } = getComputedStyle(part);
+    if (!/^(transparent|rgba\(.*, 0\))$/.test(backgroundColor)) {
+      return backgroundColor;
+    }
+  }
+  return 'white';
+}
+
+function download(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const link = make('a', { href: url, download: name.replace(/[^\w.-]+/g, '_') });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** The key of a run's line. */
+function swatch() {
+  const svg = makeSvg('svg', { class: 'nbkv-swatch', 'aria-hidden': 'true' });
+  svg.append(makeSvg('line', { class: 'nbkv-chart-line', x2: 20, y1: 5, y2: 5 }));
+  return svg;
+}
+
+/** Which known point of a curve is nearest to an x; null without one. */
+function nearest({ xs, ys }, x) {
+  let found = null;
+  xs.forEach((it, n) => {
+    if (ys[n] === null) {
+      return;
+    }
+    if (found === null || Math.abs(it - x) < Math.abs(xs[found] - x)) {
+      found = n;
+    }
+  });
+  return found;
+}
+
+/** Parts of a list of places without a gap in the values. */
+function stretches(places, values) {
+  const parts = [];
+  let open = null;
+  for (const n of places) {
+    if (values[n] === null) {
+      open = null;
+    } else if (open) {
+      open.push(n);
+    } else {
+      parts.push((open = [n]));
+    }
+  }
+  return parts;
+}
+
+// Not Math.min(...values): a call has a limit of arguments.
+function least(values) {
+  return values.reduce((one, other) => Math.min(one, other), Infinity);
+}
+
+function most(values) {
+  return values.reduce((one, other) => Math.max(one, other), -Infinity);
+}
+
+function corner(x, y) {
+  return `${x.toFixed(1)} ${y.toFixed(1)}`;
 }
 
 function scale(from, to, low, high) {

@@ -44,20 +44,62 @@ function openReport({ study_id }, say) {
 }
 
 /** Start a run's TensorBoard on the page's server; return its address. */
-async function curvesAddress({ baseUrl, token }, runId) {
+async function curvesAddress(config, runId) {
+  const response = await askServer(config, runId, 'tensorboard', {
+    method: 'POST',
+    body: '{}'
+  });
+  return `${config.baseUrl}${(await response.json()).path}`;
+}
+
+/** Points of a run's line between two x, near by; null where no server has them. */
+async function pointsNear(run, name, first, last) {
+  const query = new URLSearchParams({ name, first, last });
+  try {
+    const response = await askServer(pageConfig(), run, `curve?${query}`);
+    return (await response.json()).points;
+  } catch {
+    return null; // what the page has is shown
+  }
+}
+
+/** Every stored value of a line of some runs, as one CSV. */
+async function storedCsv(runs, name) {
+  const query = new URLSearchParams({ name });
+  const texts = await Promise.all(
+    runs.map(async run =>
+      (await askServer(pageConfig(), run, `curve/csv?${query}`)).text()
+    )
+  );
+  const [head] = texts[0].split('\n', 1);
+  return [head, ...texts.map(text => text.slice(text.indexOf('\n')))].join('');
+}
+
+function pageConfig() {
+  const config = document.getElementById('jupyter-config-data');
+  if (!config) {
+    throw new Error(
+      "it works in JupyterLab and Notebook 7, with nbkit's extension. " +
+        'In Python: run.metrics()'
+    );
+  }
+  return JSON.parse(config.textContent);
+}
+
+/** Ask nbkit's part of the page's server about a run; throw what it says instead. */
+async function askServer({ baseUrl, token }, runId, path, init = {}) {
   const id = encodeURIComponent(runId);
   const xsrf = document.cookie.match(/\b_xsrf=([^;]*)/)?.[1];
-  const response = await fetch(`${baseUrl}nbkit/api/runs/${id}/tensorboard`, {
-    method: 'POST',
-    body: '{}',
+  const response = await fetch(`${baseUrl}nbkit/api/runs/${id}/${path}`, {
+    ...init,
     headers: {
       ...(xsrf ? { 'X-XSRFToken': xsrf } : {}),
       ...(token ? { Authorization: `token ${token}` } : {})
     }
   });
-  // Without nbkit's extension, the server's answer is not JSON.
-  const answer = await response.json().catch(() => null);
   if (!response.ok) {
+    // Without nbkit's extension, the server's answer is not JSON.
+    const answer = await response.json().catch(() => null);
     const isUnknown = response.status === 404;
     throw new Error(
       answer?.message ??
@@ -66,5 +108,5 @@ async function curvesAddress({ baseUrl, token }, runId) {
           : response.statusText)
     );
   }
-  return `${baseUrl}${answer.path}`;
+  return response;
 }
