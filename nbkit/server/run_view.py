@@ -24,6 +24,8 @@ from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler
 from nbkit.store.metrics import to_json_line
+from nbkit.store.paths import store_folder
+from nbkit.visible import visible
 
 if TYPE_CHECKING:
     from nbkit.live.follower import Follower
@@ -155,9 +157,11 @@ def _resume(run_id: str) -> str | None:
 def _reason(run_id: str, error: Exception) -> str:
     """Return why a run cannot be shown, and what to do."""
     if isinstance(error, RunNotFoundError):
+        store = visible(str(store_folder()))
         return (
-            f"Run {run_id[:80]} is not in this server's store: it was removed, or is "
-            "in another store ($NBKIT_HOME). `nbkit runs` lists the runs of a store."
+            f"Run {run_id[:80]} is not in this server's store, {store}. If its "
+            "notebook has another NBKIT_HOME, start Jupyter with that one, or run "
+            f'nbkit.attach("{run_id[:80]}") in the notebook. Otherwise, it was removed.'
         )
     if _is_forbidden(error):
         return (

@@ -121,8 +121,8 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
         shutil.rmtree(folder)
         failed = page.next("failed")["message"]
 
-    assert gone.startswith(f"Run {RUN_ID}b is not in this server's store")
-    assert "nbkit runs" in gone
+    assert gone.startswith(f"Run {RUN_ID}b is not in this server's store, {store}.")
+    assert f'nbkit.attach("{RUN_ID}b")' in gone
     assert failed == f"run {RUN_ID} was removed from the store."
     assert "Traceback" not in server.log
 
@@ -174,9 +174,11 @@ def test_a_page_that_sends_what_makes_no_sense_is_closed_with_why(start, store):
 
 
 def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
-    start, store, plugins, small
+    start, store, plugins, small, monkeypatch
 ):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/work/train.ipynb")
     run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
+    monkeypatch.delenv("JPY_SESSION_NAME")  # the server is no kernel
     wait_until(lambda: len(run.metrics()) > 3, "steps")
     run.stop()
     assert run.state is RunState.STOPPED
@@ -192,6 +194,7 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert second.status == 409
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
+    assert run.submission["notebook"] == "/work/train.ipynb"
     run.stop(grace_seconds=0)
 
 
