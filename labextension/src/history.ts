@@ -175,14 +175,17 @@ export class History {
         for (const [quantity, text] of Object.entries(quantities)) {
           const values = decode(text);
           const first = values.findIndex(value => value !== GAP);
+          const isFinest = part.interval_seconds === finest;
           if (first >= 0) {
-            this._reach(owner, part.t0 + first * part.interval_seconds);
+            // The first value may be at the end of a longer interval.
+            const slot = isFinest ? first : first + 1;
+            this._reach(owner, part.t0 + slot * part.interval_seconds);
           }
           this._of(owner, quantity).load(
             part.interval_seconds,
             part.t0,
             values,
-            part.interval_seconds === finest
+            isFinest
           );
         }
       }

@@ -167,7 +167,7 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
               duration(idleSeconds, trans)
             )}
           </span>
-          {kernel && holder.own && (
+          {kernel && (
             <button
               type="button"
               className="nbk-button"

@@ -233,6 +233,8 @@ export interface IStatus extends INumbered {
   /** Why the list of runs is not updated; null while it is. */
   runs_fault: string | null;
   read_only: boolean;
+  /** Folder of the runs; null where there can be none. */
+  store: string | null;
   version: string;
 }
 

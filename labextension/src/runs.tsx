@@ -12,7 +12,7 @@ import { Section } from './section';
 import { StopRun } from './stop_run';
 import { Study } from './studies';
 import { allRuns, oneRun } from './tensorboard';
-import { duration, figures } from './units';
+import { duration, figures, UNKNOWN } from './units';
 
 const FEW = 5;
 
@@ -96,7 +96,8 @@ export function Runs(): JSX.Element {
       {!fault && !rows.length && (
         <p className="nbk-note">
           {trans.__(
-            'No runs yet. Start one with nbkit.launch(…) in a notebook.'
+            'No runs in %1. Start one with nbkit.launch(…) in a notebook. If it has another NBKIT_HOME, start Jupyter with that one.',
+            model.status?.store ?? UNKNOWN
           )}
         </p>
       )}

@@ -51,6 +51,7 @@ def resume(
             origins=old.get("origins", {}),
             tags=old.get("tags", {}),
             cwd=_folder_of_code(run, old),
+            notebook=old.get("notebook"),
         )
 
 

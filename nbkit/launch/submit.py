@@ -88,6 +88,7 @@ def submit(
     origins: dict[str, str],
     tags: dict[str, str],
     cwd: Path | None = None,
+    notebook: str | None = None,
 ) -> None:
     """Start the supervisor of one attempt and write who asked for it."""
     # A new run may come from anywhere; a resumed one comes from its own folder.
@@ -120,8 +121,8 @@ def submit(
                 "tags": redacted(tags),
                 "argv": redacted_argv(sys.argv),
                 "cwd": str(cwd),
-                # Jupyter tells a kernel whose it is.
-                "notebook": os.environ.get("JPY_SESSION_NAME"),
+                # Jupyter tells a kernel whose it is; a server or a terminal has none.
+                "notebook": os.environ.get("JPY_SESSION_NAME") or notebook,
                 **requirements,
             },
         )

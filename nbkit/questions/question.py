@@ -31,8 +31,6 @@ class Question:
     ----------
     package
         The package that answers; its last name is that of question and notebook.
-    label
-        What its tile in JupyterLab's launcher says.
     text
         The question, without a capital letter.
     modules
@@ -54,7 +52,6 @@ class Question:
     """
 
     package: str
-    label: str
     text: str
     modules: Mapping[str, str] = field(default_factory=dict)
     reports: tuple[str, ...] = ()
@@ -165,7 +162,6 @@ def questions() -> list[Question]:
 
 TOUR = Question(
     "nbkit.questions.interactive",
-    label="Interactive tour",
     text="how to configure, launch, watch, stop, resume and compare runs",
     reports=("Dell guide",),
 )

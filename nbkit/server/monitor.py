@@ -24,7 +24,9 @@ from nbkit.server.sessions import JupyterKernel
 from nbkit.server.store_thread import StoreThread
 from nbkit.server.stream import Hub, Viewer
 from nbkit.server.tensorboards import TensorBoards
+from nbkit.store.paths import store_folder
 from nbkit.store.processes import RUN_ID_VARIABLE
+from nbkit.visible import visible
 
 FEED_COMMAND = ("-m", "nbkit.telemetry.feed", "--run-marker", RUN_ID_VARIABLE)
 
@@ -227,6 +229,7 @@ class Monitor:
             "message": message,
             "runs_fault": self._runs_fault,
             "read_only": self.settings.read_only,
+            "store": _store(),
             "version": self.version,
         }
         self._hub.broadcast("status", status)
@@ -291,3 +294,10 @@ class Monitor:
 
 def _percent(part: float | None, whole: float | None) -> float | None:
     return 100 * part / whole if part is not None and whole else None
+
+
+def _store() -> str | None:
+    try:
+        return visible(str(store_folder()))
+    except StoreError:  # the list of runs says why
+        return None

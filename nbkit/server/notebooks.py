@@ -14,18 +14,13 @@ from nbkit.studies.notebooks import notebooks
 
 
 def describe_notebooks() -> list[dict[str, str]]:
-    """Return name, label, title and description of every canonical notebook."""
+    """Return name, title and description of every canonical notebook."""
     paths = notebooks()
-    labels = {question.name: question.label for question in notebooks_of_questions()}
+    own = [it.name for it in notebooks_of_questions() if it.name in paths]
     # Those of a site come after them.
-    names = [*(n for n in labels if n in paths), *sorted(paths.keys() - labels)]
     return [
-        {
-            "name": name,
-            "label": labels.get(name) or name.replace("_", " ").capitalize(),
-            **_description(paths[name], paths[name].stat().st_mtime_ns),
-        }
-        for name in names
+        {"name": name, **_description(paths[name], paths[name].stat().st_mtime_ns)}
+        for name in (*own, *sorted(paths.keys() - own))
     ]
 
 

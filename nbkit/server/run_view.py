@@ -28,6 +28,8 @@ from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler
 from nbkit.store.metrics import to_json_line
+from nbkit.store.paths import store_folder
+from nbkit.visible import visible
 
 if TYPE_CHECKING:
     from nbkit.live.follower import Follower
@@ -226,9 +228,12 @@ def _resume(run_id: str) -> str | None:
 def _reason(run_id: str, error: Exception) -> str:
     """Return why a run cannot be shown, and what to do."""
     if isinstance(error, RunNotFoundError):
+        store = visible(str(store_folder()))
         return (
-            f"Run {run_id[:80]} is not in the store of this server. It was removed or "
-            "is in another store ($NBKIT_HOME). `nbkit runs` lists a store's runs."
+            f"Run {run_id[:80]} is not in the store of this server, {store}. It was "
+            "removed, or its notebook uses another NBKIT_HOME. In the latter case, "
+            "start Jupyter with that NBKIT_HOME, or run "
+            f'nbkit.attach("{run_id[:80]}") in the notebook.'
         )
     if _is_forbidden(error):
         return (

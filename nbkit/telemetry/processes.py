@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbkit.visible import visible
+
 _COMMAND_BYTES = 256
 """Longest command line that is kept: what follows is often data, or a secret."""
 
@@ -128,7 +130,7 @@ def _command(pid: int) -> str | None:
     words = line[:_COMMAND_BYTES].rstrip(b"\0").replace(b"\0", b" ")
     # A letter that the cut divides is left out.
     text = words.decode(errors="ignore" if len(line) > _COMMAND_BYTES else "replace")
-    return text or None
+    return visible(text) or None
 
 
 def _is_gpu(descriptor: os.DirEntry[str]) -> bool:

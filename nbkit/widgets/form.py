@@ -180,7 +180,7 @@ class ExperimentForm(ipywidgets.VBox):
         return f"<ExperimentForm {python_line(self.panel.check.fields)}>"
 
     def _to_html(self) -> str:
-        """Return the fields that are not at their defaults, with their errors."""
+        """Return the fields that are not at their defaults, and the call with them."""
         check = self.panel.check
         rows = "".join(
             f"<tr><td>{path}</td><td>{html.escape(str(self.panel.entered[path]))}</td>"
@@ -190,7 +190,9 @@ class ExperimentForm(ipywidgets.VBox):
         )
         caption = "Experiment: non-default settings"
         body = rows or "<tr><td>none</td></tr>"
+        call = html.escape(python_line(check.fields))
         return (
-            f'{NO_LOST_WIDGET}<table class="nbkf-saved"><caption>{caption}</caption>'
-            f"<tbody>{body}</tbody></table>"
+            f'{NO_LOST_WIDGET}<div class="nbkf-saved">'
+            f"<table><caption>{caption}</caption><tbody>{body}</tbody></table>"
+            f"<p>As Python:</p><pre>{call}</pre></div>"
         )

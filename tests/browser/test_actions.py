@@ -144,4 +144,10 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
 
     expect(visitor.locator(".jp-NotebookPanel")).to_have_count(2)
     assert (server.root / "scaling-1.ipynb").exists()
+    # The palette finds it by the word on its tile.
+    label = visitor.evaluate(
+        "args => jupyterapp.commands.label('nbkit:copy-notebook', args)",
+        {"name": "scaling", "isPalette": True},
+    )
+    assert label.startswith("New from nbkit: Scaling: ")
     settle(visitor, server, 2)

@@ -105,6 +105,9 @@ def test_every_rule_is_nbkits_own_and_every_colour_the_themes():
     own = (".nbk-", ".jp-LauncherCard[data-category='nbkit']")
     assert [each for each in selectors if not each.startswith(own)] == []
     assert re.findall(r"#[0-9a-fA-F]{3,8}\b|\brgba?\(|\bhsla?\(", text) == []
+    # Languages that are written from the right have the sides of a row exchanged.
+    sides = re.findall(r"(?:margin|padding|border|align)[-: ]+(?:left|right)", text)
+    assert sides == []
 
 
 def test_all_that_a_browser_loads_is_small_and_from_the_server():

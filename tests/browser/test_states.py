@@ -81,7 +81,9 @@ def test_a_machine_whose_gpus_cannot_be_read_and_a_sampler_that_ends_say_why(
         expect(note).to_have_class(f"nbk-empty nbk-mod-{kind}")
         memory = panel.get_by_role("meter", name="Memory of the host")
         expect(memory).to_contain_text("/")
-    expect(panel.get_by_role("region", name="Runs")).to_contain_text("No runs yet")
+    expect(panel.get_by_role("region", name="Runs")).to_contain_text(
+        f"No runs in {server.store}."
+    )
     # The item is there, and has nothing to tell.
     expect(visitor.locator(".nbk-status")).to_have_count(1)
     expect(visitor.locator(".nbk-status")).to_be_hidden()

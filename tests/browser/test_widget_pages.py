@@ -97,6 +97,14 @@ def test_numbers_of_page_and_kernel_have_the_same_figures(show, run):
     shown = visitor.locator(".nbkv-logged dd").all_text_contents()
     assert shown == [figures(number) for number in numbers]
 
+    facts = visitor.locator(".nbkv-facts").first
+    assert "Images/s" in facts.text_content()
+    # A function that logs no rate has none, and not an unknown one.
+    values["head"]["task"] = "function"
+    values["numbers"] |= {"images_per_second": None, "measured": None}
+    visitor.evaluate("message => tell(message)", {**told, "to": "a view"})
+    assert "Images/s" not in facts.text_content()
+
 
 def tell_rows(visitor, at: float) -> None:
     """Tell a table of one run, without its numbers."""
@@ -145,7 +153,7 @@ def test_table_follows_runs_under_way_by_the_server(page):
     expect(row).to_contain_text("23 s")
     states[0] = "finished"
     visitor.clock.run_for(5_000)
-    expect(row).to_contain_text("finished")
+    expect(row.locator("[data-state=finished]")).to_have_class("nbkv-sign")
     assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers", "numbers"]
     before = len(asked)
     visitor.clock.run_for(20_000)

@@ -242,10 +242,10 @@ def test_notebooks_are_listed_with_what_they_are_about(watched: Jupyter):
     listed = watched.request("nbkit/api/notebooks").body["notebooks"]
 
     # In the order of the tiles.
-    labels = [one["label"] for one in listed]
-    assert labels[:3] == ["Interactive tour", "Scaling", "Precision"]
-    assert labels[-1] == "CheXNet"
-    assert {one["name"] for one in listed} == notebooks().keys()
+    names = [one["name"] for one in listed]
+    assert names[:3] == ["interactive", "scaling", "precision"]
+    assert names[-1] == "chexnet"
+    assert set(names) == notebooks().keys()
     [scaling] = [one for one in listed if one["name"] == "scaling"]
     assert scaling["title"].startswith("Scaling: ")
     assert scaling["description"].startswith("The same model is trained")

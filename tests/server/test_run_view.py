@@ -26,7 +26,7 @@ from tests.widgets.stored_run import step
 
 __all__ = ["plugins", "small"]
 
-RUN_IDS = [f"20260101-000000000-x-aaa{number}" for number in range(4)]
+RUN_IDS = [f"20260101-000000000-x-aaa{number}" for number in range(5)]
 LOG = {"view": "v", "rank": 0, "stream": "stderr", "text": ""}
 
 
@@ -112,23 +112,23 @@ def test_a_page_of_a_run_has_all_of_it_and_more_of_its_log_on_request(watched, s
     assert [whole["lines"][0], len(whole["lines"])] == ["line 0", 1000]
 
 
-def test_curve_of_a_run_is_served_near_by_and_as_stored(start, store):
-    folder = store_run(store, RUN_ID)
+def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
+    run_id = RUN_IDS[4]
+    folder = store_run(store, run_id)
     losses = [1 / (7 * n) + n % 3 for n in range(1, 5001)]
     lines = [step(n + 1, loss=loss, t=n / 8) for n, loss in enumerate(losses)]
     (folder / "metrics.jsonl").write_text("".join(map(to_json_line, lines)))
-    server = start()
 
     def near(first: int, last: int) -> list[list[float]]:
-        path = f"nbkit/api/runs/{RUN_ID}/curve?name=loss&first={first}&last={last}"
-        return server.request(path).body["points"]
+        path = f"nbkit/api/runs/{run_id}/curve?name=loss&first={first}&last={last}"
+        return watched.request(path).body["points"]
 
     whole, part = near(1, 5000), near(1001, 1800)
     refused = [
-        server.request(f"nbkit/api/runs/{RUN_ID}/curve?{query}")
+        watched.request(f"nbkit/api/runs/{run_id}/curve?{query}")
         for query in ("name=loss&first=a&last=b", "name=lost&first=1&last=2")
     ]
-    text = server.request(f"nbkit/api/runs/{RUN_ID}/curve/csv?name=loss").body
+    text = watched.request(f"nbkit/api/runs/{run_id}/curve/csv?name=loss").body
 
     width = whole[1][0] - whole[0][0]
     assert 1000 <= len(whole) <= 2000
@@ -141,7 +141,7 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(start, store):
     assert [answer.status for answer in refused] == [400, 404]
     rows = list(csv.reader(io.StringIO(text)))
     assert rows[0] == ["run_id", "step", "seconds", "loss"]
-    expected = [(RUN_ID, n + 1, n / 8, loss) for n, loss in enumerate(losses)]
+    expected = [(run_id, n + 1, n / 8, loss) for n, loss in enumerate(losses)]
     assert [(r, int(s), float(t), float(v)) for r, s, t, v in rows[1:]] == expected
 
 
@@ -158,8 +158,10 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
         shutil.rmtree(folder)
         failed = page.next("failed")["message"]
 
-    assert gone.startswith(f"Run {run_id}b is not in this server's store")
-    assert "nbkit runs" in gone
+    assert gone.startswith(
+        f"Run {run_id}b is not in the store of this server, {store}."
+    )
+    assert f'nbkit.attach("{run_id}b")' in gone
     assert failed == f"run {run_id} was removed from the store."
     assert "Traceback" not in watched.log
 
@@ -214,7 +216,9 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     start, plugins, small, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
+    monkeypatch.setenv("JPY_SESSION_NAME", "/work/train.ipynb")
     run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
+    monkeypatch.delenv("JPY_SESSION_NAME")  # the server is no kernel
     wait_until(lambda: len(run.metrics()) > 3, "steps")
     run.stop()
     assert run.state is RunState.STOPPED
@@ -230,6 +234,7 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert second.status == 409
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
+    assert run.submission["notebook"] == "/work/train.ipynb"
     run.stop(grace_seconds=0)
 
 

@@ -36,6 +36,7 @@ def test_a_viewer_gets_all_that_holds_before_anything_else(watched: Jupyter):
         assert isinstance(message["t"], float)
     assert first["status"]["sampler"] == "running"
     assert first["status"]["read_only"] is False
+    assert first["status"]["store"].endswith("/store")
 
 
 def test_what_is_new_while_a_viewer_is_welcomed_keeps_its_place():

@@ -1343,7 +1343,7 @@ def choose(select, label, shown, words):
 
 def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     server = lab("replay:one-gpu")
-    store_past(server.store, traced_gpu(), minutes=40, started_minutes=5)
+    store_past(server.store, traced_gpu(), minutes=41, started_minutes=5)
     visitor = page(server.address(), width=1600)
     panel = open_panel(visitor)
     plot = Plot(panel)

@@ -123,11 +123,11 @@ def test_a_run_that_was_not_told_is_known_by_its_marker_alone():
 
 def test_a_stranger_is_outside_with_what_may_be_seen(tmp_path):
     finder = HolderFinder(MARKER, host_pids=True)
-    with cuda_process(tmp_path, "--epochs", "3") as pid:
+    with cuda_process(tmp_path, "--epochs", "3", "\u202eevil") as pid:
         (holder,) = find(finder, pid)
 
     assert holder["kind"] == "outside"
-    assert holder["command"].endswith("train.py --epochs 3")
+    assert holder["command"].endswith(r"train.py --epochs 3 \u202eevil")
     assert holder["user"] is not None
     assert (holder["kernel_id"], holder["run_id"], holder["path"]) == (None,) * 3
 

@@ -232,6 +232,8 @@ def test_where_nobody_can_use_a_widget_a_table_is_shown(form):
     assert "resnet18" in shown["text/html"]
     assert "&lt;b&gt;" in shown["text/html"]
     assert "is not a whole number" in shown["text/html"]
+    call = "<pre>nbkit.launch(name=&quot;&lt;b&gt;&quot;, model=&quot;resnet18&quot;"
+    assert call in shown["text/html"]
     line = shown["text/plain"].removeprefix("<ExperimentForm ").removesuffix(">")
     ast.parse(line)
 

@@ -20,6 +20,9 @@ const OVER_TIME = new Set([
   'power_watts'
 ]);
 
+/** Tasks that read images; a function or script may log a rate of its own. */
+const WITH_IMAGES = new Set(['train', 'load']);
+
 const UNIFIED = "The GPU shares the host's memory; the total is the host's.";
 
 function title(name) {
@@ -85,7 +88,8 @@ function rateWords(numbers) {
 
 function keyFacts(head, numbers) {
   const { measured } = numbers;
-  const facts = [[...rateWords(numbers)]];
+  const hasImages = WITH_IMAGES.has(head.task) || rateOf(numbers) !== null;
+  const facts = hasImages ? [rateWords(numbers)] : [];
   if (measured?.n) {
     const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
     const hint = 'median and quartiles of the same steps';
@@ -105,7 +109,7 @@ function keyFacts(head, numbers) {
     const hint = `evaluation after step ${numbers.accuracy_step}`;
     facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
   }
-  if (head.task === 'train' || head.task === 'load') {
+  if (WITH_IMAGES.has(head.task)) {
     const hint = 'share of the measured time spent waiting for input';
     facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
   }

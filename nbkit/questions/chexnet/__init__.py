@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="CheXNet",
     text="chest X-ray AUROC vs. a shortcut baseline, on 1 and several GPUs",
     modules={
         "ChexnetPlan": ".planning",

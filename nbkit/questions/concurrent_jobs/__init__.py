@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Concurrent jobs",
     text="slowdown, fairness and aggregate throughput of concurrent jobs",
     modules={
         "ConcurrentPlan": ".planning",

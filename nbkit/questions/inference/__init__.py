@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Inference",
     text="inference latency, throughput and accuracy by number format",
     modules={
         "InferencePlan": ".planning",

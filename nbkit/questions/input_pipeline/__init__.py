@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Input pipeline",
     text="throughput and data wait of input pipelines, and loader tuning",
     modules={
         "PipelinePlan": ".planning",

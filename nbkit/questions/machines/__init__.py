@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Machines",
     text="training throughput of two machines under equal conditions",
     modules={
         "MachinesResult": ".page",

@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Precision",
     text=(
         "mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
     ),

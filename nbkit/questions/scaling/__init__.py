@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Scaling",
     text="training throughput by number of GPUs and nodes, measured and projected",
     modules={
         "ScalingResult": ".page",

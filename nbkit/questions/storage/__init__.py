@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Storage",
     text="storage throughput and GPU demand, cold and warm cache",
     modules={
         "Reads": ".reads",

@@ -4,7 +4,6 @@ from nbkit.questions.question import Question
 
 QUESTION = Question(
     __name__,
-    label="Time to accuracy",
     text="time, epochs and cost to a target accuracy by training recipe",
     modules={
         "TimeToAccuracyResult": ".page",

@@ -34,7 +34,6 @@ const ASKED = [
   'nonfinite',
   'imported_from'
 ];
-const WARNED = { class: 'nbkv-warning' };
 const BUSY =
   'The kernel does not respond. It is running a cell (wait, or interrupt it), or it ' +
   'has ended.';
@@ -45,6 +44,14 @@ const RESTARTED =
 function stateWords({ state, nonfinite, damage, imported_from: host }) {
   const origin = host && `imported from ${host}`;
   return [state, nonfinite, damage, origin].filter(Boolean).join(', ');
+}
+
+/** What shows a state at a glance; a warning takes the place of its sign. */
+function stateLooks({ state, nonfinite, damage }) {
+  return {
+    'data-state': state,
+    class: nonfinite || damage ? 'nbkv-warning' : 'nbkv-sign'
+  };
 }
 
 function moment(seconds) {
@@ -355,11 +362,7 @@ class Table {
                 text(row)
               )
             )
-          : make(
-              'td',
-              key === 'state' && (row.nonfinite || row.damage) ? WARNED : {},
-              text(row)
-            )
+          : make('td', key === 'state' ? stateLooks(row) : {}, text(row))
       )
     );
   }
