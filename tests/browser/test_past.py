@@ -19,15 +19,15 @@ from tests.server.stored_runs import store_run
 MINUTE = 60.0
 
 
-def traced_gpu():
-    """Return the UUID of the GPU of a trace."""
+def traced_gpu(trace="one-gpu", index=0):
+    """Return the UUID of a GPU of a trace."""
     traces = importlib.resources.files("nbkit.telemetry") / "traces"
-    header = (traces / "one-gpu.jsonl").read_text().splitlines()[0]
-    return json.loads(header)["devices"][0]["uuid"]
+    header = (traces / f"{trace}.jsonl").read_text().splitlines()[0]
+    return json.loads(header)["devices"][index]["uuid"]
 
 
-def store_past(store, uuid, minutes, started_minutes):
-    """Write a run that goes on, and what its sampler has seen: 42 % and 25 %."""
+def store_past(store, uuid, minutes, started_minutes, percent=42):
+    """Write a run that goes on, and what its sampler has seen: its share, and 25 %."""
     now = time.time()
     folder = store_run(store, "20200101-000000-past", "running")
     file = folder / "record.json"
@@ -43,7 +43,7 @@ def store_past(store, uuid, minutes, started_minutes):
         gpu = GpuSample(
             0,
             uuid,
-            gpu_utilization_percent=42,
+            gpu_utilization_percent=percent,
             memory_used_bytes=20,
             memory_total_bytes=80,
         )
@@ -171,6 +171,19 @@ def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
     # No more than is known.
     choose(reach, "120", span, "last 4")
     expect(mark).to_have_count(1)
+
+
+def test_memory_of_a_gpu_that_was_idle_for_30_minutes_is_a_warning(lab, page):
+    server = lab("replay:eight-gpus")
+    uuid = traced_gpu("eight-gpus", 4)
+    store_past(server.store, uuid, minutes=40, started_minutes=40, percent=0)
+
+    panel = open_panel(page(server.address()))
+
+    gpu = panel.get_by_role("group", name="GPU 4, NVIDIA H100")
+    held = re.compile(r"idle: 2\d\.\d GiB held")
+    expect(gpu.get_by_text(held)).to_be_visible()
+    expect(panel.get_by_text("idle: ")).to_have_count(1)
 
 
 def test_a_restarted_server_is_found_again_and_a_run_has_gone_on_with_its_past(
