@@ -19,10 +19,12 @@ import {
 import { Meter } from './meter';
 import { Sparkline } from './sparkline';
 import {
+  gigabytes,
   inPercent,
   memory,
   memoryOf,
   memoryOfWhole,
+  memoryWithUnit,
   shortName,
   UNKNOWN,
   whole
@@ -204,8 +206,10 @@ interface IBadgesProps extends IPartProps {
 
 /** What is wrong or slow, in words; nothing where all is well. */
 function Badges({ inventory, gpu, row }: IBadgesProps): JSX.Element | null {
-  const { trans, choices } = usePanel();
+  const { trans, model, choices } = usePanel();
   const celsius = reading(row, 'temperature_celsius');
+  const used = reading(row, 'memory_used_mib') ?? 0;
+  const unit = choices.memoryUnit;
   const badges: { kind: 'error' | 'warn'; text: string; title: string }[] = [];
   if (gpu.error !== null) {
     badges.push({
@@ -246,6 +250,26 @@ function Badges({ inventory, gpu, row }: IBadgesProps): JSX.Element | null {
       title: trans.__(
         'At or above %1 °C, the limit in the settings',
         choices.hotCelsius
+      )
+    });
+  }
+  const halfMinutes = model.history.bins(
+    gpuKey(gpu),
+    'utilization_percent',
+    model.serverTime,
+    Math.ceil(2 * choices.idleGpuMinutes),
+    30
+  );
+  if (
+    gigabytes(used, unit) >= choices.idleKernelGigabytes &&
+    halfMinutes.every(mean => mean === 0)
+  ) {
+    badges.push({
+      kind: 'warn',
+      text: trans.__('idle: %1 held', memoryWithUnit(used, unit, trans)),
+      title: trans.__(
+        'Utilization has been 0% for %1 min, the limit in the settings',
+        choices.idleGpuMinutes
       )
     });
   }

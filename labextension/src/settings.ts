@@ -12,6 +12,7 @@ export interface IChoices {
   cards: 'automatic' | 'compact' | 'expanded';
   idleKernelMinutes: number;
   idleKernelGigabytes: number;
+  idleGpuMinutes: number;
   hotCelsius: number;
   showSparklines: boolean;
   showHolders: boolean;
@@ -29,6 +30,7 @@ const DEFAULTS: IChoices = {
   cards: 'automatic',
   idleKernelMinutes: 20,
   idleKernelGigabytes: 1,
+  idleGpuMinutes: 30,
   hotCelsius: 85,
   showSparklines: true,
   showHolders: true,

@@ -39,6 +39,21 @@ def gpu_table(inventory: Values, sample: Values) -> list[str]:
     return [*lines, "", _host(inventory, sample)]
 
 
+def gpu_values(inventory: Values, sample: Values) -> dict[str, Any]:
+    """Return the same as JSON values, each under its name with its unit."""
+    columns = inventory["gpu_columns"]
+    gpus: list[dict[str, Any]] = []
+    for place, gpu in enumerate(inventory["gpus"]):
+        row = sample["gpus"][place] or [None] * len(columns)
+        held = zip(gpu["holders"] or (), sample["holders"][place] or (), strict=True)
+        holders = [{**holder, "memory_used_mib": mib} for holder, mib in held]
+        readings = dict(zip(columns, row, strict=True))
+        is_known = gpu["holders"] is not None
+        gpus.append({**gpu, **readings, "holders": holders if is_known else None})
+    names = ("host", "source", "replay", "driver_version", "gpus_unavailable")
+    return {**{name: inventory[name] for name in names}, "t": sample["t"], "gpus": gpus}
+
+
 def _title(inventory: Values, sample: Values) -> str:
     parts = [inventory["host"]]
     if inventory["driver_version"]:

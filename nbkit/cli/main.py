@@ -14,7 +14,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nbkit.cli import doctor, monitor, run_commands, show, studies, trial
+from nbkit.cli import (
+    doctor,
+    mcp_server,
+    monitor,
+    run_commands,
+    show,
+    studies,
+    trial,
+)
 from nbkit.cli.command import REFUSED, Commands
 from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
@@ -41,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_commands(commands: Commands) -> None:
     """Add every subcommand, in the order of the help text."""
-    for room in (doctor, run_commands, show, studies, trial, monitor):
+    for room in (doctor, run_commands, show, studies, trial, monitor, mcp_server):
         room.add_to(commands)
 
 

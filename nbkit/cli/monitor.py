@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import IO, Any
 
 from nbkit.cli.command import Commands, add_command
-from nbkit.cli.text import write_lines
+from nbkit.cli.text import write_json, write_lines
 from nbkit.errors import StoreError, TelemetryError
 from nbkit.visible import visible
 
@@ -56,6 +56,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--once", action="store_true", help="print one sample and exit, for scripts"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print one reading as JSON and exit"
+    )
 
 
 def _interval(text: str) -> float:
@@ -68,18 +71,20 @@ def _interval(text: str) -> float:
 
 
 def _monitor(arguments: argparse.Namespace) -> int:
-    # The first sample has no shares and rates, which need two readings.
-    skip = 1 if arguments.once else 0
-    is_terminal = sys.stdout.isatty() and not arguments.once
-    with closing(_tables(arguments.interval)) as tables:
-        for number, table in enumerate(tables):
-            if number < skip:
-                continue
-            if is_terminal:
-                _redraw(table)
+    from nbkit.cli.gpu_table import gpu_table, gpu_values
+
+    is_one = arguments.once or arguments.json
+    with closing(_samples(arguments.interval)) as samples:
+        if is_one:
+            next(samples)  # it has no shares and rates, which need two readings
+        for inventory, sample in samples:
+            if arguments.json:
+                write_json(gpu_values(inventory, sample))
+            elif not is_one and sys.stdout.isatty():
+                _redraw(gpu_table(inventory, sample))
             else:
-                write_lines(table if arguments.once else [*table, ""])
-            if arguments.once:
+                write_lines([*gpu_table(inventory, sample), *[""][is_one:]])
+            if is_one:
                 break
     return 0
 
@@ -94,9 +99,8 @@ def _redraw(lines: Sequence[str]) -> None:
     sys.stdout.flush()
 
 
-def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
-    """Yield the table of each sample, without end."""
-    from nbkit.cli.gpu_table import gpu_table
+def _samples(interval_seconds: float) -> Generator[tuple[Values, Values], None, None]:
+    """Yield each sample behind its inventory, without end."""
     from nbkit.server.run_table import StoredRunTable
 
     runs = StoredRunTable(None)
@@ -112,7 +116,7 @@ def _tables(interval_seconds: float) -> Generator[list[str], None, None]:
             if line["kind"] == "inventory":
                 inventory = line
             elif line["kind"] == "sample":
-                yield gpu_table(inventory, line)
+                yield inventory, line
 
 
 def _going_on(runs: Any) -> list[Values]:

@@ -1,4 +1,4 @@
-"""`nbkit show`: one run in full."""
+"""`nbkit show`, `logs`, `diagnose` and `stacks`: one run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbkit.cli.command import Commands, add_command
 from nbkit.cli.text import aligned, write_json, write_lines
+from nbkit.errors import ConfigError
+from nbkit.live.log_tail import LINES, MOST_LINES
 
 if TYPE_CHECKING:
     from nbkit.launch.run import Run
@@ -20,7 +22,7 @@ _MOST_IMAGES = 16
 
 
 def add_to(commands: Commands) -> None:
-    """Add the command."""
+    """Add the commands."""
     parser = add_command(
         commands,
         "show",
@@ -32,7 +34,7 @@ def add_to(commands: Commands) -> None:
         "show the last log lines of the first failed rank.",
         example="nbkit show k3f9",
     )
-    parser.add_argument("run", metavar="RUN", help="run id, or its last characters")
+    _add_run(parser)
     parser.add_argument(
         "--lines",
         type=int,
@@ -44,6 +46,61 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the run's record as JSON"
     )
+
+    parser = add_command(
+        commands,
+        "logs",
+        _logs,
+        summary="print the end of what a rank printed",
+        description="Print the last lines of a rank's output in the newest attempt.",
+        example="nbkit logs k3f9 --rank 1 --stream stderr",
+    )
+    _add_run(parser)
+    parser.add_argument(
+        "--rank", type=int, default=0, metavar="N", help="global rank (default: 0)"
+    )
+    parser.add_argument(
+        "--stream",
+        choices=("stdout", "stderr"),
+        default="stdout",
+        help="(default: stdout)",
+    )
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=LINES,
+        metavar="N",
+        help=f"the last N lines, at most {MOST_LINES:,} (default: {LINES})",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+    parser = add_command(
+        commands,
+        "diagnose",
+        _diagnose,
+        summary="state a run's bottleneck, its evidence and what to try",
+        description="State the bottleneck of a run in any state (input, gradient "
+        "all-reduce, a slow rank, a busy machine), its evidence and what to try.",
+        example="nbkit diagnose k3f9",
+    )
+    _add_run(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+    parser = add_command(
+        commands,
+        "stacks",
+        _stacks,
+        summary="print the Python stack of each rank of a running run",
+        description="Print where each rank of a run on this host is now: the Python "
+        "stack of its main thread and of its loading processes. The run continues.",
+        example="nbkit stacks k3f9",
+    )
+    _add_run(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run id, or its last characters")
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -57,6 +114,49 @@ def _show(arguments: argparse.Namespace) -> int:
         return 0
     with report_corruption(run.paths.root):
         write_lines(_lines(run, arguments.lines))
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach
+    from nbkit.live.run import LiveRun
+
+    run = attach(arguments.run)
+    rank, stream = arguments.rank, arguments.stream
+    if rank not in range(run.config.world_size):
+        last_rank = run.config.world_size - 1
+        message = f"rank={rank} is not a rank of {run.run_id}. Use 0 to {last_rank}."
+        raise ConfigError(message)
+    last = LiveRun(run).log(rank, stream, num_lines=arguments.lines).last()
+    lines = [*last["lines"], *filter(None, [last["open_line"]])]
+    if arguments.json:
+        text = "\n".join(lines)
+        write_json({"run_id": run.run_id, "rank": rank, "stream": stream, "text": text})
+    else:
+        write_lines(lines)
+    return 0
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach
+
+    diagnosis = attach(arguments.run).diagnose()
+    if arguments.json:
+        write_json(diagnosis.to_dict())
+    else:
+        write_lines([str(diagnosis)])
+    return 0
+
+
+def _stacks(arguments: argparse.Namespace) -> int:
+    from nbkit.launch.run import attach
+
+    by_rank = attach(arguments.run).stacks()
+    if arguments.json:
+        write_json({str(rank): text for rank, text in by_rank.items()})
+        return 0
+    for rank, text in by_rank.items():
+        write_lines([f"rank {rank}", text or "no answer within 5 s", ""])
     return 0
 
 

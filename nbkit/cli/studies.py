@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nbkit.cli.command import Commands, add_command
-from nbkit.cli.text import aligned, say, write_lines
+from nbkit.cli.text import aligned, say, write_json, write_lines
 
 
 def add_to(commands: Commands) -> None:
@@ -22,6 +22,7 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("a", metavar="RUN", help="a finished run")
     parser.add_argument("b", metavar="RUN", help="another finished run")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
     parser = add_command(
         commands,
@@ -75,6 +76,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--folder", help="the output folder (default: the study's folder)"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print it as JSON, and write no file"
+    )
 
     parser = add_command(
         commands,
@@ -97,7 +101,11 @@ def add_to(commands: Commands) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     from nbkit.reproduction.comparison import compare
 
-    write_lines([str(compare(arguments.a, arguments.b))])
+    comparison = compare(arguments.a, arguments.b)
+    if arguments.json:
+        write_json(comparison.to_dict())
+    else:
+        write_lines([str(comparison)])
     return 0
 
 
@@ -130,10 +138,17 @@ def _report(arguments: argparse.Namespace) -> int:
         from nbkit.studies.stored_study import StoredStudy
 
         studies = [StoredStudy(folder) for folder in reversed(study_folders())]
-        write_lines([*map(repr, studies)])
+        if arguments.json:
+            write_json([study.study_id for study in studies])
+        else:
+            write_lines([*map(repr, studies)])
         return 0
-    from nbkit.questions.study_report import report
+    from nbkit.questions.study_report import make, report
+    from nbkit.studies.study import Study
 
+    if arguments.json:
+        write_json(make(Study.open(arguments.study)).to_dict())
+        return 0
     say("Making the report ...")
     write_lines([repr(report(arguments.study, folder=arguments.folder))])
     return 0

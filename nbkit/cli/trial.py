@@ -85,6 +85,11 @@ def add_to(commands: Commands) -> None:
         help="maximum number of concurrent runs (default: one per free GPU; 1 if the "
         "metric is a time or rate)",
     )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="begin no start that would end later (default: no limit)",
+    )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(
         "--device",
@@ -132,7 +137,8 @@ def _try(arguments: argparse.Namespace) -> int:
                 )
                 raise
     report = make(study)
-    verdict = {row["arm"]: row["verdict"] for row in report.result["rows"]}["new"]
+    verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
+    verdict = verdicts.get("new", "not measured")
     if arguments.json:
         write_json({"study": study.study_id, "verdict": verdict, **report.result})
     else:
@@ -251,6 +257,7 @@ def _study(
         repeats=arguments.repeats,
         control="base" if arguments.control else None,
         parallel=arguments.parallel,
+        minutes=arguments.minutes,
         discard_floors=DISCARD_FLOORS,
         plan={"notes": change.notes(arguments.against), "change": measured},
     )

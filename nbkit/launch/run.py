@@ -256,6 +256,25 @@ class Run(StoredRun):
 
         return diagnose(self)
 
+    def stacks(self) -> dict[int, str]:
+        """Return the Python stack of each rank as of now; the run goes on.
+
+        Returns
+        -------
+        dict
+            Text by global rank, of the main thread and of loading processes; empty for
+            a rank that does not answer within 5 s. Of a run on several hosts, the ranks
+            of this one. The rank's ``stderr`` log has all threads.
+
+        Raises
+        ------
+        RunError
+            If none of your ranks runs on this host.
+        """
+        from nbkit.launch.stacks import stacks
+
+        return stacks(self)
+
     def _ask_to_stop(self, request: dict[str, Any]) -> None:
         if write_json_once(self.paths.stop, request):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -122,6 +122,15 @@ class Comparison:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "sentence": self.sentence,
+            "ratio": None if self.ratio is None else asdict(self.ratio),
+            "differences": [asdict(row) for row in self.differences],
+            "code_diff": self.code_diff,
+        }
 
 
 def difference_table(

@@ -222,13 +222,14 @@ def session_members(session: int) -> list[int]:
     return sorted(members)
 
 
-def print_stacks(leaders: Sequence[int]) -> None:
+def print_stacks(leaders: Sequence[int], *, collectives: bool = True) -> None:
     """Let ranks, and then their loading processes, print stacks and collectives."""
+    numbers = [COLLECTIVES_SIGNAL] * collectives + [signal.SIGUSR2]
     for pid in leaders:
-        for number in (COLLECTIVES_SIGNAL, signal.SIGUSR2):
+        for number in numbers:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-    loading = [list(filter(_prints, session_members(pid)[1:])) for pid in leaders]
+    loading = [list(filter(prints_stacks, session_members(pid)[1:])) for pid in leaders]
     for pids in zip_longest(*(pids[:_MOST_LOADING] for pids in loading)):
         time.sleep(_STACKS_SECONDS)
         for pid in filter(None, pids):
@@ -236,7 +237,7 @@ def print_stacks(leaders: Sequence[int]) -> None:
                 os.kill(pid, signal.SIGUSR2)
 
 
-def _prints(pid: int) -> bool:
+def prints_stacks(pid: int) -> bool:
     """Return whether SIGUSR2 makes a process print: without a handler it ends."""
     try:
         caught = _CAUGHT.search(Path(f"/proc/{pid}/status").read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -33,6 +34,21 @@ def test_monitor_replay(nbkit_command):
     # Two readings make a share: it is of this machine's processors.
     assert " CPUs " in lines[-1]
     assert "–" not in lines[-1]
+
+
+def test_monitor_json(nbkit_command):
+    done = nbkit_command("monitor", "--json", NBKIT_GPU_SOURCE="replay:eight-gpus")
+
+    values = json.loads(done.stdout)
+    assert values["replay"] == "eight-gpus"
+    first = values["gpus"][0]
+    assert (first["name"], first["memory_total_mib"]) == (
+        ("NVIDIA H100 80GB HBM3", 80 * 1024)
+    )
+    assert 0 <= first["utilization_percent"] <= 100
+    [holder] = first["holders"]
+    assert (holder["user"], holder["pid"]) == ("ann", 3000)
+    assert holder["memory_used_mib"] / 1024 == pytest.approx(62.5, abs=0.1)
 
 
 def test_monitor_run_of_store(nbkit_command, store):

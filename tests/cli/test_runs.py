@@ -221,6 +221,28 @@ def test_show_json_lost_run(written, capsys):
     assert json.loads(capsys.readouterr().out)["state"] == "lost"
 
 
+def test_logs_of_a_rank(written, capsys):
+    written.print("first\n\x1b[31msecond\x1b[0m\nthi", rank=1)
+    asked = ("logs", "aaaa", "--rank", "1", "--stream", "stderr", "--lines", "2")
+
+    assert main([*asked]) == 0
+    assert capsys.readouterr().out == "first\nsecond\nthi\n"
+    assert main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "first\nsecond\nthi"
+    assert main(["logs", "aaaa", "--rank", "2"]) == 2
+    assert "rank=2 is not a rank of 2020" in capsys.readouterr().err
+
+
+def test_diagnose_json(study, monkeypatch, capsys):
+    run = study.runs[0]
+    monkeypatch.setenv("NBKIT_HOME", str(study.home))
+
+    assert main(["diagnose", run.run_id]) == 0
+    assert capsys.readouterr().out == f"{run.diagnose()}\n"
+    assert main(["diagnose", run.run_id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == run.diagnose().to_dict()
+
+
 def test_runs_store_not_utf8(tmp_path, monkeypatch, capsys):
     store = tmp_path / os.fsdecode(b"caf\xe9")
     monkeypatch.setenv("NBKIT_HOME", str(store))
@@ -288,6 +310,11 @@ def test_two_runs_are_compared(study, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert said == f"{nbkit.compare(a, b)}\n"
     assert "batch_size_per_gpu" in said
+    assert main(["compare", a.run_id, b.run_id, "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    rates = [run.summary.images_per_second for run in (a, b)]
+    assert values["ratio"]["estimate"] == pytest.approx(rates[0] / rates[1])
+    assert ["2", "4"] in [[row["a"], row["b"]] for row in values["differences"]]
 
 
 def test_a_study_moves_to_another_store(study, nbkit_command, tmp_path):

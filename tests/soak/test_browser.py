@@ -1256,15 +1256,15 @@ def test_a_report_opens_from_a_run_in_the_colours_of_the_theme(
 MINUTE = 60.0
 
 
-def traced_gpu():
-    """Return the UUID of the GPU of a trace."""
+def traced_gpu(trace="one-gpu", index=0):
+    """Return the UUID of a GPU of a trace."""
     traces = importlib.resources.files("nbkit.telemetry") / "traces"
-    header = (traces / "one-gpu.jsonl").read_text().splitlines()[0]
-    return json.loads(header)["devices"][0]["uuid"]
+    header = (traces / f"{trace}.jsonl").read_text().splitlines()[0]
+    return json.loads(header)["devices"][index]["uuid"]
 
 
-def store_past(store, uuid, minutes, started_minutes):
-    """Write a run that goes on, and what its sampler has seen: 42 % and 25 %."""
+def store_past(store, uuid, minutes, started_minutes, percent=42):
+    """Write a run that goes on, and what its sampler has seen: its share, and 25 %."""
     now = time.time()
     folder = store_run(store, "20200101-000000-past", "running")
     file = folder / "record.json"
@@ -1280,7 +1280,7 @@ def store_past(store, uuid, minutes, started_minutes):
         gpu = GpuSample(
             0,
             uuid,
-            gpu_utilization_percent=42,
+            gpu_utilization_percent=percent,
             memory_used_bytes=20,
             memory_total_bytes=80,
         )

@@ -28,7 +28,8 @@ _LAST_WORDS_BYTES = 16_384
 """A traceback with its source lines takes a few of these."""
 
 _CURRENT_THREAD = "Current thread "
-_NEXT_THREAD = re.compile(r"\n(?:\n|Thread 0x)")
+_FRAMES = re.compile(r".*\n?(?:  .*\n?)*")
+"""Its first line and the indented ones below; what the rank prints may follow."""
 _MOST_STACKS_BYTES = 262_144
 _TAIL_BYTES = 65_536
 _LINE_CHARACTERS = 2_000
@@ -149,9 +150,8 @@ def read_stacks(log: Path, offset: int, paths: RunPaths) -> str:
 def _current_threads(stacks: str) -> list[str]:
     """Return the stacks of the threads that faulthandler calls the current ones."""
     _, *threads = stacks.split(_CURRENT_THREAD)
-    # Another thread's may follow, of this process or of the next one.
-    own = (_CURRENT_THREAD + _NEXT_THREAD.split(thread, 1)[0] for thread in threads)
-    return [thread[:_STACK_CHARACTERS] for thread in own]
+    own = [match[0] for thread in threads if (match := _FRAMES.match(thread))]
+    return [(_CURRENT_THREAD + one).rstrip()[:_STACK_CHARACTERS] for one in own]
 
 
 def early_exit_cause(

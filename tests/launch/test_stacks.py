@@ -1,0 +1,64 @@
+"""Where each rank of a run is now, while it goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import nbkit
+from nbkit.cli.main import main
+from nbkit.errors import RunError
+from nbkit.store.record import RunState
+from tests.waiting import patient, wait_until
+
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+
+def even_rank():
+    while not (folder / "gate").exists():
+        print("busy", file=sys.stderr, flush=True)
+        time.sleep(0.01)
+
+def odd_rank():
+    while not (folder / "gate").exists():
+        time.sleep(0.01)
+
+(folder / rank).touch()
+{"0": even_rank, "1": odd_rank}[rank]()
+"""
+
+
+def test_stacks_of_a_run_that_goes_on(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    run = nbkit.launch(
+        script, args=[tmp_path], gpus=2, device="cpu", oversubscribe=True
+    )
+    begun = [tmp_path / rank for rank in "01"]
+    wait_until(lambda: all(file.exists() for file in begun), "both ranks", 120)
+
+    def both():
+        texts = run.stacks()
+        return all("_rank\n" in text for text in texts.values()) and texts
+
+    by_rank = wait_until(both, "both ranks in their functions")
+    code = main(["stacks", run.run_id, "--json"])
+
+    assert set(by_rank) == {0, 1}
+    for rank, name, line in ((0, "even_rank", 9), (1, "odd_rank", 13)):
+        frames = [text for text in by_rank[rank].splitlines() if f"in {name}" in text]
+        assert frames[0].startswith(f'  File "{script}", line ')
+        assert int(frames[0].split(", line ")[1].split()[0]) in range(
+            line - 2, line + 1
+        )
+    assert "busy" not in by_rank[0]
+    assert code == 0
+    assert "in odd_rank" in json.loads(capsys.readouterr().out)["1"]
+
+    (tmp_path / "gate").touch()
+    assert run.wait(patient(120)).state is RunState.FINISHED
+    with pytest.raises(RunError, match="is finished: no rank of yours runs on"):
+        run.stacks()
