@@ -73,3 +73,14 @@ def test_a_study_estimates_what_the_same_study_takes_again(small, capsys):
     assert 1 / 3 < estimate / taken < 3
     assert "by earlier runs of the same arms" in capsys.readouterr().out
     assert again.estimated_seconds == 0  # nothing is missing
+    limited = nbkit.Study.create("limited", arms, repeats=100, minutes=0.1)
+    assert limited.estimated_seconds == 6
+
+
+def test_a_study_of_scripts_has_no_estimate_by_other_scripts(written, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    study = nbkit.Study.create("scripts", {"a": nbkit.script(script)})
+    written(20.0, **study.arms["a"].model_dump())
+
+    assert study.estimated_seconds is None
