@@ -8,6 +8,7 @@ plans and runs need is imported where it is used.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class Question:
         """
         if "run" in self.modules:
             return self._part("run")(plan)
+        began = time.monotonic()
         if "prepare" in self.modules:
             plan = self._part("prepare")(plan)
         from nbkit.studies.study import Study
@@ -113,7 +115,7 @@ class Question:
             environment=plan.environment,
             kind=self.name,
             plan=plan.facts,
-            minutes=plan.minutes,
+            minutes=plan.minutes_after(time.monotonic() - began),
         )
         return study.run(wait_for_idle=plan.wait_for_idle)
 

@@ -49,6 +49,13 @@ class Plan:
         is_default = self.parameters["minutes"] is None
         return default_minutes(self.arms.values()) if is_default else asked
 
+    def minutes_after(self, seconds: float) -> float | None:
+        """Return the limit that is left of so many seconds of preparation."""
+        # That has waited for an idle machine, too, which does not count.
+        if self.minutes is None or self.wait_for_idle:
+            return self.minutes
+        return max(round(self.minutes - seconds / 60, 1), 0.1)
+
     @property
     def wait_for_idle(self) -> float:
         """Seconds to wait at most until this machine is idle."""

@@ -1,9 +1,9 @@
 """Time limit of a study: which of its starts fit into it, and which do not.
 
-Starts are chosen by what they add to the answer, and executed in the study's balanced
-order. The question's own pair comes first, then a first start of every arm. After that
-the time goes to verdicts, arm by arm in the order of the plan: five runs of one arm say
-more than two of each.
+Starts are chosen by what they add to the answer. The question's own pair comes first,
+up to its verdict if that fits, then a first start of every arm. After that the time
+goes to verdicts, arm by arm in the order of the plan: five runs of one arm say more
+than two of each. Starts that all fit are executed in the study's balanced order.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from nbkit.studies.stored_study import StoredStudy
 _GPU_MINUTES, _CPU_MINUTES = 10.0, 2.0
 """Limits of a notebook whose parameter ``minutes`` is None."""
 
-_PAIR = 0, 0
-"""Rank of the first starts of the question's own pair."""
+_PAIR, _ONCE, _VERDICT = 0, 1, 2
+"""Ranks of the first starts of the question's own pair, of what is measured once, and
+of the repeats of the pair that its verdict needs."""
 
 Start = Sequence[Slot]
 """What starts together: usually one slot."""
@@ -82,21 +83,25 @@ class Budget:
         self._twin = study.control[1] if study.control else None
         self._places = {arm: place for place, arm in enumerate(study.arms)}
         self._settled: set[str] = set()
+        self._verdict_first = False
 
     def fitting(self, starts: Sequence[Start]) -> list[Start]:
         """Return the starts that fit, in their order, but the first pair before others.
 
-        That pair begins as long as there is time: without it there is no answer.
+        That pair begins as long as there is time: without it there is no answer. If not
+        all starts fit, what its verdict needs precedes arms of an unknown duration.
         """
         if self._end is None:
             return list(starts)
         if self._settled and not open_arms(self._study, self._settled):
             return []
         left = self.left_seconds * self._side_by_side
-        pair: list[Start] = []
+        self._verdict_first = True
+        of_verdict = [one[0].arm for one in starts if self._rank(one)[0] <= _VERDICT]
+        self._verdict_first = (self._times.total(of_verdict) or 0.0) <= left
         chosen: list[Start] = []
         for start in sorted(starts, key=self._rank):
-            is_pair = self._rank(start) == _PAIR
+            is_pair = self._rank(start)[0] == _PAIR
             seconds = self._times.total([start[0].arm])
             if seconds is not None:
                 if left <= 0 or (
@@ -104,8 +109,10 @@ class Budget:
                 ):
                     break
                 left -= seconds
-            (pair if is_pair else chosen).append(start)
-        return [*pair, *(start for start in starts if start in chosen)]
+            chosen.append(start)
+        last = _PAIR if len(chosen) == len(starts) else _VERDICT
+        ahead = [start for start in chosen if self._rank(start)[0] <= last]
+        return [*ahead, *(one for one in starts if one in chosen and one not in ahead)]
 
     @property
     def left_seconds(self) -> float:
@@ -122,12 +129,13 @@ class Budget:
         arm, repeat = start[0].arm, start[0].repeat
         is_first = any(slot.arm in self._first for slot in start)
         if arm in self._once or (arm == self._twin and repeat == 0):
-            return 1, 0
+            return _ONCE, 0
         if repeat == 0:
-            return _PAIR if is_first else (2, 0)
+            return (_PAIR if is_first else 3), 0
         if repeat < MINIMUM_RUNS:
-            return (3, 0) if is_first else (4, self._places[arm])
-        return (6 if arm in self._settled else 5), repeat
+            first = _VERDICT if self._verdict_first else 4
+            return (first, 0) if is_first else (5, self._places[arm])
+        return (7 if arm in self._settled else 6), repeat
 
 
 def first_arms(study: StoredStudy) -> list[str]:

@@ -26,6 +26,9 @@ class StartTimes:
     def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
         self._seconds = dict(seconds or {})
 
+    def __or__(self, newer: StartTimes) -> StartTimes:
+        return StartTimes(self._seconds | newer._seconds)
+
     def __setitem__(self, arm: str, seconds: float) -> None:
         self._seconds[arm] = seconds
 

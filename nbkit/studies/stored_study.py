@@ -9,6 +9,7 @@ is, with the facts of its plan, so that `nbkit.report` needs nothing but the sto
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,7 @@ from nbkit.launch.run import Run, attach
 from nbkit.store.ownership import imported_from, is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, the_study_folder
 from nbkit.store.record import RunState, read_json, report_corruption
-from nbkit.studies.durations import earlier_times
+from nbkit.studies.durations import StartTimes, earlier_times
 from nbkit.studies.idle_machine import Wait
 from nbkit.studies.metric import Metric
 from nbkit.studies.order import Slot
@@ -143,11 +144,21 @@ class StoredStudy:
     def estimated_seconds(self) -> float | None:
         """Seconds that what is missing takes, by earlier runs of the same arms here.
 
-        None where no arm has run on this machine.
+        At most its time limit; None where no arm has run on this machine.
         """
         starts = grouped(self.missing, self.concurrent)
-        times = earlier_times(self.arms, self.concurrent_arms, self.environment)
-        return times.total(slots[0].arm for slots in starts) if starts else 0.0
+        if not starts:
+            return 0.0
+        seconds = self.earlier_times.total(slots[0].arm for slots in starts)
+        limit = math.inf if self.minutes is None else 60 * self.minutes
+        return None if seconds is None else min(seconds, limit)
+
+    @property
+    def earlier_times(self) -> StartTimes:
+        """How long a start of each arm took on this machine."""
+        if self.programs:
+            return StartTimes()  # configurations do not tell programs apart
+        return earlier_times(self.arms, self.concurrent_arms, self.environment)
 
     @property
     def waits(self) -> list[Wait]:

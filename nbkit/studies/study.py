@@ -238,8 +238,6 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
-            "expected_end": None,
-            "answer": "",
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -260,7 +258,8 @@ class Study(StoredStudy):
         study with a metric, a start that fails does not end it: the report states how
         many did. An arm is given up after two failures without a result.
         Under a time limit, starts that do not fit are not begun: the first pair of arms
-        is measured first, then every arm once, then arm by arm up to a verdict.
+        is measured first, up to a verdict if that fits, then every arm once, then arm
+        by arm.
 
         Parameters
         ----------
@@ -311,7 +310,7 @@ class Study(StoredStudy):
                         grouped(self.missing, self.concurrent), self.arms, self.programs
                     )
                 ]
-            times = start_times(self)
+            times = self.earlier_times | start_times(self)
             shown = Progress(self.name, len(starts), quiet=not progress, times=times)
             if progress and (seconds := self.estimated_seconds):
                 by = "by earlier runs of the same arms."

@@ -48,6 +48,7 @@ def test_both_arms_have_the_same_global_batch_and_a_seed_a_repeat(planned):
 def test_what_the_images_are_and_what_cannot_be_judged_is_said_first(planned):
     made = planned()
 
+    assert "Time limit: 2 min" in made._repr_mimebundle_()["text/plain"]
     said = "\n".join(made.notes)
     assert "Generated patterns, not X-rays" in said
     assert "96 for training, 24 for evaluation, no overlap" in said

@@ -24,6 +24,7 @@ def test_on_a_cpu_fp16_is_left_out_and_that_is_said():
     assert not any(note.startswith("FP16") for note in asked.notes)
 
     assert list(planned.arms) == ["fp32", "bf16", "int8"]
+    assert planned.first_arms == ["fp32", "bf16"]
     assert planned.notes[1].startswith("FP16 is skipped: few CPUs support it")
 
 
@@ -34,6 +35,7 @@ def test_on_gpus_convolutions_have_no_int8_and_transformers_have(drive):
     transformer = plan(parameters(device="auto", model="vit_b_16"))
 
     assert list(convolutions.arms) == ["fp32", "tf32", "fp16", "bf16"]
+    assert convolutions.first_arms == ["fp32", "fp16"]
     assert convolutions.notes[0].startswith("INT8 is skipped: torch has no INT8 conv")
     assert list(transformer.arms) == ["fp32", "tf32", "fp16", "bf16", "int8"]
     assert (convolutions.repeats, convolutions.arms["fp16"].image_size) == (5, 224)

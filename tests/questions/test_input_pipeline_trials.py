@@ -107,6 +107,15 @@ def test_it_ends_as_soon_as_the_input_keeps_up():
     assert "(search ended: data wait 0.0%)" in found.why
 
 
+def test_tune_time_limit():
+    left = iter([5.0, 0.0])
+
+    found = tune(LARGE, start_of(LARGE), on(saturating(16)), left_seconds=left.__next__)
+
+    assert len(found.trials) == 2
+    assert "(search ended: time limit)" in found.why
+
+
 def test_the_start_is_measured_twice_and_what_differs_is_noise():
     rates = iter([100.0, 120.0])
     flat = dict.fromkeys(LARGE.settings, 105.0)

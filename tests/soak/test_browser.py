@@ -1440,6 +1440,19 @@ def _write_sample(paths, node, t, percent, gibibytes):
     file.write_text(json.dumps(sample) + "\n")
 
 
+def test_memory_of_a_gpu_that_was_idle_for_30_minutes_is_a_warning(lab, page):
+    server = lab("replay:eight-gpus")
+    uuid = traced_gpu("eight-gpus", 4)
+    store_past(server.store, uuid, minutes=40, started_minutes=40, percent=0)
+
+    panel = open_panel(page(server.address()))
+
+    gpu = panel.get_by_role("group", name="GPU 4, NVIDIA H100")
+    held = re.compile(r"idle: 2\d\.\d GiB held")
+    expect(gpu.get_by_text(held)).to_be_visible()
+    expect(panel.get_by_text("idle: ")).to_have_count(1)
+
+
 def test_a_run_of_a_cluster_says_why_it_waits_and_what_its_nodes_do(shared_lab, page):
     server = shared_lab("replay:no-gpu")
     queue = {"position": None, "length": None, "reason": REASON, "since": utc_now()}

@@ -51,7 +51,8 @@ def study(store):
 
 
 SECONDS = {**dict.fromkeys("abcd", 10.0), "a again": 10.0}
-ROUND = "a0 b0 c0 d0 a again0"
+PAIR = "a0 b0 a again0"
+VERDICT = "a again1 b1 a1 a2 b2 a again2 a again3 b3 a3 a4 b4 a again4"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +60,9 @@ ROUND = "a0 b0 c0 d0 a again0"
     [
         (25, None),
         (2, "a0 b0"),
-        (4, "a0 b0 c0 a again0"),
-        (8, f"{ROUND} a again1 b1 a1"),
-        (17, f"{ROUND} a again1 b1 a1 a2 b2 a again2 a again3 b3 a3 a4 b4 a again4"),
+        (4, f"{PAIR} c0"),
+        (8, f"{PAIR} c0 d0 a again1 b1 a1"),
+        (17, f"{PAIR} {VERDICT} c0 d0"),
     ],
 )
 def test_fitting_narrows_from_all_arms_to_the_first_pair(
@@ -100,6 +101,14 @@ def test_fitting_goes_on_arm_by_arm_once_the_first_pair_is_done(study, clock):
     assert later == ["c0", "d0", "c1", "c2", "c3", "c4"]
 
 
+def test_fitting_has_the_verdict_of_the_pair_before_arms_of_unknown_duration(
+    study, clock
+):
+    done = execute(study, 211 / 60, {**SECONDS, "c": 500.0}, clock)
+
+    assert " ".join(done) == f"{PAIR} {VERDICT} c0"
+
+
 def test_fitting_begins_the_first_start_whatever_it_takes(study, clock):
     assert execute(study, 0.01, SECONDS, clock) == ["a0"]
     assert len(execute(study, None, SECONDS, clock)) == 25
@@ -112,7 +121,7 @@ def test_fitting_starts_jobs_of_a_group_together(store, clock):
 
     assert first_arms(study) == ["alone", "job 1", "job 2"]
     done = execute(study, 1, seconds, clock)
-    assert done == ["alone0", "job 10", "large0", "job 11"]
+    assert done == ["alone0", "job 10", "job 11", "alone1"]
 
 
 def test_first_arms_are_those_that_a_plan_names(store):
@@ -226,6 +235,8 @@ def test_minutes_of_a_plan_depend_on_its_devices(minutes, engine, expected):
     plan = Plan(arms={"a": config}, repeats=1, notes=("n",), parameters=given)
 
     assert plan.minutes == expected
+    assert plan.minutes_after(60) == (expected and expected - 1)
+    assert plan.minutes_after(6000) == (expected and 0.1)
     said = plan._repr_mimebundle_()["text/plain"]
     assert ("Time limit" in said) == (expected is not None)
 

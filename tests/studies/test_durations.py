@@ -53,3 +53,12 @@ def test_earlier_times_are_of_the_same_configuration_on_this_host(written):
     assert earlier_times(arms, [], {"OMP_NUM_THREADS": "1"}).total("a") is None
     # An arm that has not run takes as long as the others.
     assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.0, abs=0.1)
+
+
+def test_a_study_of_scripts_has_no_estimate_by_other_scripts(written, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    study = nbkit.Study.create("scripts", {"a": nbkit.script(script)})
+    written(20.0, **study.arms["a"].model_dump())
+
+    assert study.estimated_seconds is None

@@ -18,6 +18,7 @@ from nbkit.plural import plural
 from nbkit.questions.chexnet.areas import FEWEST_PATIENTS
 from nbkit.questions.study_plan import Plan, below_one, smoke_test
 from nbkit.reports.parts import Note, Table
+from nbkit.studies.budget import limit_note
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 
@@ -98,7 +99,7 @@ class ChexnetPlan(Plan):
         )
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        note, labels = Note(self.notes), self.labels
+        note, labels = Note([*self.notes, *limit_note(self.minutes)]), self.labels
         return {
             "text/html": f"{note.to_html()}{labels.to_html()}",
             "text/plain": f"{note.to_text()}\n\n{labels.to_text()}",

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.config import ExperimentConfig
-from nbkit.config.fields import DATA_FAULT_FIELDS
+from nbkit.config.fields import DATA_FAULT_FIELDS, SIXTEEN_BIT
 from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
@@ -105,6 +105,7 @@ def plan(parameters: Parameters) -> InferencePlan:
         training=training,
         control=BASELINE if p.control else None,
         repeats=values["repeats"],
+        first_arms=[BASELINE, _in_16_bits(precisions)],
         prepared={"accuracy_margin": p.accuracy_margin, "unavailable": {}},
         notes=(
             *_where(p, devices),
@@ -179,6 +180,12 @@ def _precisions(
                 "INT8 is skipped: without compile it is slower than FP16 on a GPU."
             )
     return list(dict.fromkeys([BASELINE, *wanted])), notes
+
+
+def _in_16_bits(precisions: Sequence[str]) -> str:
+    """Return what is compared with the baseline first: 16 bits, if there are any."""
+    others = precisions[1:]
+    return next((one for one in others if one in SIXTEEN_BIT), others[0])
 
 
 def _config(

@@ -8,6 +8,7 @@ delivers nothing, and the search continues. Nothing is run here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
@@ -145,9 +146,10 @@ def tune(
     measure: Callable[[LoaderSetting, str], Trial],
     *,
     most_trials: int | None = None,
+    left_seconds: Callable[[], float] = lambda: math.inf,
 ) -> Tuning:
     """Find a setting whose rate is near the best of the grid, in few trials."""
-    search = _Search(grid, measure, most_trials or grid.most_trials)
+    search = _Search(grid, measure, most_trials or grid.most_trials, left_seconds)
     try:
         search.walk(start)
         ended = "no faster neighbour"
@@ -165,6 +167,7 @@ class _Search:
     grid: Grid
     measure: Callable[[LoaderSetting, str], Trial]
     most_trials: int
+    left_seconds: Callable[[], float]
     trials: list[Trial] = field(default_factory=list)
 
     @property
@@ -275,6 +278,9 @@ class _Search:
     def _try(self, setting: LoaderSetting, why: str) -> None:
         if len(self.trials) >= self.most_trials:
             message = f"limit of {self.most_trials} trials"
+            raise _EndedError(message)
+        if self.trials and self.left_seconds() <= 0:
+            message = "time limit"
             raise _EndedError(message)
         trial = replace(self.measure(setting, why), why=why)
         self.trials.append(trial)

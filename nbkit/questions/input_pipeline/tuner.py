@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -27,6 +29,9 @@ from nbkit.studies.idle_machine import wait_before
 from nbkit.studies.progress import Progress
 from nbkit.studies.starts import variables_set
 
+_SHARE_OF_LIMIT = 0.2
+"""Of the time limit, for trials: arms are the question."""
+
 
 def prepare(plan: PipelinePlan) -> PipelinePlan:
     """Run the trials of a plan, and return it with the tuned arm, if it has one.
@@ -46,6 +51,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
         plan.grid,
         plan.start,
         most_trials=plan.most_trials,
+        most_seconds=_SHARE_OF_LIMIT * 60 * (plan.minutes or math.inf),
         environment=plan.environment,
     )
     waited_plan = replace(plan, notes=(*plan.notes, *filter(None, [waited])))
@@ -58,6 +64,7 @@ def tune_loading(
     start: LoaderSetting,
     *,
     most_trials: int | None = None,
+    most_seconds: float = math.inf,
     environment: Mapping[str, str] | None = None,
     progress: bool = True,
 ) -> Tuning:
@@ -67,6 +74,7 @@ def tune_loading(
     that does not do; what failed is kept with its trial.
     """
     shown = Progress("tuner", most_trials or grid.most_trials, quiet=not progress)
+    end = time.monotonic() + most_seconds
     tags = {"tuner": secrets.token_hex(4)}
     failed: list[RunFailedError] = []
 
@@ -105,7 +113,13 @@ def tune_loading(
         )
 
     try:
-        tuning = tune(grid, start, measure, most_trials=most_trials)
+        tuning = tune(
+            grid,
+            start,
+            measure,
+            most_trials=most_trials,
+            left_seconds=lambda: end - time.monotonic(),
+        )
     finally:
         shown.close()
     if len(failed) == len(tuning.trials):
