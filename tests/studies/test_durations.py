@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.store.processes import hostname
 from nbkit.studies.durations import earlier_times
