@@ -201,7 +201,7 @@ def test_remedy_pool_on_network(tmp_path, monkeypatch):
     finding = by_name(launch_health.checks())["Device pool"]
 
     assert finding.state == "failure"
-    assert "is on nfs4" in finding.found
+    assert "shared file system (nfs4)" in finding.found
 
 
 def test_remedy_widgets(tmp_path, monkeypatch):
