@@ -32,6 +32,7 @@ class ArmRun:
     cpu_ms_per_image: float | None = None
     seconds: float | None = None
     """From the start of its processes to their end."""
+    first_step_seconds: float | None = None
     device_type: str | None = None
 
 
@@ -71,5 +72,6 @@ def arm_run(run: Run) -> ArmRun:
         joules_per_image=joules_per_image(run),
         cpu_ms_per_image=summary.cpu_ms_per_image,
         seconds=run_seconds(run.record),
+        first_step_seconds=summary.first_step_seconds,
         device_type=summary.device_type,
     )

@@ -35,6 +35,7 @@ from nbkit.questions.precision.tables import (
     answers_table,
     bounds_table,
     caveat_notes,
+    first_step_cell,
     gradient_cell,
     layout_table,
     loss_cell,
@@ -57,6 +58,7 @@ _SEARCH = (
     "a limit of 10 increases fp32 from 885 to 956 images/s and reduces fp16 / fp32 "
     "from 5.6x to 5.2x."
 )
+_FIRST_STEP = "First step: of the first start, then the median of the later ones."
 _QUESTION = (
     "Mixed precision, TF32, channels_last, torch.compile: speedup and loss parity"
 )
@@ -119,8 +121,11 @@ class PrecisionResult:
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
                 "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
+                "first step": {
+                    a: first_step_cell(r) for a, r in self.arms.runs.items()
+                },
             },
-            notes=[*self.references, *caveat_notes(self.answers)]
+            notes=[*self.references, *caveat_notes(self.answers), _FIRST_STEP]
             + ([kernels] if (kernels := batch_norm_sentence(self.batch_norms)) else []),
         )
         lead = self.arms.lead(self.arms.controls, untimed=self.untimed)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from nbkit.config import ExperimentConfig
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import LayoutEffect
 from nbkit.questions.precision.sentence import MeasuredArm
 from nbkit.references.rows import PublishedPair, PublishedRow
+from nbkit.reports.arm_rows import ArmRun
 from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.parts import Note, Table
 from nbkit.review.bounds import Bound, resnet50_bound
@@ -37,6 +39,15 @@ def gradient_cell(answer: LossParity) -> str | None:
         return "not finite"
     skipped = answer.updates_skipped
     return f"finite, {skipped} skipped" if skipped else "finite"
+
+
+def first_step_cell(runs: Sequence[ArmRun]) -> str | None:
+    """Return the first step of the first start, and of the later ones."""
+    known = [one.first_step_seconds for one in runs]
+    if not known or None in known:
+        return None
+    first, *later = filter(None, known)
+    return f"{first:.1f} s" + (f", then {median(later):.1f} s" if later else "")
 
 
 def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
