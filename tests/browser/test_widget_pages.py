@@ -63,6 +63,7 @@ def test_the_running_time_is_by_the_kernels_clock_and_labels_are_whole(show, run
     values["head"]["runs_since"] = 1_600_000_000.0
     large = [[1, -1.5e7, 1.792e12, 1e12], [2, -1.5e7, 1.792e12, 1e12]]
     values["series"]["flops"] = large
+    values["curves"].append("flops")
     visitor = show(RunView)
     visitor.add_style_tag(content=RunView._css)
 
