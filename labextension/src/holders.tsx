@@ -49,7 +49,10 @@ export function Holders(props: IHoldersProps): JSX.Element | null {
     return (
       <p className="nbk-note">
         {reason
-          ? trans.__('GPU processes are unknown (%1).', translated(reason, trans))
+          ? trans.__(
+              'GPU processes are unknown (%1).',
+              translated(reason, trans)
+            )
           : trans.__('GPU processes are unknown.')}
       </p>
     );

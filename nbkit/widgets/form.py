@@ -188,11 +188,10 @@ class ExperimentForm(ipywidgets.VBox):
             for path, control in self.panel.controls.items()
             if self.panel.entered[path] != control.default
         )
-        caption = "Experiment: non-default settings"
-        body = rows or "<tr><td>none</td></tr>"
         call = html.escape(python_line(check.fields))
         return (
             f'{NO_LOST_WIDGET}<div class="nbkf-saved">'
-            f"<table><caption>{caption}</caption><tbody>{body}</tbody></table>"
+            "<table><caption>Experiment: non-default settings</caption>"
+            f"<tbody>{rows or '<tr><td>none</td></tr>'}</tbody></table>"
             f"<p>As Python:</p><pre>{call}</pre></div>"
         )
