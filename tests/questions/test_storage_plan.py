@@ -82,7 +82,7 @@ def test_a_control_is_the_first_arm_of_a_loader_again(nas, stages):
         ({"stages": "load,sing"}, "'sing' is unknown. Use some of load, emulate"),
         ({"forms": "zip"}, "'zip' is unknown. Use some of files"),
         ({"engine": "slurm"}, "page cache are measured on this machine. Use engine="),
-        ({"engine": "slurm", "cache": "warm"}, "engine='slurm' may start runs on ot"),
+        ({"engine": "slurm", "cache": "warm"}, "engine='slurm' may start runs on"),
         ({"replicate": 0}, "replicate=0 is below 1"),
         ({"read_repeats": 0}, "read_repeats=0 is below 1"),
         ({"batch_size_per_gpu": 12}, "1 steps of 12, but 1 steps are warm-up"),
