@@ -236,20 +236,31 @@ class _Trials:
         path = (self._folder / script).resolve()
         starts = 2 * repeats
         minutes = self._seconds / 60
-        problems = {
-            f"script={script!r} is not below {self._folder}.": path.is_relative_to(
-                self._folder
+        rules = (
+            (
+                path.is_relative_to(self._folder),
+                f"script={script!r} is outside {self._folder}. Use one in it.",
             ),
-            f"against={against!r} is not a commit.": not against.startswith("-"),
-            f"gpus={gpus} is not from 1 to {self._gpus} (--max-gpus).": 1
-            <= gpus
-            <= self._gpus,
-            f"repeats={repeats} is {starts} starts; {self._starts} are left of "
-            "--max-starts.": 2 <= starts <= self._starts,
-            f"{max(0.0, minutes):.1f} minutes are left of --max-minutes.": minutes > 0,
-        }
-        for problem, is_allowed in problems.items():
-            if not is_allowed:
+            (
+                not against.startswith("-"),
+                f"against={against!r} is not a commit. Use HEAD~1.",
+            ),
+            (
+                1 <= gpus <= self._gpus,
+                f"gpus={gpus} is out of range. Use 1 to {self._gpus} (--max-gpus).",
+            ),
+            (
+                2 <= starts <= self._starts,
+                f"repeats={repeats} is {starts} starts; {self._starts} are left of "
+                "--max-starts.",
+            ),
+            (
+                minutes > 0,
+                f"{max(0.0, minutes):.1f} minutes are left of --max-minutes.",
+            ),
+        )
+        for is_met, problem in rules:
+            if not is_met:
                 _refuse(problem)
         return path
 

@@ -145,9 +145,9 @@ def _names(path: Path) -> dict[int, str]:
             names[int(number)] = os.fsdecode(name)
         except ValueError as error:
             message = (
-                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}, not a number, "
-                "labels and a path, separated by tabs. Remove the file to use numbers "
-                "as image names."
+                f"{path}: line {count} is {os.fsdecode(line)[:60]!r}. Expected an "
+                "index, labels and a path, separated by tabs. Fix the line, or remove "
+                "the file to use the indices as image names."
             )
             raise ConfigError(message) from error
     return names

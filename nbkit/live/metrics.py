@@ -203,7 +203,10 @@ class LiveMetrics:
         except FileNotFoundError:
             return False
         if not end and len(data) > LINE_BYTES:
-            message = f"{self._path} is damaged (a line of over {LINE_BYTES:,} bytes)."
+            message = (
+                f"{self._path} is damaged (a line exceeds {LINE_BYTES:,} bytes). "
+                "Remove its folder if the run is not needed."
+            )
             raise StoreError(message)
         self._offset += end
         for text in data[:end].splitlines():

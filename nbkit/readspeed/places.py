@@ -73,7 +73,7 @@ def unproven_because(storage: Mapping[str, Any], path: Path) -> str | None:
         return f"{file_system} has a separate cache, which cannot be queried"
     if kind == "unknown":
         name = file_system or "an unknown file system"
-        return f"{name} may not read from a disk of this machine"
+        return f"{name} is not known to read from a local disk"
     device = block_device(path)
     source = storage.get("source") or ""
     if device is None and source.startswith("/dev/"):

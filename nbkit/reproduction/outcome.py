@@ -43,7 +43,8 @@ class LossComparison:
             return f"The losses of {self.n_steps:,} steps are bitwise equal."
         text = (
             f"The losses differ from step {self.first_step:,}: "
-            f"{_number(self.original)} vs. {_number(self.reproduced)} in the repetition"
+            f"{_number(self.original)} in the original vs. {_number(self.reproduced)} "
+            "in the reproduction"
         )
         if self.original is not None and self.reproduced is not None:
             text += f" ({self.reproduced - self.original:+.3g})"

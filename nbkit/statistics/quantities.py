@@ -12,7 +12,7 @@ RATE_STATISTIC = (
 )
 
 
-RATE_INTERVAL = "95% CI, Student t on the logarithms of the runs"
+RATE_INTERVAL = "95% CI, Student's t on the logarithm of each run's rate"
 
 UNKNOWN = "–"
 """What an unknown quantity looks like: never 0, never a guess."""

@@ -109,7 +109,7 @@ def _writing(store: Path, folder: Path) -> CheckResult:
         return CheckResult("Writing", "failure", str(error), f"fix that, {_MOVE}")
     where = "" if folder == store else f", tried in {folder}"
     found = problem or f"replacing, linking and locking files works{where}"
-    remedy = f"use another file system: {_MOVE}"
+    remedy = f"use another file system, {_MOVE}"
     return check("Writing", not problem, found, remedy, "failure")
 
 

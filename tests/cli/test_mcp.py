@@ -154,8 +154,8 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     assert [tool.name for tool in tools] == [*READ_ONLY, "try"]
     *refused, tried, spent = answers
     assert [answer.is_error for answer in refused] == [True] * 3
-    assert "is not below" in refused[0].content[0].text
-    assert "gpus=2 is not from 1 to 1" in refused[1].content[0].text
+    assert "is outside" in refused[0].content[0].text
+    assert "gpus=2 is out of range. Use 1 to 1" in refused[1].content[0].text
     result = tried.structured_content["result"]
     assert result["verdict"] == "not enough runs"
     assert [row["values"] for row in result["rows"]] == [[0.5], [0.4]]

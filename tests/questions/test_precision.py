@@ -62,9 +62,9 @@ def test_answer_that_only_a_control_could_judge_is_not_called_wrong(trained):
     assert cells(result.answer_table, LAST)["finding"] == "not judged"
     [note] = [one for one in result.table.notes if one.startswith(f"{LAST}: ")]
     assert "Measure with control=True" in note
-    assert "loss not tested without a control (" in result.answer
+    assert "loss parity inconclusive without a control (" in result.answer
     said = " ".join(result.layout.to_text().split())
-    assert f"{LAST} is omitted, because its loss is not tested" in said
+    assert f"{LAST} is omitted, because its loss is inconclusive" in said
 
 
 @pytest.mark.nonfinite

@@ -188,8 +188,8 @@ def _ordinary_user() -> Iterator[None]:
         ("nfs4", "client cold, server unknown (nfs4"),
         ("fuse.sshfs", "client cold, server unknown (fuse.sshfs"),
         ("zfs", "not provable (zfs has a separate cache"),
-        ("overlay", "not provable (overlay may not read"),
-        (None, "not provable (an unknown file system may not read"),
+        ("overlay", "not provable (overlay is not known to read"),
+        (None, "not provable (an unknown file system is not known to read"),
     ],
 )
 def test_what_lies_beyond_the_page_cache_is_not_claimed(

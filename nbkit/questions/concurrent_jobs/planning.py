@@ -279,9 +279,10 @@ def _pinning(shares: Sequence[CpuShare], cpus: Sequence[Cpu]) -> Iterator[str]:
 def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
     if copies:
         yield (
-            f"Storage {' and '.join(dict.fromkeys(storage))}: separate storage is one "
-            f"copy per job, in {', '.join(sorted({str(c.parent) for c in copies}))}. "
-            "The page cache is not controlled."
+            f"Storage: {' and '.join(dict.fromkeys(storage))}. With separate storage, "
+            "each job reads its own copy of the data in "
+            f"{', '.join(sorted({str(c.parent) for c in copies}))}. The page cache is "
+            "not controlled."
         )
 
 

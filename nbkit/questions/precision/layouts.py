@@ -106,7 +106,7 @@ def left_out_sentences(
         ]
     return [
         f"The layout effect on {format_.name} is omitted, because its loss is "
-        f"{'suspect' if format_ in suspect else 'not tested'}."
+        f"{'suspect' if format_ in suspect else 'inconclusive'}."
         for pair in pairs
         for format_ in pair
         if format_ in suspect or format_ in unjudged

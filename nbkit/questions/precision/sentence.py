@@ -75,7 +75,9 @@ def computed_sentence(
 def _why_not(answer: LossParity) -> str:
     if answer.suspicions:
         return f"{answer.caveat} ({' and '.join(answer.suspicions)})"
-    return f"loss not tested without a control ({' and '.join(answer.unjudged)})"
+    return (
+        f"loss parity inconclusive without a control ({' and '.join(answer.unjudged)})"
+    )
 
 
 def _estimate(arm: MeasuredArm) -> float:

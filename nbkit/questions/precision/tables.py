@@ -58,7 +58,7 @@ def caveat_notes(answers: Mapping[str, LossParity]) -> list[str]:
         if answer.suspicions
     ]
     unjudged = [
-        f"{arm}: loss not tested: {' and '.join(answer.unjudged)}. {_NO_RUN}"
+        f"{arm}: loss parity inconclusive: {' and '.join(answer.unjudged)}. {_NO_RUN}"
         for arm, answer in answers.items()
         if answer.unjudged
     ]

@@ -256,7 +256,7 @@ def _method(cache: str) -> list[str]:
         "and mincore verifies it; file metadata stays cached."
         if cache == "cold"
         else "Warm start: the data are read once before each run.",
-        "CI: Student's t on the logarithms of the runs.",
+        "CI: Student's t on the logarithm of each run's rate.",
     ]
 
 

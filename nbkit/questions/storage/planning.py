@@ -263,8 +263,8 @@ def _where(places: Sequence[Place]) -> Iterable[str]:
         if place.is_ours:
             size = sum(source.bytes for source in place.sources)
             yield (
-                f"{place.name}: {wording.size(size)} of photographs are kept in "
-                f"{place.folder} (nbkit-photos). Remove them when no longer needed."
+                f"{place.name}: {wording.size(size)} of photographs remain in "
+                f"{place.folder}/nbkit-photos-*. Remove them when no longer needed."
             )
 
 
