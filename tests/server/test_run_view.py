@@ -133,7 +133,8 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
     width = whole[1][0] - whole[0][0]
     assert 1000 <= len(whole) <= 2000
     for x, low, high, *_ in whole[:-1]:
-        bucket = losses[x - 1 : x - 1 + width]
+        first = int(x) - 1
+        bucket = losses[first : first + int(width)]
         assert (low, high) == pytest.approx((min(bucket), max(bucket)), rel=5e-6)
     assert whole[-1][0] == 5000
     assert [point[0] for point in part] == [*range(1001, 1801)]
