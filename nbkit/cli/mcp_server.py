@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn
 
 from nbkit.cli.command import REFUSED, Commands, add_command
 from nbkit.errors import ConfigError
-from nbkit.packages import version
+from nbkit.packages import pip_install, version
 from nbkit.visible import visible
 
 _READ_SECONDS = 120.0
@@ -88,9 +88,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
     except ImportError:
-        message = (
-            "nbkit mcp needs the package mcp 2 or newer. Run pip install 'mcp>=2'."
-        )
+        message = f"nbkit mcp requires the package mcp. Run {pip_install('mcp')}."
         raise ConfigError(message) from None
     server = MCPServer("nbkit", version=version(), instructions=_NOTE)
     tools = _Tools(arguments.characters)

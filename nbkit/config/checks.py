@@ -305,7 +305,7 @@ class ExperimentChecks(Model):
         if value.timeout_min is not None and value.timeout_min < minutes:
             enough = math.ceil((needed + _START_SECONDS) / 60) <= value.timeout_min
             delayed = f"slurm_signal_delay_s={needed}"
-            less = delayed if enough else "stop_grace_seconds lower"
+            less = delayed if enough else "lower stop_grace_seconds"
             message = (
                 f"timeout_min={value.timeout_min} is too short: a run takes up to "
                 f"{_START_SECONDS} s to start and is stopped {delay} s before its "

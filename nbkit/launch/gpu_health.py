@@ -46,7 +46,7 @@ def checks(deadline: float) -> Iterator[CheckResult]:
         if len(gpus) < 2:
             setting = os.environ.get("CUDA_VISIBLE_DEVICES")
             found = f"{plural(len(gpus), 'GPU')} visible (MIG instances excluded), "
-            found += "all-reduce needs 2"
+            found += "an all-reduce requires 2"
             if setting is not None:
                 found += f" (CUDA_VISIBLE_DEVICES={setting!r})"
             yield CheckResult(_WHAT, "info", found)

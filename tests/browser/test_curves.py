@@ -62,7 +62,7 @@ def drag(visitor: Page, chart: Locator, begin: float, end: float) -> None:
 
 def shows_last(view: Locator) -> None:
     """Wait for the curve that is not sent unless it is chosen."""
-    image = view.locator(".nbkv-chart", has_text="logged_13").get_by_role("img")
+    image = view.locator(".nbkv-chart", has_text="logged_13").locator("[role=img]")
     expect(image).to_have_attribute("aria-label", re.compile("from 0 to 207.1"))
 
 

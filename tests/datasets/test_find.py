@@ -34,7 +34,7 @@ def test_packs_of_two_formats_in_one_folder_are_refused(folder, packed):
     (packed(folder, "recordio") / "train.rec").rename(pack / "train.rec")
 
     with pytest.raises(
-        ConfigError, match=r"contains WebDataset .* and RecordIO .* Move"
+        ConfigError, match=r"contains WebDataset .* and RecordIO .* Keep"
     ):
         find(str(pack))
 

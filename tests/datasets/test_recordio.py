@@ -141,7 +141,5 @@ def test_a_list_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.rec").write_bytes(part(header(1) + b"abc"))
     (tmp_path / "x.lst").write_text("0\t1\tdog.jpg\nhello\n")
 
-    with pytest.raises(
-        ConfigError, match="line 2 is 'hello'. Expected an index, labels"
-    ):
+    with pytest.raises(ConfigError, match=r"line 2 is 'hello'\. Expected an index"):
         list_recordio(tmp_path).read()

@@ -69,7 +69,9 @@ def test_the_configuration_of_a_removed_run_is_refused_or_told(
     if kept == "a link":
         run.paths.root.symlink_to(tmp_path / "nowhere")
 
-    with pytest.raises(RunError, match=r"by others.* was removed.*trust=True to print"):
+    with pytest.raises(
+        RunError, match=r"another user, .* was removed.*trust=True prints"
+    ):
         nbkit.launch(config)
     nbkit.Study.create("s", {"a": config}, trust=True)
 

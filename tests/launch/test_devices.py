@@ -97,7 +97,9 @@ def test_request_devices_broken_gpus(request_on):
 
     message = str(error.value)
     assert "GPU 1 cannot be read (gpu lost): check dmesg" in message
-    assert " and GPU 3 is in MIG mode and has no instance: create one" in message
+    assert (
+        " and GPU 3 is in MIG mode and has no instance: create an instance" in message
+    )
     assert message.count("reset the GPU") == message.count("create an instance") == 1
 
 

@@ -107,7 +107,9 @@ def test_launch_on_another_system(tmp_path, monkeypatch):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path))
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
-    with pytest.raises(LaunchError, match=r"runs Darwin\. .* Linux machine, or WSL 2"):
+    with pytest.raises(
+        LaunchError, match=r"not on Darwin\. .* Linux machine, or WSL 2"
+    ):
         nbkit.launch(device="cpu")
     (refusal,) = refusals(nbkit.ExperimentConfig(device="cpu"))
     assert "Darwin" in str(refusal)

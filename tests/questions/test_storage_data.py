@@ -187,7 +187,7 @@ def test_too_little_room_is_said_with_both_numbers(tmp_path, few_photos):
     place = tmp_path / "place"
     place.mkdir()
 
-    with pytest.raises(ConfigError, match=r"needs [\d,]+ bytes, but .* has [\d,]+"):
+    with pytest.raises(ConfigError, match=r"requires [\d,]+ bytes, but .* has [\d,]+"):
         put_photos(place, 10**12, ["files"])
 
     assert list(place.iterdir()) == []

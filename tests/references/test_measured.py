@@ -121,7 +121,7 @@ def test_row_of_refuses_what_a_row_cannot_say(written, changes, why):
 
 @pytest.mark.nonfinite
 def test_row_of_refuses_runs_without_one_rate(written):
-    with pytest.raises(NotEnoughDataError, match="0 runs"):
+    with pytest.raises(NotEnoughDataError, match="No runs"):
         row_of([])
     with pytest.raises(ConfigError, match="differ in batch_size_per_gpu"):
         row_of([written(), written(batch_size_per_gpu=128)])

@@ -155,7 +155,9 @@ def test_the_errors_of_the_storage_report_are_found():
     assert "1.7 GB/s" in evidence("local storage")["demand"]
     assert "vm.drop_caches=3dd" in evidence("read test command")["command"]
     assert "--dali-" in evidence("training command")["command"]
-    assert "2 servers are described, 5 results" in evidence("concurrent jobs")["count"]
+    assert (
+        "2 servers are described, but 5 results" in evidence("concurrent jobs")["count"]
+    )
 
 
 def test_the_errors_of_the_framework_tables_are_found():

@@ -28,7 +28,7 @@ def test_what_bounds_a_run_is_shown_once_there_are_steps_enough(tmp_path):
     bottleneck, change = shown(live)
 
     assert bottleneck == "input (25% of the time)"
-    assert change.startswith("loader='torch'")
+    assert change.startswith("use loader='torch'")
 
 
 def test_steps_that_show_nothing_are_said_to_show_nothing(tmp_path):

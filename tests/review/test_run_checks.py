@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from itertools import count
 
 import pytest
@@ -162,7 +163,10 @@ def test_drift_within_a_run_is_found_with_both_rates(written, change, first, las
         one for one in run_findings(written(steps=drawn(change))) if one.code == "drift"
     ]
 
-    rates = [float(text.replace(",", "")) for text in finding.evidence.split()[:11:10]]
+    rates = [
+        float(rate.replace(",", ""))
+        for rate in re.findall(r"[\d.,]+\d", finding.evidence)
+    ]
     assert rates == pytest.approx([first, last], rel=0.02)
 
 

@@ -217,7 +217,7 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     start, plugins, small, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
-    monkeypatch.setenv("JPY_SESSION_NAME", "/work/train.ipynb")
+    monkeypatch.setenv("JPY_SESSION_NAME", "/notebooks/train.ipynb")
     run = nbkit.launch(small(model="slow", steps=100_000, checkpoint_period_steps=1))
     monkeypatch.delenv("JPY_SESSION_NAME")  # the server is no kernel
     wait_until(lambda: len(run.metrics()) > 3, "steps")
@@ -235,7 +235,7 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert second.status == 409
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
-    assert run.submission["notebook"] == "/work/train.ipynb"
+    assert run.submission["notebook"] == "/notebooks/train.ipynb"
     run.stop(grace_seconds=0)
 
 

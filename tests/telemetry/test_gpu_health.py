@@ -58,7 +58,7 @@ def test_gpus_that_are_well_give_no_warning(told):
             *("Fabric manager", "failure", "not supported on GPU 1"),
             "restart nvidia-fabricmanager",
         ),
-        ({"name": "NVIDIA A100"}, "Mix of GPUs", "warning", "2 kinds", "=0"),
+        ({"name": "NVIDIA A100"}, "Mix of GPUs", "warning", "2 models", "=0"),
     ],
 )
 def test_what_holds_a_gpu_back_is_named_with_its_command(

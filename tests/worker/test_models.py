@@ -30,7 +30,7 @@ def test_a_model_takes_its_smallest_image_and_refuses_a_smaller_one(name, smalle
     config = ExperimentConfig(model=name, image_size=smallest)
 
     assert logits_shape(config) == (2, 10)
-    with pytest.raises(ConfigError, match=f"use {smallest} or more"):
+    with pytest.raises(ConfigError, match=f"Use {smallest} or more"):
         config.replace(image_size=smallest - 1)
 
 
@@ -60,9 +60,9 @@ def test_a_model_of_patches_is_built_for_the_image_size(name, size):
 
 
 def test_a_size_that_patches_do_not_divide_is_refused_with_both_neighbours():
-    with pytest.raises(ConfigError, match="use 48 or 64"):
+    with pytest.raises(ConfigError, match="Use 48 or 64"):
         ExperimentConfig(model="vit_b_16", image_size=50)
-    with pytest.raises(ConfigError, match=r"use 224\."):
+    with pytest.raises(ConfigError, match=r"Use 224\."):
         ExperimentConfig(model="maxvit_t", image_size=64)
 
 

@@ -98,7 +98,7 @@ def test_a_name_that_is_no_utf8_is_spelt_out_in_the_log(flat, new_run, monkeypat
 
     source.prepare(config_of(flat, unreadable_images="skip"), new_run())
 
-    assert b"class 01/caf\\udce9\\x1b.jpg (not a format" in log.getvalue()
+    assert b"class 01/caf\\udce9\\x1b.jpg (a format that Pillow does" in log.getvalue()
 
 
 def test_grayscale_of_more_than_8_bits_is_counted_in_log_and_record(

@@ -221,7 +221,7 @@ def test_too_large_a_batch_is_refused_with_how_many_images_there_really_are(
 
 
 def test_other_files_are_refused_with_what_packs_them(shards, opened):
-    with pytest.raises(ConfigError, match=r"reads TFRecord files.*Pack it"):
+    with pytest.raises(ConfigError, match=r"reads TFRecord files.*Pack the data"):
         opened(shards / "flat", loader="tfrecord")
 
 

@@ -72,7 +72,8 @@ async function storedCsv(runs, name) {
     )
   );
   const [head] = texts[0].split('\n', 1);
-  return [head, ...texts.map(text => text.slice(text.indexOf('\n')))].join('');
+  const rows = texts.map(text => text.slice(text.indexOf('\n') + 1));
+  return `${head}\n${rows.join('')}`;
 }
 
 function pageConfig() {
