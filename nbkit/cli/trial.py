@@ -50,8 +50,8 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--metric",
         required=True,
-        help="a name that the script gives to nbkit.log or prints as 'name: value' in "
-        "its last 50 lines, or seconds",
+        help="a name that the script gives to nbkit.log or TensorBoard, or prints as "
+        "'step 10: name value' or, in its last 50 lines, 'name: value'; or seconds",
     )
     parser.add_argument(
         "--better",
