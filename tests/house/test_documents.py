@@ -27,13 +27,17 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *ROOT.glob("nbkit/*/*.md"),
+        *ROOT.glob("nbkit/*/*/*.md"),
     )
 )
-# The blocks of CONTRIBUTING.md make a plug-in: test_contributing.py follows them.
+# The blocks of CONTRIBUTING.md make a plug-in: test_contributing.py follows them. Those
+# of trainers need their packages: tests/soak/test_trainer_pages.py.
 WITH_CODE = [
     page
     for page in PAGES
-    if blocks((ROOT / page).read_text()) and page != "CONTRIBUTING.md"
+    if blocks((ROOT / page).read_text())
+    and page != "CONTRIBUTING.md"
+    and "/trainers/" not in page
 ]
 
 HERE = "device='cpu', oversubscribe=True, tensorboard=False"
@@ -62,9 +66,9 @@ VALIDATED = {
 """Blocks with one of these launch nothing: their configuration is made and checked."""
 
 COMPILED = {
+    "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
     "c.JupyterHub": "a hub's settings: tests/slurm/test_hub.py starts servers so",
     'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
-    "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
 }
 """Blocks with one of these are compiled only."""
 
