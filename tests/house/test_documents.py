@@ -66,7 +66,6 @@ VALIDATED = {
 """Blocks with one of these launch nothing: their configuration is made and checked."""
 
 COMPILED = {
-    "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
     "c.JupyterHub": "a hub's settings: tests/slurm/test_hub.py starts servers so",
     'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
 }

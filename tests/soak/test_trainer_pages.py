@@ -5,6 +5,7 @@ The packages are installed beside nbkit's peers (`make setup-peers`).
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,13 +20,44 @@ from tests.waiting import wait_until
 
 __all__ = ["store"]
 
+pytest.importorskip("transformers")
+WORDS = [f"w{number}" for number in range(61)]
+ROWS = 48
 HERE = {"gpus=8": "gpus=2, device='cpu', oversubscribe=True"}
+EVERY_STEP = {"logging_steps=10": "logging_steps=1"}
+CPU = {"batch_size=2": "batch_size=2, bf16=False"}
+SMALL = {"Qwen/Qwen2.5-0.5B": "model", **HERE}
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path
+
+
+@pytest.fixture
+def model(folder):
+    """Write a tokenizer of words, and a small model without weights of anyone."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    vocabulary = {word: at for at, word in enumerate(["[UNK]", "[EOS]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"unk_token": "[UNK]", "eos_token": "[EOS]", "pad_token": "[EOS]"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    fast.save_pretrained(folder / "model")
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    size |= {"vocab_size": len(vocabulary), "num_hidden_layers": 1}
+    config = LlamaConfig(eos_token_id=1, **size)
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+
+
+def write_texts(folder, lengths):
+    lines = (json.dumps({"text": " ".join(WORDS[:length])}) for length in lengths)
+    (folder / "train.jsonl").write_text("\n".join(lines))
 
 
 def launch_page(name, **changes):
@@ -46,6 +78,62 @@ def _changed(code, changes):
 
 def lines_of(run):
     return [line for line in run.metrics("log") if "loss" in line["values"]]
+
+
+def test_trl_page_counts_real_tokens(folder, model):
+    pytest.importorskip("trl")
+    lengths = [3 + row % 9 for row in range(ROWS)]
+    write_texts(folder, lengths)
+    small = {"max_length=1024": "max_length=8, num_train_epochs=1", **EVERY_STEP}
+
+    run = launch_page("trl", **SMALL, **CPU, **small)
+    run.wait()
+
+    lines = lines_of(run)
+    assert [(line["step"], line["total_steps"]) for line in lines] == [
+        (step, 3) for step in (1, 2, 3)
+    ]
+    # Each text has an end, and 8 tokens at most.
+    last = lines[-1]["values"]
+    assert last["tokens_seen"] == sum(min(length + 1, 8) for length in lengths)
+    assert last["samples_seen"] == ROWS
+    for line in lines:
+        assert line["values"]["tokens_seen"] == line["values"]["num_tokens"]  # TRL's
+        assert 0 < line["values"]["padding_share"] < 0.5
+    assert "MFU is unknown: the model is on a CPU" in run.logs(0, "stderr")
+
+
+def test_trl_page_counts_packed_texts(folder, model):
+    pytest.importorskip("trl")
+    write_texts(folder, [7] * 2 * ROWS)
+    packed = "max_length=16, packing=True, num_train_epochs=1"
+
+    small = {"max_length=1024": packed, **EVERY_STEP}
+    run = launch_page("trl", **SMALL, **CPU, **small)
+    run.wait()
+
+    last = lines_of(run)[-1]
+    assert last["step"] == last["total_steps"] == 3  # 48 rows of two texts
+    assert last["values"]["samples_seen"] == 2 * ROWS
+    assert last["values"]["tokens_seen"] == 2 * ROWS * 8
+    assert last["values"]["padding_share"] == 0
+
+
+def test_transformers_page_counts_real_tokens_and_resumes(folder, model):
+    lengths = [3 + row % 9 for row in range(ROWS)]
+    write_texts(folder, lengths)
+    small = {"logging_steps=10": "logging_steps=1, num_train_epochs=100"}
+
+    run = launch_page("transformers", **SMALL, **small)
+    wait_until(lambda: lines_of(run), "a line of the trainer", 120)
+    run.stop()
+    assert run.state is RunState.STOPPED
+    run.resume().wait()
+
+    last = lines_of(run)[-1]
+    assert last["step"] == last["total_steps"] == 300
+    assert last["values"]["tokens_seen"] == 100 * sum(lengths)
+    assert last["values"]["samples_seen"] == 100 * ROWS
 
 
 def test_lightning_page_counts_samples_and_resumes(folder):
