@@ -107,7 +107,8 @@ bench-peers: setup-peers
 soak: export WHOLE_TORCH = 1
 soak: setup setup-peers
 	$(BIN)/python -m pytest tests/soak
-	.venv-peers/bin/python -m pytest tests/soak/test_trackers.py tests/soak/test_trainer.py
+	.venv-peers/bin/python -m pytest tests/soak/test_trackers.py tests/soak/test_trainer.py \
+	  tests/soak/test_trainer_pages.py
 
 # What README.md tells each kind of reader to type, from nothing; writes
 # build/audiences.json.

@@ -50,8 +50,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--metric",
         required=True,
-        help="metric that the script passes to nbkit.log or prints as 'name: value' "
-        "in its last 50 lines; or seconds, its duration",
+        help="metric that the script passes to nbkit.log, writes to TensorBoard or "
+        "prints as 'step 10: name value' or, in its last 50 lines, 'name: value'; or "
+        "seconds, its duration",
     )
     parser.add_argument(
         "--better",

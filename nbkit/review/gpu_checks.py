@@ -22,9 +22,25 @@ reaches two thirds of it and more."""
 
 def gpu_causes(facts: Facts) -> Iterator[Cause]:
     """Yield what a run's GPUs say; nothing of a run on CPUs."""
+    yield from _one_gpu(facts)
     if facts.on_gpus and facts.ranks:
         for check in _OTHERS if facts.is_inference else _CHECKS:
             yield from check(facts)
+
+
+def _one_gpu(facts: Facts) -> Iterator[Cause]:
+    """Find a script or function that has one process on a host of several GPUs."""
+    gpus = len((facts.record.get("machine") or {}).get("devices") or [])
+    is_of_user = facts.config.get("task") in ("script", "function")
+    if is_of_user and facts.on_gpus and facts.world_size == 1 and gpus > 1:
+        yield Cause(
+            "one-gpu",
+            None,
+            f"One process, which uses one of the host's {gpus} GPUs.",
+            f"nbkit.launch(..., gpus={gpus}), one process per GPU: Trainer, Lightning "
+            "and accelerate then train on all of them.",
+            None,
+        )
 
 
 def _others(facts: Facts) -> Iterator[Cause]:

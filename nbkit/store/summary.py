@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -53,6 +54,9 @@ class RunSummary:
     """CPU time of all ranks and their loading processes, in ms per image."""
     peak_memory_bytes: int | None
     """Largest peak of a rank: allocated GPU memory, or resident memory on CPUs."""
+    energy_joules: float | None
+    """Of the run's GPUs from the first to the last sample of its attempts; None where a
+    counter is missing or another process used a GPU. 3,600 J are 1 Wh."""
     loss: float | None
     """Loss of the last step, or the last that a function has logged."""
     first_loss: float | None
@@ -143,6 +147,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         ),
         cpu_ms_per_image=1e3 * sum(cpu_seconds) / images if images else None,
         peak_memory_bytes=_peak(ranks, worker.get("device_type")),
+        energy_joules=_energy(record),
         loss=steps[-1]["loss"] if steps else fallback.get("loss"),
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
@@ -201,3 +206,13 @@ def _peak(ranks: Sequence[Line], device_type: str | None) -> int | None:
     field = "peak_memory_allocated_bytes" if device_type == "cuda" else "peak_rss_bytes"
     peaks = [rank[field] for rank in ranks if rank.get(field) is not None]
     return max(peaks) if peaks else None
+
+
+def _energy(record: Line) -> float | None:
+    system = record.get("system") or {}
+    gpus = list((system.get("gpus") or {}).values())
+    known = [gpu.get("energy_joules") for gpu in gpus]
+    is_replayed = (record.get("launch") or {}).get("replayed")
+    if not gpus or None in known or system.get("other_gpu_processes") or is_replayed:
+        return None
+    return math.fsum(known)

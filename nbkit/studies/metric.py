@@ -112,6 +112,9 @@ class Metric:
         summary = run.summary
         logged = summary.logged
         found = logged.get(self.name)
+        # A line that it prints at the end is newer than those of its steps.
+        if any(line.get("printed") for line in run.metrics("log")[-1:]):
+            found = _printed(run, self.name) or found
         if found is None and self.name not in logged:
             found = getattr(summary, self.name, None)
         if found is None and self.name == SECONDS:

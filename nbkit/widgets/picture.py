@@ -12,7 +12,14 @@ from dataclasses import fields
 from typing import Any
 
 from nbkit.live.run import LiveRun
-from nbkit.statistics.quantities import UNKNOWN, figures, percent, rate, size
+from nbkit.statistics.quantities import (
+    UNKNOWN,
+    energy,
+    figures,
+    percent,
+    rate,
+    size,
+)
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
@@ -90,6 +97,8 @@ def _shown(name: str, value: Any) -> str:
         return ", ".join(f"{key} {_shown(key, one)}" for key, one in value.items())
     if name.endswith("_bytes"):
         return size(value)
+    if name.endswith("_joules"):
+        return energy(value)
     if name.endswith("_share"):
         return percent(value)
     return figures(value) if isinstance(value, float) else str(value)

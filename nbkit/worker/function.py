@@ -26,12 +26,21 @@ from nbkit.store.private import read_entry
 from nbkit.worker import rank_context as context
 from nbkit.worker.ending import Ending
 from nbkit.worker.facts import write_facts
+from nbkit.worker.import_hooks import after_import
 from nbkit.worker.rank import Rank
-from nbkit.worker.trainer_callback import show_trainers
+from nbkit.worker.trackers import follow_prints, follow_writers
+from nbkit.worker.trainer_callback import follow_trainers
 
 if TYPE_CHECKING:
     import torch
 
+
+_FOLLOWED = {
+    "tensorboardX.writer": follow_writers,
+    "torch.utils.tensorboard.writer": follow_writers,
+    "transformers.trainer": follow_trainers,
+}
+"""Modules of the user's code whose numbers are recorded."""
 
 PrepareRendezvous = Callable[
     [Rank, ExperimentConfig], "tuple[torch.device | None, Callable[[], None]]"
@@ -76,10 +85,12 @@ def run_entry(
         rank.beat(run_context.step, Phase.DONE)
         wait_for_others()
 
-    show_trainers()
+    after_import(_FOLLOWED)
     ending.finish, ending.wait, ending.give_up = finish, wait, run_context.write_out
     ending.begin_users_code()
     returned = None
+    if entry["kind"] == "script" and rank.rank == 0:
+        follow_prints()
     try:
         if entry["kind"] == "script" and entry.get("module"):
             _run_module(entry)

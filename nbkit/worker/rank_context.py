@@ -11,6 +11,7 @@ import datetime
 import math
 import operator
 import os
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,17 @@ def log(
         _recorder(values, step)
 
 
+class Source(IntEnum):
+    """Where numbers of a run come from, the better the higher."""
+
+    PRINT = 0
+    """Lines that a script prints."""
+    TRACKER = 1
+    """Its TensorBoard writer."""
+    LOG = 2
+    """`nbkit.log`, and the trainers that nbkit knows."""
+
+
 class Context:
     """One rank of a run.
 
@@ -136,6 +148,7 @@ class Context:
         is_writer = rank.rank == 0 and config.tensorboard
         self._tensorboard = TensorBoard(rank) if is_writer else None
         self._agreement: StopAgreement | None = None
+        self._source = Source.PRINT
 
     @property
     def device(self) -> torch.device:
@@ -160,12 +173,32 @@ class Context:
     ) -> None:
         """Record metrics; see `nbkit.log`."""
         refuse_in_child(self._pid, self.rank)
+        self.record_only(Source.LOG)
         step = self._step + 1 if step is None else whole_step(step)
-        recorded = numbers(values)
-        self._step = step
-        self._rank.beat(step, Phase.COMPUTE)
         of = {} if total_steps is None else {"total_steps": whole_step(total_steps)}
-        self._write("log", step, values=recorded, **of)
+        self._record(values, step, **of)
+
+    def record_only(self, source: Source) -> None:
+        """Record the numbers of this source and better ones from now on."""
+        self._source = max(self._source, source)
+
+    def follow(self, source: Source, values: Mapping[str, float], step: int) -> None:
+        """Record what the code gives to a source, unless it has a better one."""
+        if source < self._source or os.getpid() != self._pid:
+            return
+        self._source = source
+        marks = {"printed": True} if source is Source.PRINT else {}
+        # Epochs beside steps, for example: the run is at the higher number.
+        if whole_step(step) < self._step:
+            marks["beside_steps"] = True
+        self._record(values, step, **marks)
+
+    def _record(self, values: Mapping[str, float], step: int, **marks: Any) -> None:
+        recorded = numbers(values)
+        if "beside_steps" not in marks:
+            self._step = step
+            self._rank.beat(step, Phase.COMPUTE)
+        self._write("log", step, values=recorded, **marks)
         if self._tensorboard is not None:
             self._tensorboard.write(recorded, step)
 

@@ -25,6 +25,7 @@ class TensorBoard:
             folder = self._rank.paths.tensorboard
             make_folder(folder)
             self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=5)
+            self._writer.is_of_nbkit = True  # for nbkit.worker.trackers
         for name, value in values.items():
             if value is not None:
                 self._writer.add_scalar(name, value, step)

@@ -5,26 +5,25 @@ Nothing of transformers is imported: it calls the events of a callback by their 
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from importlib.abc import MetaPathFinder
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nbkit.errors import RunError
-from nbkit.worker.rank_context import Context, context
+from nbkit.review.gpu_peaks import gpu_peaks
+from nbkit.worker.batch_counts import BatchCounts
+from nbkit.worker.model_flops import ModelFlops
+from nbkit.worker.rank_context import Context, Source, context
 from nbkit.worker.usage import peak_memory
 
 if TYPE_CHECKING:
     import torch
 
-_CHECKPOINT = "trainer_checkpoint"
-_COUNTS = ("samples", "tokens", "padding")
-_TRAINER = "transformers.trainer"
+_CHECKPOINT, _SEEN = "trainer_checkpoint", "seen"
+_PEAK_MEMORY = "peak_memory_allocated_bytes"
 
 
 class TrainerLog:
@@ -38,7 +37,7 @@ class TrainerLog:
     """Whether a `TrainerCallback` of this process does it."""
 
     def __init__(self) -> None:
-        self._context = _context()
+        self._context = run_context()
         self._seconds = 0.0
         self._steps = 0
         self._mark: float | None = None
@@ -55,6 +54,8 @@ class TrainerLog:
         self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
     ) -> None:
         """Forget another training."""
+        if self._context is not None:
+            self._context.record_only(Source.LOG)
         self._seconds, self._steps, self._mark = 0.0, 0, None
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -120,9 +121,11 @@ class TrainerCallback(TrainerLog):
     function that `nbkit.launch` runs; elsewhere it does nothing. What ``Trainer`` logs
     is in ``run.metrics("log")`` and the live view without it, too. It adds, since the
     line before and without evaluations and checkpoints, ``tokens_per_second`` of all
-    ranks without padding, whose share of all tokens is ``padding_share``; and
-    ``peak_memory_bytes`` of rank 0's GPU. `Run.stop` saves a checkpoint at the next
-    step, from which `Run.resume` continues.
+    ranks without padding, whose share of all tokens is ``padding_share``; the totals
+    ``tokens_seen`` and ``samples_seen``; ``peak_memory_bytes`` of rank 0's GPU; and
+    ``mfu``, the share of the GPUs' dense peak that these tokens use, by torchtitan's
+    formula. If it is unknown, rank 0 prints the reason. `Run.stop` saves a checkpoint
+    at the next step, from which `Run.resume` continues.
 
     Examples
     --------
@@ -133,7 +136,19 @@ class TrainerCallback(TrainerLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counted = _Counted()
+        self._counts = BatchCounts()
+        self._device: torch.device | None = None
+        self._flops: ModelFlops | str | None = None
+        """Or why they are not known."""
+        self._peak: float | str = "not yet known"
+        """FLOP/s of a GPU, or why it is not known."""
+        self._hook: Any = None
+
+    def on_init_end(
+        self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
+    ) -> None:
+        """Count the weights before they are sharded."""
+        self._flops = _flops(model)
 
     @property
     def checkpoint(self) -> str | None:
@@ -142,6 +157,7 @@ class TrainerCallback(TrainerLog):
             return None
         state = self._context.load_checkpoint() or {}
         folder = state.get(_CHECKPOINT)
+        self._counts.seen.update(state.get(_SEEN, {}))
         return folder if folder and Path(folder).is_dir() else None
 
     def on_train_begin(
@@ -150,9 +166,20 @@ class TrainerCallback(TrainerLog):
         """Count what the model is given from now on."""
         super().on_train_begin(args, state, control, model=model)
         TrainerLog.is_followed = True
+        self.on_train_end()
+        if self._context is None:
+            return
+        self._device = next((it.device for it in model.parameters()), None)
+        self._flops = self._flops or _flops(model)
+        self._peak = _peak(args, model, self._device)
+        reasons = [it for it in (self._peak, self._flops) if isinstance(it, str)]
         # What a compiled model calls would be compiled with it, at every step again.
-        if self._context is not None and not args.torch_compile:
-            self._counted.follow(model)
+        if args.torch_compile:
+            reasons.insert(0, "tokens are not counted with torch_compile")
+        else:
+            self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
+        if reasons and self._context.rank == 0:
+            sys.stderr.write(f"nbkit: MFU is unknown: {reasons[0]}.\n")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop with a checkpoint if the run is to stop."""
@@ -166,121 +193,70 @@ class TrainerCallback(TrainerLog):
         if self._context is not None:
             step = state.global_step
             folder = Path(args.output_dir).absolute() / f"checkpoint-{step}"
-            self._context.save_checkpoint({_CHECKPOINT: str(folder)}, step)
+            self._counts.gather(self._context.world_size, self._device)
+            state = {_CHECKPOINT: str(folder), _SEEN: self._counts.seen}
+            self._context.save_checkpoint(state, step)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Let go of the model."""
-        self._counted.leave()
-
-    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
-        counts = self._counted.take(world_size)
-        if not counts["samples"]:  # it is not followed
-            return super()._measured(args, world_size)
-        rates = {"samples_per_second": counts["samples"] / self._seconds}
-        if counts["tokens"]:
-            real = counts["tokens"] - counts["padding"]
-            rates["tokens_per_second"] = real / self._seconds
-            rates["padding_share"] = counts["padding"] / counts["tokens"]
-        peak = self._counted.peak_memory_bytes()
-        return rates if peak is None else {**rates, "peak_memory_bytes": peak}
-
-
-def show_trainers() -> None:
-    """Let every ``Trainer`` of this process have a `TrainerLog` once it is imported."""
-    sys.meta_path.insert(0, _TrainerFinder())
-
-
-class _TrainerFinder(MetaPathFinder):
-    """Finds transformers' trainer as Python does, and adds to its callbacks."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: Any = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return how the module is loaded; None for any other."""
-        if fullname != _TRAINER:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        load = spec.loader.exec_module
-
-        def load_and_add(module: ModuleType) -> None:
-            load(module)
-            # Another version may have no such list: then it is not shown.
-            with suppress(AttributeError):
-                module.DEFAULT_CALLBACKS.append(TrainerLog)
-
-        with suppress(AttributeError):  # a loader that cannot be changed
-            spec.loader.exec_module = load_and_add  # type: ignore[method-assign]
-        return spec
-
-
-class _Counted:
-    """What a model was given in training on this rank."""
-
-    def __init__(self) -> None:
-        self._numbers = dict.fromkeys(_COUNTS, 0)
-        self._padding: torch.Tensor | None = None
-        """On the model's device: to read it at every step would make it wait."""
-        self._device: torch.device | None = None
-        self._hook: Any = None
-
-    def follow(self, model: torch.nn.Module) -> None:
-        """Count what a model is called with."""
-        self.leave()
-        self._device = next((it.device for it in model.parameters()), None)
-        self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def leave(self) -> None:
-        """Stop counting."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
-    def take(self, world_size: int) -> dict[str, float]:
-        """Return the counts of all ranks since the last call; every rank calls it."""
-        import torch
-
-        padding = 0 if self._padding is None else int(self._padding)
-        mine = [*self._numbers.values()]
-        mine[-1] += padding
-        self._numbers, self._padding = dict.fromkeys(_COUNTS, 0), None
-        dist = torch.distributed
-        if world_size > 1 and dist.is_available() and dist.is_initialized():
-            total = torch.tensor(mine, dtype=torch.int64, device=self._device)
-            dist.all_reduce(total)
-            mine = total.tolist()
-        return dict(zip(_COUNTS, mine, strict=True))
-
-    def peak_memory_bytes(self) -> int | None:
-        """Return the largest memory of the model's GPU so far; None on a CPU."""
-        device = self._device
-        return None if device is None else peak_memory(device)[_PEAK]
+    def _measured(self, args: Any, world_size: int) -> dict[str, float]:
+        self._counts.gather(world_size, self._device)
+        rates = self._counts.take_rates(self._seconds)
+        if not rates:  # it is not followed
+            return super()._measured(args, world_size)
+        rate, peak, flops = rates.get("tokens_per_second"), self._peak, self._flops
+        if rate and isinstance(peak, float) and isinstance(flops, ModelFlops):
+            length = rate / rates["samples_per_second"]
+            rates["mfu"] = flops.per_token(length) * rate / (peak * world_size)
+        memory = self._device and peak_memory(self._device)[_PEAK_MEMORY]
+        return rates if memory is None else {**rates, "peak_memory_bytes": memory}
 
     def _count(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if not model.training:
-            return
-        tokens, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
-        given = [tokens, *args, *kwargs.values()]
-        first = next((it for it in given if hasattr(it, "shape") and it.ndim), None)
-        self._numbers["samples"] += 0 if first is None else int(first.shape[0])
-        if tokens is None:
-            return
-        self._numbers["tokens"] += tokens.numel()
-        # Of another shape, it is no mask of padding.
-        if mask is not None and mask.shape == tokens.shape:
-            padding = mask.numel() - mask.detach().count_nonzero()
-            self._padding = (
-                padding if self._padding is None else self._padding + padding
-            )
+        if model.training:
+            tokens = kwargs.get("input_ids")
+            self._counts.add([tokens, *args, *kwargs.values()], kwargs)
 
 
-_PEAK = "peak_memory_allocated_bytes"
+def follow_trainers(trainer: ModuleType) -> None:
+    """Let every ``Trainer`` of transformers' module have a `TrainerLog`."""
+    trainer.DEFAULT_CALLBACKS.append(TrainerLog)
 
 
-def _context() -> Context | None:
+def _flops(model: torch.nn.Module) -> ModelFlops | str:
+    try:
+        return ModelFlops.of(model)
+    except ValueError as error:
+        return str(error)
+
+
+def _peak(
+    args: Any, model: torch.nn.Module, device: torch.device | None
+) -> float | str:
+    """Return the dense peak of a rank's GPU in FLOP/s, or why it is not known."""
+    import torch
+
+    if device is None or device.type != "cuda":
+        return "the model is on a CPU"
+    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    dtypes = {weight.dtype for weight in model.parameters()}
+    if args.bf16 or torch.bfloat16 in dtypes:
+        precision = "bf16"
+    elif args.fp16 or torch.float16 in dtypes:
+        precision = "fp16"
+    name = torch.cuda.get_device_name(device)
+    peaks = gpu_peaks(name)
+    rate = peaks and peaks.flop_per_second.get(precision)
+    return rate or f"the {precision} peak of {name} is not in nbkit's table"
+
+
+def run_context() -> Context | None:
+    """Return this rank's context; None outside of a run."""
     try:
         return context()
     except RunError:

@@ -27,13 +27,17 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *ROOT.glob("nbkit/*/*.md"),
+        *ROOT.glob("nbkit/*/*/*.md"),
     )
 )
-# The blocks of CONTRIBUTING.md make a plug-in: test_contributing.py follows them.
+# The blocks of CONTRIBUTING.md make a plug-in: test_contributing.py follows them. Those
+# of trainers need their packages: tests/soak/test_trainer_pages.py.
 WITH_CODE = [
     page
     for page in PAGES
-    if blocks((ROOT / page).read_text()) and page != "CONTRIBUTING.md"
+    if blocks((ROOT / page).read_text())
+    and page != "CONTRIBUTING.md"
+    and "/trainers/" not in page
 ]
 LONG = {"nbkit/launch/README.md", "nbkit/studies/README.md"}
 """What these run takes a minute: tests/soak/test_documents.py does."""
@@ -66,7 +70,6 @@ VALIDATED = {
 COMPILED = {
     "c.JupyterHub": "a hub's settings: tests/soak/test_slurm_runs.py starts servers so",
     'nbkit.script("train.py")': "tests/studies/test_programs.py runs scripts",
-    "nbkit.TrainerCallback()": "tests/soak/test_trainer.py runs transformers' trainer",
 }
 """Blocks with one of these are compiled only."""
 

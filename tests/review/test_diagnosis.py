@@ -107,6 +107,21 @@ def test_what_was_planted_is_named_and_nothing_else(diagnosed, planted):
     assert not found.is_healthy
 
 
+def test_a_script_on_one_of_several_gpus_is_named(diagnosed):
+    files = {
+        "config": {"task": "script"},
+        "lines": [],
+        "worker": {"world_size": 1, "ranks": None},
+        "record": {"machine": {"num_cpus": 64, "devices": [{}] * 8}},
+    }
+
+    [cause] = diagnosed(**files)
+
+    assert cause.code == "one-gpu"
+    assert "gpus=8" in cause.change
+    assert list(diagnosed(**files | {"worker": {"ranks": None}})) == []
+
+
 def test_a_run_without_a_fault_has_no_cause(diagnosed):
     found = diagnosed()
 

@@ -13,6 +13,7 @@ import pytest
 import nbkit
 from nbkit.store.record import RunState
 from nbkit.studies.metric import Metric
+from nbkit.worker.model_flops import ModelFlops
 from tests.launch.conftest import shared_store
 from tests.waiting import wait_until
 
@@ -161,6 +162,38 @@ def test_trainer_of_a_module_of_trl_is_shown(tmp_path, shared_store):
     assert first["total_steps"] == 4
     assert first["values"]["num_tokens"] > 0  # TRL's own
     assert first["values"]["samples_per_second"] > 0
+
+
+def llama(**size):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        return LlamaForCausalLM(LlamaConfig(vocab_size=128_256, **size))
+
+
+def test_flops_of_llama_8b_are_those_of_torchtitan():
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
+    size = {"hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32}
+
+    flops = ModelFlops.of(llama(**size, **heads))
+
+    # As torchtitan's formula has them; 5762 tokens/s are 33.7 % of an H100 by them.
+    assert flops.per_token(8192) == pytest.approx(57.91e9, rel=1e-3)
+    assert flops.per_token(8192) * 5762 / 989.4e12 == pytest.approx(0.337, abs=1e-3)
+
+
+def test_flops_of_llama_70b_with_lora_are_those_of_frozen_weights():
+    peft = pytest.importorskip("peft")
+    heads = {"num_attention_heads": 64, "num_key_value_heads": 8}
+    size = {"hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80}
+    lora = peft.LoraConfig(r=16, target_modules="all-linear")
+
+    model = peft.get_peft_model(llama(**size, **heads), lora)
+
+    adapters = sum(it.numel() for it in model.parameters() if it.requires_grad)
+    weights = ModelFlops.of(model).weights - 6 * adapters
+    assert weights == pytest.approx(278.0e9, rel=1e-3)  # as Megatron-Bridge counts
 
 
 @pytest.mark.parametrize("number", range(20))

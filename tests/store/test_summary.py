@@ -130,3 +130,18 @@ def test_summary_updates_skipped():
     assert (half.updates_skipped, half.loss_scale) == (1, 32768.0)
     assert (single.updates_skipped, single.loss_scale) == (None, None)
     assert single.weights_finite is None
+
+
+def test_summary_energy_is_the_sum_of_the_gpus():
+    gpus = {"GPU-0": {"energy_joules": 40.0}, "GPU-1": {"energy_joules": 2.0}}
+    unknown = {"GPU-0": {"energy_joules": None}}
+    system = {"gpus": gpus, "other_gpu_processes": 0}
+
+    def energy(**record):
+        return summarise_run([], {}, record).energy_joules
+
+    assert energy(system=system) == 42
+    assert energy(system=system, launch={"replayed": True}) is None
+    assert energy(system={**system, "other_gpu_processes": 1}) is None
+    assert energy(system={"gpus": unknown}) is None
+    assert energy() is None

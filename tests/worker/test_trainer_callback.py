@@ -80,15 +80,18 @@ def test_trainer_callback_counts_what_all_ranks_were_given(tmp_path):
     assert [(line["step"], line["total_steps"]) for line in lines] == [(3, 6), (6, 6)]
     tokens = 3 * 2 * (SAMPLES * LENGTH + SAMPLES * (LENGTH + 1))
     samples, padding = 3 * 2 * 2 * SAMPLES, 3 * 2 * 2 * SAMPLES * PADDED
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         values = line["values"]
+        assert values["tokens_seen"] == number * (tokens - padding)
+        assert values["samples_seen"] == number * samples
         assert values["padding_share"] == pytest.approx(padding / tokens)
         assert values["tokens_per_second"] / values["samples_per_second"] == (
             pytest.approx((tokens - padding) / samples)
         )
         assert values["loss"] == 1 / line["step"]
         assert "note" not in values
-        assert "peak_memory_bytes" not in values
+        assert not {"mfu", "peak_memory_bytes"} & values.keys()
+    assert "MFU is unknown: the model is on a CPU" in run.logs(0, "stderr")
     assert run.summary.logged["learning_rate"] == 0.1
     # The views.
     assert progress(run.paths.metrics) == {

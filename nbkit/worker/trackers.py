@@ -1,0 +1,79 @@
+"""Records what a script gives to TensorBoard or prints, as `nbkit.log` does.
+
+So an unchanged script has curves and a loss in the lists of runs. Code that logs to
+nbkit, or whose trainer nbkit knows, is recorded by that alone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from nbkit.errors import ConfigError, RunError
+from nbkit.worker.rank_context import Source, context
+
+_LOSSES = (
+    *("train_loss", "train/loss", "loss/train", "training_loss", "train_loss_step"),
+    "loss_metrics/global_avg_loss",  # torchtitan's
+)
+"""Tags of a training's loss, in lower case, which lists of runs show as ``loss``."""
+
+_STEP = re.compile(r"\s*(?:iter(?:ation)?|step)\s*[:=]?\s*(\d+)\b(?!\.)", re.IGNORECASE)
+"""How a training's line begins: ``iter 10: loss 2.31``, ``step 10: val loss 2.40``."""
+_VALUE = re.compile(
+    r"([a-z][\w/-]*(?: [a-z][\w/-]*)?)\s*[:=]?\s*"
+    r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%])",
+    re.IGNORECASE,
+)
+"""A name of one or two words, and a number without a unit."""
+
+
+def follow_writers(tensorboard: ModuleType) -> None:
+    """Record what the ``SummaryWriter`` of this module is given."""
+    add = tensorboard.SummaryWriter.add_scalar
+
+    @functools.wraps(add)
+    def add_and_record(
+        self: Any,
+        tag: str,
+        scalar_value: Any,
+        global_step: int | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        add(self, tag, scalar_value, global_step, *args, **kwargs)
+        if not getattr(self, "is_of_nbkit", False):
+            name = "loss" if tag.lower() in _LOSSES else tag
+            _record(Source.TRACKER, {name: scalar_value}, global_step)
+
+    tensorboard.SummaryWriter.add_scalar = add_and_record
+
+
+def follow_prints() -> None:
+    """Record the numbers of lines that begin with a step."""
+    write = builtins.print
+
+    @functools.wraps(write)
+    def print_and_record(*values: Any, **options: Any) -> None:
+        write(*values, **options)
+        [text] = values if len(values) == 1 else [None]
+        is_printed = options.get("file") in (None, sys.stdout)
+        if is_printed and isinstance(text, str) and (step := _STEP.match(text)):
+            found = {name: float(it) for name, it in _VALUE.findall(text[step.end() :])}
+            if found:
+                _record(Source.PRINT, found, int(step[1]))
+
+    builtins.print = print_and_record
+
+
+def _record(source: Source, values: Mapping[str, Any], step: int | None) -> None:
+    # TensorBoard takes more than numbers, and steps of any kind.
+    with suppress(ConfigError, RunError):
+        run = context()
+        run.follow(source, values, run.step if step is None else int(step))

@@ -1,0 +1,177 @@
+"""The code on the pages of trainers, offline, on two ranks: numbers, stop and resume.
+
+The packages are installed beside nbkit's peers (`make setup-peers`).
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import nbkit
+from nbkit.store.record import RunState
+from tests.house.documents import ROOT, blocks
+from tests.launch.conftest import store
+from tests.waiting import wait_until
+
+__all__ = ["store"]
+
+pytest.importorskip("transformers")
+WORDS = [f"w{number}" for number in range(61)]
+ROWS = 48
+HERE = {"gpus=8": "gpus=2, device='cpu', oversubscribe=True"}
+EVERY_STEP = {"logging_steps=10": "logging_steps=1"}
+CPU = {"batch_size=2": "batch_size=2, bf16=False"}
+SMALL = {"Qwen/Qwen2.5-0.5B": "model", **HERE}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder):
+    """Write a tokenizer of words, and a small model without weights of anyone."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    vocabulary = {word: at for at, word in enumerate(["[UNK]", "[EOS]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"unk_token": "[UNK]", "eos_token": "[EOS]", "pad_token": "[EOS]"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    fast.save_pretrained(folder / "model")
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    size |= {"vocab_size": len(vocabulary), "num_hidden_layers": 1}
+    config = LlamaConfig(eos_token_id=1, **size)
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+
+
+def write_texts(folder, lengths):
+    lines = (json.dumps({"text": " ".join(WORDS[:length])}) for length in lengths)
+    (folder / "train.jsonl").write_text("\n".join(lines))
+
+
+def launch_page(name, **changes):
+    """Write a page's script, execute its cell, and return the run."""
+    *files, cell = blocks((ROOT / f"nbkit/launch/trainers/{name}.md").read_text())
+    for block in files:
+        Path(block.file).write_text(_changed(block.text, changes))
+    names = {"nbkit": nbkit, "__name__": "__main__"}
+    exec(_changed(cell.text, changes), names)
+    return names["run"]
+
+
+def _changed(code, changes):
+    for written, here in changes.items():
+        code = code.replace(written, here)
+    return code
+
+
+def lines_of(run):
+    return [line for line in run.metrics("log") if "loss" in line["values"]]
+
+
+def test_trl_page_counts_real_tokens(folder, model):
+    pytest.importorskip("trl")
+    lengths = [3 + row % 9 for row in range(ROWS)]
+    write_texts(folder, lengths)
+    small = {"max_length=1024": "max_length=8, num_train_epochs=1", **EVERY_STEP}
+
+    run = launch_page("trl", **SMALL, **CPU, **small)
+    run.wait()
+
+    lines = lines_of(run)
+    assert [(line["step"], line["total_steps"]) for line in lines] == [
+        (step, 3) for step in (1, 2, 3)
+    ]
+    # Each text has an end, and 8 tokens at most.
+    last = lines[-1]["values"]
+    assert last["tokens_seen"] == sum(min(length + 1, 8) for length in lengths)
+    assert last["samples_seen"] == ROWS
+    for line in lines:
+        assert line["values"]["tokens_seen"] == line["values"]["num_tokens"]  # TRL's
+        assert 0 < line["values"]["padding_share"] < 0.5
+    assert "MFU is unknown: the model is on a CPU" in run.logs(0, "stderr")
+
+
+def test_trl_page_counts_packed_texts(folder, model):
+    pytest.importorskip("trl")
+    write_texts(folder, [7] * 2 * ROWS)
+    packed = "max_length=16, packing=True, num_train_epochs=1"
+
+    small = {"max_length=1024": packed, **EVERY_STEP}
+    run = launch_page("trl", **SMALL, **CPU, **small)
+    run.wait()
+
+    last = lines_of(run)[-1]
+    assert last["step"] == last["total_steps"] == 3  # 48 rows of two texts
+    assert last["values"]["samples_seen"] == 2 * ROWS
+    assert last["values"]["tokens_seen"] == 2 * ROWS * 8
+    assert last["values"]["padding_share"] == 0
+
+
+def test_transformers_page_counts_real_tokens_and_resumes(folder, model):
+    lengths = [3 + row % 9 for row in range(ROWS)]
+    write_texts(folder, lengths)
+    small = {"logging_steps=10": "logging_steps=1, num_train_epochs=100"}
+
+    run = launch_page("transformers", **SMALL, **small)
+    wait_until(lambda: lines_of(run), "a line of the trainer", 120)
+    run.stop()
+    assert run.state is RunState.STOPPED
+    run.resume().wait()
+
+    last = lines_of(run)[-1]
+    assert last["step"] == last["total_steps"] == 300
+    assert last["values"]["tokens_seen"] == 100 * sum(lengths)
+    assert last["values"]["samples_seen"] == 100 * ROWS
+
+
+def test_lightning_page_counts_samples_and_resumes(folder):
+    if find_spec("lightning") is None:  # to import it leaves a variable behind
+        pytest.skip("needs lightning")
+    steps = "max_steps=1500, max_epochs=-1, log_every_n_steps=20, accelerator='cpu'"
+    small = {"max_epochs=10": steps, 'devices="auto"': "devices=2"}
+
+    run = launch_page("lightning", **HERE, **small)
+    wait_until(lambda: lines_of(run), "a line of the trainer", 120)
+    run.stop()
+    assert run.state is RunState.STOPPED
+    run.resume().wait()
+
+    lines = lines_of(run)
+    assert [line["step"] for line in lines][-1] == 1500
+    assert {line["total_steps"] for line in lines} == {1500}
+    assert lines[-1]["values"]["samples_seen"] == 1500 * 16 * 2
+    for line in lines:
+        assert line["values"]["loss"] == pytest.approx(line["values"]["train_loss"])
+        assert line["values"]["learning_rate"] == 1e-3
+
+
+def test_accelerate_page_is_recorded_as_tensorboard_has_it(folder):
+    cpu = {"Accelerator(": "Accelerator(cpu=True, "}  # else each rank trains alone
+    small = {"4096": "65536", **cpu, **HERE}
+    whole = launch_page("accelerate", **small).wait()
+
+    events = EventAccumulator(str(whole.paths.root / "accelerate")).Reload()
+    written = {it.step: it.value for it in events.Scalars("train_loss")}
+    losses = {line["step"]: line["values"]["loss"] for line in lines_of(whole)}
+    assert losses == pytest.approx(written)
+    assert [*losses] == [*range(2048)]
+
+    run = launch_page("accelerate", **small)
+    wait_until(lambda: lines_of(run), "a line of the loop", 120)
+    run.stop()
+    run.resume().wait()
+
+    resumed = {line["step"]: line["values"]["loss"] for line in lines_of(run)}
+    assert resumed == pytest.approx(losses)

@@ -1,0 +1,69 @@
+"""What an unchanged script gives to TensorBoard or prints is recorded."""
+
+from __future__ import annotations
+
+import nbkit
+from nbkit.live.metrics import LiveMetrics
+from nbkit.studies.metric import Metric
+from tests.launch.conftest import plugins, store
+
+__all__ = ["plugins", "store"]
+
+WRITER = """
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("logs")
+for step in range(1, 4):
+    print(f"step {step}: loss 9.0")
+    writer.add_scalar("Loss/train", 1 / step, step)
+    writer.add_scalar("lr", 0.1, global_step=step)
+writer.add_scalar("val_loss", 0.5, 1)
+writer.close()
+"""
+PRINTED = """
+import sys
+print("step 0: train loss 4.2214, val loss 4.2306")
+for step in range(3):
+    print(f"iter {step}: loss {2 / (step + 1):.4f}, time 31.20ms, mfu 1.23%")
+print("iter 9: loss 7.0", file=sys.stderr)
+print("epoch of 3 steps", "step 5: loss 1.0")
+print("val_loss: 0.25")
+"""
+
+
+def launched(tmp_path, monkeypatch, code):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(code)
+    return nbkit.launch(script, device="cpu", oversubscribe=True).wait()
+
+
+def test_tensorboard_of_a_script_is_recorded(tmp_path, monkeypatch):
+    run = launched(tmp_path, monkeypatch, WRITER)
+
+    lines = run.metrics("log")
+    losses = [line["values"]["loss"] for line in lines if "loss" in line["values"]]
+    assert losses == [9.0, 1.0, 1 / 2, 1 / 3]  # the first was printed before
+    assert run.summary.logged == {"loss": 1 / 3, "lr": 0.1, "val_loss": 0.5}
+    reading = LiveMetrics(run.paths.metrics)
+    reading.read()
+    assert (reading.step, reading.loss) == (3, 1 / 3)  # val_loss counts epochs
+
+
+def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
+    run = launched(tmp_path, monkeypatch, PRINTED)
+
+    lines = run.metrics("log")
+    assert [line["step"] for line in lines] == [0, 0, 1, 2]
+    assert lines[0]["values"] == {"train loss": 4.2214, "val loss": 4.2306}
+    assert lines[-1]["values"] == {"loss": 0.6667}
+    assert run.summary.loss == 0.6667
+    assert Metric("val loss", "lower", 0.0).value(run) == 4.2306
+    assert Metric("val_loss", "lower", 0.0).value(run) == 0.25
+
+
+def test_script_that_logs_is_recorded_once(tmp_path, monkeypatch):
+    code = "import nbkit\nnbkit.log({'loss': 0.123456}, 1)\n" + WRITER
+
+    run = launched(tmp_path, monkeypatch, code)
+
+    assert [line["values"] for line in run.metrics("log")] == [{"loss": 0.123456}]
