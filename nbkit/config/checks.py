@@ -40,7 +40,6 @@ class _Known(dict[str, Any]):
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
         steps = math.inf if self["steps"] is None else self["steps"]
-        self["fewer_steps"] = steps - 1
         self["needed_steps"] = (self["warmup_steps"] or 0) + PROFILED_STEPS + 1
         self["has_too_few_steps"] = steps < self["needed_steps"]
         self["num_devices"] = len(self["devices"] or ())
@@ -110,11 +109,6 @@ _RULES = (
         "steps",
         lambda v, of: v is not None and of["epochs"] is not None,
         "cannot be combined with epochs={epochs}. Set only one of them",
-    ),
-    _Rule(
-        "warmup_steps",
-        lambda v, of: of["task"] in ("train", "load") and v > of["fewer_steps"],
-        "leaves no measured step (steps={steps}). Use {fewer_steps} or less",
     ),
     _Rule(
         "deterministic",
@@ -267,6 +261,14 @@ class ExperimentChecks(Model):
             message = "is not a number. Use a number, or omit the field"
             raise ValueError(message)
         return value
+
+    @field_validator("warmup_steps", check_fields=False)
+    @classmethod
+    def _is_shorter_than_the_run(cls, value: int, info: ValidationInfo) -> int:
+        steps, task = info.data.get("steps"), info.data.get("task")
+        if steps is None or value < steps or task not in ("train", "load"):
+            return value
+        return steps // 2
 
     @field_validator("image_size", "device", check_fields=False)
     @classmethod

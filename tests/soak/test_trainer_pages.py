@@ -25,7 +25,7 @@ WORDS = [f"w{number}" for number in range(61)]
 ROWS = 48
 HERE = {"gpus=8": "gpus=2, device='cpu', oversubscribe=True"}
 EVERY_STEP = {"logging_steps=10": "logging_steps=1"}
-CPU = {"batch_size=2": "batch_size=2, bf16=False"}
+CPU = {"batch_size=2": "batch_size=2, bf16=False, use_cpu=True"}
 SMALL = {"Qwen/Qwen2.5-0.5B": "model", **HERE}
 
 
@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # else a thread stays
     return tmp_path
 
 
@@ -122,7 +123,8 @@ def test_trl_page_counts_packed_texts(folder, model):
 def test_transformers_page_counts_real_tokens_and_resumes(folder, model):
     lengths = [3 + row % 9 for row in range(ROWS)]
     write_texts(folder, lengths)
-    small = {"logging_steps=10": "logging_steps=1, num_train_epochs=100"}
+    epochs = "logging_steps=1, num_train_epochs=100, use_cpu=True"
+    small = {"logging_steps=10": epochs}
 
     run = launch_page("transformers", **SMALL, **small)
     wait_until(lambda: lines_of(run), "a line of the trainer", 120)

@@ -206,9 +206,14 @@ class ChexnetResult:
         """The result in a few words, computed from the data."""
         if not self.is_single_finite:
             return NOTHING_COMPARED
-        margin = self.plan["margin"] if self.is_judged else None
-        text = words.answer(self.findings, self.gpus, margin, is_made=self.is_made)
+        text = words.answer(self.findings, is_made=self.is_made)
         return f"Generated images: {text}" if self.is_made else text
+
+    @property
+    def _device_sentences(self) -> list[str]:
+        if not (self.is_judged and self.is_single_finite):
+            return []
+        return words.device_sentences(self.findings[-1], self.gpus, self.plan["margin"])
 
     def report(self) -> Report:
         """Return everything in one report."""
@@ -220,6 +225,7 @@ class ChexnetResult:
             self.evidence,
             self.answer,
             [
+                Note(self._device_sentences),
                 Note([words.no_claim(is_made=self.is_made)]),
                 Note(words.unreadable(self.plan)),
                 *(self.table, self.same, self.trainings, self.speed),

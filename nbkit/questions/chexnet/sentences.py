@@ -40,9 +40,7 @@ _NIH_IMAGES = Source(
 )
 
 
-def answer(
-    findings: Sequence[LabelFinding], gpus: int, margin: float | None, *, is_made: bool
-) -> str:
+def answer(findings: Sequence[LabelFinding], *, is_made: bool) -> str:
     """Return the result in a few words; without a margin, of one device alone."""
     mean = findings[-1]
     if mean.single is None:
@@ -54,8 +52,6 @@ def answer(
     spread = f"95% CI {interval}" if interval else "no CI"
     count = mean.single.trainings
     text = f"Mean AUROC {mean.single.value:.3f} ({spread}, {judged} labels, n={count})"
-    if mean.difference is not None and margin is not None:
-        text += f"; {same_clause(mean, gpus, margin)}"
     return f"{text}. {shortcut_sentence(mean, is_made=is_made)}"
 
 
@@ -94,24 +90,24 @@ def nothing_to_pair(gpus: int) -> str:
     )
 
 
-def same_clause(finding: LabelFinding, gpus: int, margin: float) -> str:
+def device_sentences(finding: LabelFinding, gpus: int, margin: float) -> list[str]:
     """Return whether several devices reach the same AUROC as one."""
     difference = finding.difference
     if difference is None:
-        return ""
+        return []
     start = (
-        f"difference between {gpus} devices and 1 device at equal global batch size: "
+        f"Mean AUROC on {gpus} devices minus 1 device at equal global batch size: "
         f"{difference_text(difference)},"
     )
     verdict = finding.same_within(margin)
     if verdict == "same":
-        return f"{start} equal within {margin:g}"
+        return [f"{start} equal within {margin:g}."]
     if verdict == "differs":
-        return f"{start} different"
+        return [f"{start} different."]
     why = ""
     if verdict == "not enough runs":
         why = f" (n={difference.trainings} of {MINIMUM_RUNS} pairs)"
-    return f"{start} not resolved{why}"
+    return [f"{start} not resolved{why}."]
 
 
 def unreadable(plan: Mapping[str, Any]) -> list[str]:

@@ -162,7 +162,7 @@ class ConcurrentResult:
     @property
     def _left_out(self) -> list[str]:
         return [
-            f"{layout.name}: {len(layout.rounds) - len(layout.counted)} of "
+            f"Layout {layout.name}: {len(layout.rounds) - len(layout.counted)} of "
             f"{len(layout.rounds)} rounds omitted, because their jobs overlapped too "
             "briefly. Use more steps."
             for layout in self.concurrent
@@ -184,19 +184,19 @@ def result(study: Study) -> ConcurrentResult:
 def _layout_sentence(jobs: ConcurrentJobs) -> str:
     """Return what concurrent jobs show, in words."""
     if not all(job.counts and job.alone.counts for job in jobs.jobs):
-        return f"{jobs.name}: no comparison, because a job diverged (NaN/Inf)."
+        return f"Layout {jobs.name}: no comparison, because a job diverged (NaN/Inf)."
     slowdown, total = _slowdown_words(jobs), jobs.aggregate_efficiency
     if slowdown is None or total is None or jobs.fairness is None:
         return (
-            f"{jobs.name}: no result, because the jobs did not overlap long enough or "
-            "were not measured alone."
+            f"Layout {jobs.name}: no result, because the jobs did not overlap long "
+            "enough or were not measured alone."
         )
     floor = jobs.noise_floor
     aggregate = f"aggregate throughput {ratio_text(total, 'the jobs alone')}."
     if floor is not None and floor.covers(total):
         aggregate = f"aggregate throughput unchanged beyond {_control(floor)}."
     fairness = f"fairness {jobs.fairness.median:.4f}"
-    return f"{jobs.name}: {slowdown}, {fairness}; {aggregate}"
+    return f"Layout {jobs.name}: {slowdown}, {fairness}; {aggregate}"
 
 
 def _slowdown_words(jobs: ConcurrentJobs) -> str | None:
