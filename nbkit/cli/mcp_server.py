@@ -51,7 +51,7 @@ def add_to(commands: Commands) -> None:
         type=int,
         default=20_000,
         metavar="N",
-        help="longest answer; of a log, the end is kept (default: 20,000)",
+        help="characters of an answer; a log keeps its last ones (default: 20,000)",
     )
     parser.add_argument(
         "--allow-try",

@@ -51,7 +51,7 @@ def add_to(commands: Commands) -> None:
         commands,
         "logs",
         _logs,
-        summary="print the end of what a rank printed",
+        summary="print the last lines of a rank's output",
         description="Print the last lines of a rank's output in the newest attempt.",
         example="nbkit logs k3f9 --rank 1 --stream stderr",
     )

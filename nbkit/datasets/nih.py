@@ -104,7 +104,11 @@ def list_nih(csv_path: Path) -> Listing:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         problem = f"lists {len(rows)} images, of which {len(missing)} are missing"
-        raise _unusable(csv_path, f"{problem} ({some})")
+        fix = (
+            "Add them in images/ or images_001/images/ etc. next to the table, or "
+            "remove their rows."
+        )
+        raise _unusable(csv_path, f"{problem} ({some})", fix)
     if not rows:
         raise _unusable(csv_path, "lists no image")
     splits, lists = _splits(csv_path, patients)
@@ -182,8 +186,10 @@ def _splits(
     lists = [_TRAINING_LIST, _TEST_LIST]
     there = [name for name in lists if (root / name).exists()]
     if len(there) == 1:
-        problem = f"is beside {there[0]}, but a split requires {' and '.join(lists)}"
-        raise _unusable(csv_path, problem)
+        [missing] = {*lists} - {*there}
+        problem = f"has {there[0]} next to it, but not {missing}"
+        fix = f"Add {missing}, or remove {there[0]}: nbkit then splits by patient."
+        raise _unusable(csv_path, problem, fix)
     if not there:
         chosen = evaluation_patients(patients.values())
         return {
@@ -209,12 +215,11 @@ def _listed(csv_path: Path, path: Path) -> set[str]:
         problem = f"cannot be read ({error.strerror or error})"
     except UnicodeDecodeError as error:
         problem = f"is not text in UTF-8 ({error})"
-    raise _unusable(csv_path, f"is beside {path.name}, which {problem}")
+    fix = "Correct that list, or remove both: nbkit then splits by patient."
+    raise _unusable(csv_path, f"has {path.name} next to it, which {problem}", fix)
 
 
-def _unusable(csv_path: Path, problem: str) -> ConfigError:
-    return ConfigError(
-        f"data={str(csv_path)!r} {problem}. A label table of NIH ChestX-ray14 has its "
-        "images beside it, in images/ or images_001/images/ etc. Correct the table, "
-        "or remove the rows of missing images."
-    )
+def _unusable(
+    csv_path: Path, problem: str, fix: str = "Correct the table."
+) -> ConfigError:
+    return ConfigError(f"data={str(csv_path)!r} {problem}. {fix}")

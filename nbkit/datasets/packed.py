@@ -321,8 +321,9 @@ def _count_labels(
     if is_multi_label:
         if len(lengths) > 1 or not numbers <= {0, 1}:
             message = (
-                f"{have}a multi-label set requires equally many labels of 0 or 1 per "
-                "image. Pack the images with such labels, or with one class each."
+                f"{have}a multi-label set requires the same number of labels for "
+                "every image, each 0 or 1. Pack the images with such labels, or with "
+                "one class index per image."
             )
             raise ConfigError(message)
         return max(lengths)

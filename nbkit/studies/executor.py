@@ -74,8 +74,8 @@ def wait_for_the_last_runs(
                 run.wait(raise_on_failure=False)
             elif not run.state.is_final and run.state is not RunState.UNKNOWN:
                 message = (
-                    f"run {run.run_id} of study {study_id} is {run.state}, and its "
-                    "host may be running. Stop the run, or wait for state unknown, "
-                    f"{STALE_SECONDS / 60:.0f} minutes after its last heartbeat."
+                    f"run {run.run_id} of study {study_id} is {run.state} and may "
+                    "be active on another host. Stop it, or retry once its state is "
+                    f"unknown ({STALE_SECONDS / 60:.0f} minutes without a heartbeat)."
                 )
                 raise RunError(message)

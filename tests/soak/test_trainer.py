@@ -183,6 +183,8 @@ def test_flops_of_llama_8b_are_those_of_torchtitan():
     assert flops.per_token(8192) * 5762 / 989.4e12 == pytest.approx(0.337, abs=1e-3)
 
 
+# peft asks transformers for it.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_flops_of_llama_70b_with_lora_are_those_of_frozen_weights():
     peft = pytest.importorskip("peft")
     heads = {"num_attention_heads": 64, "num_key_value_heads": 8}
