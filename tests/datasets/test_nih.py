@@ -116,7 +116,7 @@ def test_a_table_that_cannot_be_used_says_why(nih, line, said):
         file.write(f"\n{line}")
 
     with pytest.raises(
-        ConfigError, match=rf"2017.csv' .*{said}.*(remove their|Correct the)"
+.*{said}.*(remove|Correct)"
     ):
         find(str(nih))
 
@@ -140,7 +140,7 @@ def test_other_folders_of_images_are_not_looked_at(nih):
 def test_one_list_alone_says_nothing(nih):
     (nih / "test_list.txt").write_text("00000001_000.png")
 
-    with pytest.raises(ConfigError, match="Add train_val_list.txt, or remove test_"):
+    with pytest.raises(ConfigError, match=r"Add train_val_list\.txt, or remove"):
         find(str(nih))
 
 
@@ -148,7 +148,7 @@ def test_a_list_that_is_no_text_is_refused(nih):
     lists(nih, [*ROWS][:2], [*ROWS][2:])
     (nih / "test_list.txt").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ConfigError, match=r"test_list.txt, which is not text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"test_list.txt .*, which is not text in UTF-8"):
         find(str(nih))
 
 

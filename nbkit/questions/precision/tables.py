@@ -89,8 +89,8 @@ def answers_table(
         ),
         [*answers.values()],
         [
-            "All runs use the same initial weights and image order. Differences are the "
-            "largest of all repeats, relative to the baseline's initial loss.",
+            "All runs use the same initial weights and image order. Differences are "
+            "the largest of all repeats, relative to the baseline's initial loss.",
             f"Limit: {tolerance * 100:g}%, or twice the effect of perturbing the "
             "baseline's weights by the rounding of the format.",
             f"A baseline whose runs differ by over {tolerance * 100:g}% is suspect.",
