@@ -57,7 +57,8 @@ def test_areas_stand_beside_the_baseline_and_are_those_of_the_predictions(tmp_pa
     assert "[2/2]" in done.text
     assert [run.state for run in nbkit.runs()] == [RunState.FINISHED] * 2
     report = done.report
-    assert_answer(report, "Mean AUROC", "between 2 devices and 1 device")
+    assert_answer(report, "Mean AUROC")
+    assert any("on 2 devices minus 1 device" in note for note in report["notes"])
     assert any("not for medical use" in note for note in report["notes"])
     assert_as_scikit_learn(report["result"])
 
