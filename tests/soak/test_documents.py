@@ -39,8 +39,7 @@ def test_a_question_of_a_package_has_plan_report_tile_and_command(plugin, capsys
     assert main(["notebook", "smoothing", "--parameters"]) == 0
     assert capsys.readouterr().out.strip() == parameters.text.strip()
     [tile] = [one for one in describe_notebooks() if one["name"] == "smoothing"]
-    assert (tile["label"], tile["title"]) == ("Label smoothing", "Label smoothing")
-    assert tile["description"] == "Two arms."
+    assert (tile["title"], tile["description"]) == ("Label smoothing", "Two arms.")
 
     done = subprocess.run(
         [
