@@ -69,7 +69,10 @@ def test_submitted_job_completes(
         slurm.command("scancel", job_of(run))
     elif how == "requeue":
         slurm.command("scontrol", "requeue", job_of(run))
-        two_nodes.reach_state(run, RunState.QUEUED)
+        # On a free node it starts again before it is seen as queued.
+        wait_until(
+            lambda: run.record.get("attempts"), "an attempt's end", PATIENCE_SECONDS
+        )
         run.stop()
     run.wait(PATIENCE_SECONDS, raise_on_failure=False)
     job = (tmp_path / "job").read_text()
