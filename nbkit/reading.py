@@ -119,7 +119,7 @@ def read_file(path: Path, most_bytes: int | None = JSON_BYTES) -> bytes:
     return found
 
 
-def read_newer(path: Path, than_ns: int) -> bytes | None:
+def read_newer(path: Path | str, than_ns: int) -> bytes | None:
     """Return a file's bytes as `read_file`; None if it was changed before a time."""
     return _tried(path, lambda text: _content(text, JSON_BYTES, than_ns))
 
@@ -176,7 +176,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return values
 
 
-def _tried(path: Path, read: Callable[[str], T]) -> T:
+def _tried(path: Path | str, read: Callable[[str], T]) -> T:
     text = os.fspath(path)
     for left in reversed(range(_TRIES)):
         try:

@@ -19,7 +19,7 @@ from nbkit.plural import plural
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
 from nbkit.studies import kinds
 from nbkit.studies.devices import find_devices
-from nbkit.studies.durations import StartTimes, run_seconds
+from nbkit.studies.durations import StartTimes, start_seconds
 from nbkit.studies.order import Slot
 from nbkit.studies.starts import grouped
 from nbkit.studies.stored_study import StoredStudy
@@ -60,7 +60,7 @@ def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
 def start_times(study: StoredStudy) -> StartTimes:
     """Return how long the last finished run of each arm took."""
     runs = study.runs_by_arm().items()
-    known = {arm: run_seconds(many[-1].record) for arm, many in runs if many}
+    known = {arm: start_seconds(many[-1].record) for arm, many in runs if many}
     return StartTimes({arm: one for arm, one in known.items() if one is not None})
 
 

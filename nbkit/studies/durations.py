@@ -16,6 +16,8 @@ from nbkit.store.stored_runs import list_run_names
 
 _NEWEST = 200
 """Runs that are looked at: to open as many files takes a file server half a second."""
+_LAUNCH_SECONDS = 0.4
+"""To launch a run and to see its end, which its own times leave out."""
 _OWN = ("name", "seed")
 """Fields that no time depends on."""
 
@@ -53,6 +55,12 @@ def run_seconds(record: Mapping[str, Any]) -> float | None:
     return (end - begin).total_seconds()
 
 
+def start_seconds(record: Mapping[str, Any]) -> float | None:
+    """Return how long a study takes for a start whose run took as long as this."""
+    seconds = run_seconds(record)
+    return None if seconds is None else seconds + _LAUNCH_SECONDS
+
+
 def earlier_times(
     arms: Mapping[str, ExperimentConfig],
     concurrent: Iterable[str],
@@ -75,7 +83,7 @@ def earlier_times(
             record = (read_json(paths.record) or {}) if like else {}
             if not _is_of_here(record, environment):
                 continue
-            seconds = run_seconds(record)
+            seconds = start_seconds(record)
         except DAMAGE_ERRORS:
             continue  # others say how long it takes
         is_concurrent = bool((record.get("tags") or {}).get("concurrent"))

@@ -48,12 +48,12 @@ def test_earlier_times_are_of_the_same_configuration_on_this_host(written):
     damaged.write_text("{")
     arms = {"a": config, "b": config.replace(model="resnet18")}
 
-    # Its start and its end belong to a run.
-    assert earlier_times(arms, [], {}).total("aa") == pytest.approx(60.0, abs=0.1)
-    assert earlier_times(arms, ["a"], {}).total("a") == pytest.approx(405.0, abs=0.1)
+    # Each start takes 0.4 s to launch beside its run's own start and end.
+    assert earlier_times(arms, [], {}).total("aa") == pytest.approx(60.8, abs=0.1)
+    assert earlier_times(arms, ["a"], {}).total("a") == pytest.approx(405.4, abs=0.1)
     assert earlier_times(arms, [], {"OMP_NUM_THREADS": "1"}).total("a") is None
     # An arm that has not run takes as long as the others.
-    assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.0, abs=0.1)
+    assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.4, abs=0.1)
 
 
 def test_a_study_of_scripts_has_no_estimate_by_other_scripts(written, tmp_path):

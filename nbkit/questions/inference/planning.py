@@ -45,7 +45,7 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "model": "resnet18",
     "image_size": 64,
     "training_steps": 75,
-    "repeats": 2,
+    "repeats": 5,
 }
 _TRAINING_BATCH = 16
 _EVALUATION_BATCH = 32

@@ -49,7 +49,7 @@ _CPU_DEFAULTS: dict[str, Any] = {
     "image_size": 64,
     "steps": 12,
     "warmup_steps": 3,
-    "repeats": 2,
+    "repeats": 5,
 }
 _GPU_BATCHES = (256, 128, 64, 32)
 """The first is that of the published PyTorch and Paddle tables, so that they compare;
