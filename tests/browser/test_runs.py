@@ -74,7 +74,7 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, 
     long = run(server)
     row = panel.locator(".nbk-run", has_text="a long run")
     dialog = visitor.locator(".jp-Dialog")
-    expect(row).to_contain_text("/1000000")
+    expect(row).to_contain_text("/1,000,000")
     expect(row).to_contain_text("images/s")
     expect(row).to_contain_text("loss")
 

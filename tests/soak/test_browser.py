@@ -254,8 +254,8 @@ def test_a_restarted_server_is_found_again_and_a_run_has_gone_on_with_its_past(
     expect(card(panel, 0).locator(".nbk-holders")).to_contain_text("a long run")
 
     def step():
-        found = re.search(r"step (\d+)/", row.inner_text())
-        return int(found[1]) if found else 0
+        found = re.search(r"step ([\d,]+)/", row.inner_text())
+        return int(found[1].replace(",", "")) if found else 0
 
     def begin_of_line():
         """Return from when on the host's past is drawn, in Unix seconds."""
