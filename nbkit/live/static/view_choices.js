@@ -8,6 +8,7 @@ const DEFAULT_CHOICES = {
   /** By name, whether a curve is shown: of those that were ever ticked or cleared. */
   curves: {}
 };
+const AXES = { step: trans.__('step'), time: trans.__('time') };
 /** So many curves of the ranks are sent and drawn unless a reader chooses. */
 const FIRST_CURVES = 12;
 const MOST_RUNS_LISTED = 200;
@@ -22,32 +23,36 @@ class ChoicesPanel {
     const smoothing = `${choices.smoothing}`;
     this._weight = make('output', { class: 'nbkv-weight' }, smoothing);
     this._curves = make('div', { class: 'nbkv-menu-list' });
-    this._summary = make('summary', {}, 'Curves');
+    this._summary = make('summary', {}, trans.__('Curves'));
     this._names = [];
     this.node = make(
       'div',
-      { class: 'nbkv-choices', role: 'group', 'aria-label': 'Charts' },
+      { class: 'nbkv-choices', role: 'group', 'aria-label': trans.__('Charts') },
       make(
         'label',
         {},
-        'x axis',
+        trans.__('x axis'),
         make(
           'select',
           { onchange: ({ target }) => this._set({ axis: target.value }) },
-          ...['step', 'time'].map(axis =>
-            make('option', { value: axis, selected: axis === choices.axis }, axis)
+          ...Object.entries(AXES).map(([axis, name]) =>
+            make('option', { value: axis, selected: axis === choices.axis }, name)
           )
         )
       ),
-      this._tick('Log scale', 'log', 'Logarithmic y axis; only values above 0'),
+      this._tick(
+        trans.__('Log scale'),
+        'log',
+        trans.__('Logarithmic y axis; only values above 0')
+      ),
       make(
         'label',
         {
-          title:
-            'Weight of the exponential moving average, as in TensorBoard; ' +
-            'what it is the average of stays visible behind it'
+          title: trans.__(
+            'Weight of the exponential moving average, as in TensorBoard; what it is the average of stays visible behind it'
+          )
         },
-        'Smoothing',
+        trans.__('Smoothing'),
         make('input', {
           type: 'range',
           min: '0',
@@ -60,9 +65,11 @@ class ChoicesPanel {
         this._weight
       ),
       this._tick(
-        'Ignore outliers',
+        trans.__('Ignore outliers'),
         'outliers',
-        'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
+        trans.__(
+          'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
+        )
       ),
       menu(this._summary, this._curves)
     );
@@ -75,7 +82,11 @@ class ChoicesPanel {
       this._curves.replaceChildren(...names.map(name => this._curve(name)));
     }
     const shown = names.filter(name => this.isShown(name));
-    this._summary.textContent = `Curves (${shown.length} of ${names.length})`;
+    this._summary.textContent = trans.__(
+      'Curves (%1 of %2)',
+      shown.length,
+      names.length
+    );
   }
 
   isShown(name) {
@@ -157,21 +168,26 @@ class Comparison {
     this._list = make('div', { class: 'nbkv-menu-list' });
     this._filter = make('input', {
       type: 'search',
-      placeholder: 'Only runs with…',
-      'aria-label': 'Only runs with this text',
+      placeholder: trans.__('Only runs with…'),
+      'aria-label': trans.__('Only runs with this text'),
       oninput: () => this._showRows()
     });
-    this.menu = menu(make('summary', {}, 'Compare with…'), this._filter, this._list);
+    this.menu = menu(
+      make('summary', {}, trans.__('Compare with…')),
+      this._filter,
+      this._list
+    );
     this.menu.addEventListener('toggle', () => this.menu.open && void this._load());
     this._rows = [];
     this.labels = new Map();
-    this.legend = make('ul', { class: 'nbkv-legend', 'aria-label': 'Runs' });
+    this.legend = make('ul', { class: 'nbkv-legend', 'aria-label': trans.__('Runs') });
     this._table = make('div', { class: 'nbkv-wide', tabindex: '0', role: 'region' });
-    this._table.setAttribute('aria-label', 'Configuration differences');
+    const differences = trans.__('Configuration differences');
+    this._table.setAttribute('aria-label', differences);
     this.differences = make(
       'details',
       { class: 'nbkv-differences', open: true },
-      make('summary', {}, heading('Configuration differences', true)),
+      make('summary', {}, heading(differences, true)),
       this._table
     );
     this.message = make('p', { class: 'nbkv-message', role: 'alert' });
@@ -226,7 +242,7 @@ class Comparison {
           'li',
           { class: `nbkv-run-${places[n]}`, title: head.run_id },
           swatch(),
-          `${labels[n]} · ${head.state}`,
+          `${labels[n]} · ${STATES[head.state]}`,
           ...(n ? [this._remover(head.run_id, labels[n])] : [])
         )
       )
@@ -235,7 +251,7 @@ class Comparison {
   }
 
   _remover(id, label) {
-    const what = `Remove ${label} from the charts`;
+    const what = trans.__('Remove %1 from the charts', label);
     const onclick = () => this._choose(id, false);
     return make('button', { type: 'button', title: what, 'aria-label': what, onclick }, '×');
   }
@@ -246,14 +262,14 @@ class Comparison {
       this._rows = rows.filter(row => row.run_id !== this._model.get('run_id'));
       this._showRows();
     } catch (error) {
-      this._list.replaceChildren(make('p', {}, `No list of runs: ${error.message}`));
+      this._list.replaceChildren(make('p', {}, trans.__('No list of runs: %1', error.message)));
     }
   }
 
   _showRows() {
     const text = this._filter.value.trim().toLowerCase();
     const labels = this._rows
-      .map(row => [row, `${row.name ?? ''} ${row.state} ${row.run_id}`])
+      .map(row => [row, `${row.name ?? ''} ${STATES[row.state]} ${row.run_id}`])
       .filter(([, words]) => words.toLowerCase().includes(text))
       .map(([{ run_id, name, state }]) => {
         const isFull = this.runs.size >= MOST_RUNS - 1 && !this.runs.has(run_id);
@@ -262,15 +278,18 @@ class Comparison {
         );
         label.firstChild.disabled = isFull;
         label.firstChild.value = run_id;
-        label.title = isFull ? `At most ${MOST_RUNS} runs are drawn together` : run_id;
-        label.append(' ', make('span', { class: 'nbkv-about' }, `${state} · ${run_id}`));
+        label.title = isFull
+          ? trans.__('At most %1 runs are drawn together', MOST_RUNS)
+          : run_id;
+        const about = `${STATES[state]} · ${run_id}`;
+        label.append(' ', make('span', { class: 'nbkv-about' }, about));
         return label;
       });
     const focused = this._list.contains(document.activeElement)
       ? document.activeElement.value
       : null;
     this._list.replaceChildren(
-      ...(labels.length ? labels : [make('p', {}, 'No other runs.')])
+      ...(labels.length ? labels : [make('p', {}, trans.__('No other runs.'))])
     );
     labels.find(label => label.firstChild.value === focused)?.firstChild.focus();
   }
@@ -351,9 +370,9 @@ function differenceTable(labels, all) {
     name => name !== 'name' && new Set(fields.map(field => field.get(name))).size > 1
   );
   if (!names.length) {
-    return make('p', {}, 'The configurations are equal.');
+    return make('p', {}, trans.__('The configurations are equal.'));
   }
-  const head = ['Field', ...labels].map(label => make('th', { scope: 'col' }, label));
+  const head = [trans.__('Field'), ...labels].map(label => make('th', { scope: 'col' }, label));
   const rows = names.map(name =>
     make(
       'tr',
