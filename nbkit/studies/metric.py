@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.errors import ConfigError, DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, noise_floors_below
 from nbkit.studies.durations import run_seconds
@@ -121,6 +121,8 @@ class Metric:
             found = run_seconds(run.record)
         if found is None and self.name not in logged:
             found = _printed(run, self.name)
+        if found is None and self.name in logged:
+            found = math.nan  # no JSON number
         if not isinstance(found, int | float) or isinstance(found, bool):
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
@@ -129,10 +131,13 @@ class Metric:
                 f"nbkit.log({{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
             )
             raise NotEnoughDataError(message)
-        if not math.isfinite(found) or found <= 0:
+        if not math.isfinite(found):
+            message = f"metric {self.name!r} of run {run.run_id} is not finite."
+            raise DivergedError(message)
+        if found <= 0:
             message = (
                 f"metric {self.name!r} of run {run.run_id} is {found:g}, but must be "
-                "finite and above 0. Log a positive metric, such as a loss, an error "
+                "above 0. Log a positive metric, such as a loss, an error "
                 "rate or a time."
             )
             raise NotEnoughDataError(message)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.launch.devices.choice import request_devices
 from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.questions.study_report import make
 from nbkit.store.record import RunState
 from nbkit.studies.metric import Metric
-from nbkit.studies.places import free_places
+from nbkit.studies.order import Slot
+from nbkit.studies.places import free_places, run_side_by_side
 from tests.telemetry.conftest import no_setting
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 from tests.waiting import patient, wait_until
@@ -63,7 +66,7 @@ def devices(run):
 
 
 @pytest.mark.waiting
-def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
+def test_starts_side_by_side_survive_a_kill_and_a_failure(arms, capsys):
     study = nbkit.Study.create(
         "seeds",
         arms(gate=5),
@@ -88,8 +91,9 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
         executor.wait(timeout=patient(60))
     assert len({str(devices(run)) for run in killed}) == 4
 
-    nbkit.Study.open(study.study_id).resume(progress=False)
+    nbkit.Study.open(study.study_id).resume()
 
+    assert "\nSo far, " in capsys.readouterr().out
     assert {run.state for run in killed} == {RunState.STOPPED}
     by_arm = study.runs_by_arm()
     assert [len(runs) for runs in by_arm.values()] == [4, 3]
@@ -107,6 +111,63 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
     assert "n=3 and 4" in report.answer
     assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
     assert "a bad seed" in report.result["failed"][0]
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_starts_that_are_queued_at_the_limit_are_stopped(
+    arms, monkeypatch, tmp_path, parallel
+):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    fields = {"metric": "error", "better": "lower", "repeats": 2, "minutes": 0.0001}
+    study = nbkit.Study.create("seeds", arms(gate=1), parallel=parallel, **fields)
+    wanted = request_devices(study.arms["base"])
+    every = {"kind": wanted.kind, "count": 8, "oversubscribe": False}
+    ticket = QueueTicket.enter("r", {**every, "candidates": wanted.candidates})
+    ticket.take_over()
+    lease = ticket.attempt()
+    assert isinstance(lease, Lease)
+
+    study.run(progress=False)
+
+    assert {run.state for run in nbkit.runs()} == {RunState.STOPPED}
+    assert study.not_measured == study.order
+    lease.release()
+    ticket.close()
+
+
+def test_side_by_side_chooses_again_only_when_a_run_has_ended():
+    looks, asked, slot = iter([False, False, True]), [], Slot("a", 0)
+    left = [slot]
+
+    def fitting():
+        asked.append(len(left))
+        return left.copy()
+
+    def begin(*_):
+        left.clear()
+        return run
+
+    class Ends:
+        @property
+        def state(self):
+            return SimpleNamespace(is_final=next(looks))
+
+        def wait(self, **_):
+            pass
+
+    run = Ends()
+    run_side_by_side(
+        [slot],
+        [(), ()],
+        {},
+        fitting=fitting,
+        begin=begin,
+        on_poll=lambda runs: None,
+        on_end=lambda *_: None,
+        check=lambda *_: None,
+    )
+
+    assert asked == [1, 0, 0, 0]
 
 
 def test_study_ends_with_a_metric_that_no_run_has(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions.study_report import make
+from nbkit.studies.budget import not_measured
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
 
@@ -79,6 +80,33 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
         "b": [0.1],
         "a again": [0.201],
     }
+
+
+def test_study_of_configurations_has_a_seed_for_each_start(small):
+    fields = {"metric": "final_loss", "better": "lower", "repeats": 2, "control": "a"}
+    config = small(gpus=1, steps=2, warmup_steps=1, seed=4)
+    study = nbkit.Study.create("loss", {"a": config}, **fields)
+    study.run(progress=False)
+
+    by_arm = study.runs_by_arm()
+    seeds = {arm: [run.config.seed for run in runs] for arm, runs in by_arm.items()}
+    assert seeds == {"a": [4, 5], "a again": [6, 7]}
+    rows = make(study).result["rows"]
+    assert len({*rows[0]["values"], *rows[1]["values"]}) == 4
+
+
+def test_limited_study_raises_the_failure_of_its_script(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('a bad file')")
+    arms = {
+        name: nbkit.script(script, [name], device="cpu", gpus=1) for name in ("a", "b")
+    }
+    study = nbkit.Study.create("loss", arms, metric="loss", better="lower", minutes=1)
+
+    with pytest.raises(RunFailedError, match="a bad file"):
+        study.run(progress=False)
+
+    assert not_measured(study) == ""
 
 
 @pytest.mark.parametrize(
