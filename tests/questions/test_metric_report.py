@@ -70,3 +70,15 @@ def test_metric_report_of_few_starts_gives_no_verdict(small):
     made = make(study_of(small, {"base": 100.0, "new": 110.0}, repeats=4))
 
     assert made.result["rows"][1]["verdict"] == "not enough runs"
+
+
+def test_metric_report_of_one_seed_says_how_to_vary_it(small):
+    arms = {name: small() for name in ("base", "new")}
+    study = nbkit.Study.create("seeds", arms, metric="error", better="lower", repeats=5)
+    line = {"kind": "log", "attempt": 0, "step": 1, "t": 1.0, "values": {"error": 0.5}}
+    write_runs(study, dict.fromkeys(arms, 100.0), lines=[line])
+
+    answer = make(study).answer
+
+    assert answer.startswith("No difference shown: new / base: error 0.5 vs. 0.5")
+    assert "All runs of base, new have the same value. Vary the seed" in answer
