@@ -74,7 +74,7 @@ def report(study: Study) -> Report:
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     of_run = {run.run_id: one for many in measured.values() for run, one in many}
     answer = _answer(metric, rows, base, control, floor)
-    answer += "".join(f" {note}." for note in failed)
+    answer += "".join(f" {note}." for note in failed) + _one_seed(values)
     return Report(
         title=f"{study.name}: {metric.name} by arm",
         answer=answer,
@@ -84,7 +84,10 @@ def report(study: Study) -> Report:
                 f"{metric.name} by arm ({metric.better} is better)",
                 _columns(base),
                 rows,
-                [*_discards(metric, values, base), *_notes(values, floor)],
+                [
+                    *_discards(metric, values, base),
+                    *([] if floor is None else [floor.sentence]),
+                ],
             ),
             table_of_differences(base, by_arm),
             process_starts(
@@ -279,17 +282,16 @@ def _discards(
     ]
 
 
-def _notes(
-    values: Mapping[str, Sequence[float]], floor: NoiseFloor | None
-) -> list[str]:
+def _one_seed(values: Mapping[str, Sequence[float]]) -> str:
+    """Return what to do about arms whose runs all have one value; empty for none."""
     same = [arm for arm, many in values.items() if len(many) > 1 and len({*many}) == 1]
-    notes = [] if floor is None else [floor.sentence]
-    if same:
-        notes.append(
-            f"All runs of {', '.join(same)} have the same value, so run-to-run noise "
-            "is unknown. Vary the seed by run: int(os.environ['STUDY_REPEAT'])."
-        )
-    return notes
+    if not same:
+        return ""
+    return (
+        f" All runs of {', '.join(same)} have the same value. Vary the seed: pass "
+        "--seed {repeat} to a script that has this option, or use "
+        "int(os.environ['STUDY_REPEAT'])."
+    )
 
 
 def _columns(base: str) -> list[Column]:

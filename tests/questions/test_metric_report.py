@@ -167,3 +167,15 @@ def test_given_up_takes_a_run_that_was_ended_as_diverged(small):
 
     assert given_up.arms == {"lost"}
     given_up.raise_for_arms()
+
+
+def test_metric_report_of_one_seed_says_how_to_vary_it(small):
+    arms = {name: small() for name in ("base", "new")}
+    study = nbkit.Study.create("seeds", arms, metric="error", better="lower", repeats=5)
+    line = {"kind": "log", "attempt": 0, "step": 1, "t": 1.0, "values": {"error": 0.5}}
+    write_runs(study, dict.fromkeys(arms, 100.0), lines=[line])
+
+    answer = make(study).answer
+
+    assert answer.startswith("No difference shown: new / base: error 0.5 vs. 0.5")
+    assert "All runs of base, new have the same value. Vary the seed" in answer

@@ -67,13 +67,20 @@ def devices(run):
 
 @pytest.mark.waiting
 def test_starts_side_by_side_survive_a_kill_and_a_failure(arms, capsys):
+    check_kill_and_failure(arms, places=4)
+
+    assert "\nSo far, " in capsys.readouterr().out
+
+
+def check_kill_and_failure(arms, places):
+    """Kill a study with a run on each place, resume it, and check balance and n."""
     study = nbkit.Study.create(
         "seeds",
-        arms(gate=5),
+        arms(gate=places + 1),
         metric="error",
         better="lower",
-        repeats=4,
-        parallel=4,
+        repeats=places,
+        parallel=places,
         minimum_runs=3,
     )
     code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
@@ -81,35 +88,34 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms, capsys):
 
         def all_running():
             runs = nbkit.runs()
-            is_full = len(runs) == 4 and all(
+            is_full = len(runs) == places and all(
                 run.state is RunState.RUNNING for run in runs
             )
             return runs if is_full else None
 
-        killed = wait_until(all_running, "four running starts", 240)
+        killed = wait_until(all_running, f"{places} running starts", 240)
         executor.send_signal(signal.SIGKILL)
         executor.wait(timeout=patient(60))
-    assert len({str(devices(run)) for run in killed}) == 4
+    assert len({str(devices(run)) for run in killed}) == places
 
     nbkit.Study.open(study.study_id).resume()
 
-    assert "\nSo far, " in capsys.readouterr().out
     assert {run.state for run in killed} == {RunState.STOPPED}
     by_arm = study.runs_by_arm()
-    assert [len(runs) for runs in by_arm.values()] == [4, 3]
+    assert [len(runs) for runs in by_arm.values()] == [places, places - 1]
     [bad] = study.failed["new"]
     tried = {"base": by_arm["base"], "new": [*by_arm["new"], bad]}
-    places = [
+    of_base, of_new = (
         {run.record["tags"]["repeat"]: str(devices(run)) for run in runs}
         for runs in tried.values()
-    ]
-    assert places[0] == places[1]
-    assert len({*places[0].values()}) == 4
+    )
+    assert of_base == of_new
+    assert len({*of_base.values()}) == places
 
     report = make(study)
     assert "new is better than base" in report.answer
-    assert "n=3 and 4" in report.answer
-    assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
+    assert f"n={places - 1} and {places}" in report.answer
+    assert f"new: n={places - 1} of {places}, 1 failed: failed on" in report.answer
     assert "a bad seed" in report.result["failed"][0]
 
 

@@ -18,7 +18,7 @@ import os, random, sys
 seed = int(os.environ["STUDY_REPEAT"])
 noise = random.Random(f"{sys.argv[1]} {seed}").gauss(0, 0.002)
 print("val_loss:", 0.5 if seed > 9 else float(sys.argv[1]) * (1 + noise))
-print("folder", os.path.basename(os.getcwd()))
+print("folder", os.path.basename(os.getcwd()), *sys.argv[2:])
 """
 
 
@@ -32,8 +32,8 @@ def train(tmp_path):
 def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     (tmp_path / "work").mkdir()
     arms = {
-        name: nbkit.script(train, [loss], cwd=tmp_path / "work", device="cpu", gpus=1)
-        for name, loss in (("base", "0.5"), ("new", "0.4"))
+        name: nbkit.script(train, args, cwd=tmp_path / "work", device="cpu", gpus=1)
+        for name, args in (("base", ["0.5"]), ("new", ["0.4", "seed={repeat}"]))
     }
     study = nbkit.Study.create(
         "loss", arms, metric="val_loss", better="lower", repeats=2
@@ -47,7 +47,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert metric == Metric("val_loss", "lower", 0.0)
     values = {arm: [metric.value(run) for run in by_arm[arm]] for arm in arms}
     assert len({*values["base"]}) == 2  # each repeat has its own seed
-    assert "folder work" in by_arm["new"][0].logs(0, "stdout")
+    assert "folder work seed=1\n" in by_arm["new"][1].logs(0, "stdout")
     assert by_arm["new"][0].record["tags"]["arm"] == "new"
     made = make(study)
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
@@ -55,7 +55,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
-    assert [row[3:] for row in arguments] == [["['0.5']", "['0.4']"]]
+    assert [row[3:] for row in arguments] == [["['0.5']", "['0.4', 'seed={repeat}']"]]
     assert make(nbkit.Study.open(study.study_id)).answer == made.answer
 
 
