@@ -368,7 +368,7 @@ class Table {
                 'button',
                 {
                   type: 'button',
-                  title: row.run_id,
+                  title: `${text(row)}\n${row.run_id}`,
                   'aria-label': trans.__('Show %1, %2', row.name ?? row.run_id, row.run_id),
                   onclick: () => this._open(row)
                 },
