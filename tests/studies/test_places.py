@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -107,6 +108,8 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
     assert "n=3 and 4" in report.answer
     assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
     assert "a bad seed" in report.result["failed"][0]
+    shown = json.loads(study.paths.progress.read_text())["answer"]
+    assert shown.endswith(report.answer)
 
 
 def test_study_ends_with_a_metric_that_no_run_has(tmp_path):
