@@ -339,6 +339,8 @@ class Study(StoredStudy):
                 self._run_in_turn(starts, budget, given_up, shown, permit)
             left = [slot for start in given_up.without(starts) for slot in start]
             self._write(not_measured=[[slot.arm, slot.repeat] for slot in left])
+            shown.answer = self._answer_so_far()
+            write_json(self.paths.progress, shown.to_dict())
             shown.close()
             for sentence in (*failed_starts(self), not_measured(self)):
                 shown.say(sentence)
@@ -515,10 +517,11 @@ class Study(StoredStudy):
         return runs
 
     def _answer_so_far(self) -> str:
-        """Return the answer after a round; empty if there is none yet."""
+        """Return the answer as of now; empty if there is none yet."""
         with suppress(Exception):  # a report that cannot be made yet ends no study
             answer = answer_so_far(self)
-            return answer if answer.startswith("So far") else f"So far: {answer}"
+            is_marked = answer.startswith("So far") or not self.missing
+            return answer if is_marked else f"So far: {answer}"
         return ""
 
     def _launch(self, slot: Slot, permit: Permit, place: Place = ()) -> Run:

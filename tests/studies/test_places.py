@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -117,6 +118,8 @@ def check_kill_and_failure(arms, places):
     assert f"n={places - 1} and {places}" in report.answer
     assert f"new: n={places - 1} of {places}, 1 failed: failed on" in report.answer
     assert "a bad seed" in report.result["failed"][0]
+    shown = json.loads(study.paths.progress.read_text())["answer"]
+    assert shown.endswith(report.answer)
 
 
 @pytest.mark.parametrize("parallel", [1, 2])

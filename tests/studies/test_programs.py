@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 import pytest
@@ -50,6 +51,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert "folder work seed=1\n" in by_arm["new"][1].logs(0, "stdout")
     assert by_arm["new"][0].record["tags"]["arm"] == "new"
     made = make(study)
+    assert json.loads(study.paths.progress.read_text())["answer"] == made.answer
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert "batch" not in made.conditions
     assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
