@@ -128,7 +128,10 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
         watched.request(f"nbkit/api/runs/{run_id}/curve?{query}")
         for query in ("name=loss&first=a&last=b", "name=lost&first=1&last=2")
     ]
-    text = watched.request(f"nbkit/api/runs/{run_id}/curve/csv?name=loss").body
+    file = watched.request(f"nbkit/api/runs/{run_id}/curve/csv?name=loss")
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write(to_json_line(step(5001, loss=None, t=None)))
+    later = near(4999, 5001)
 
     width = whole[1][0] - whole[0][0]
     assert 1000 <= len(whole) <= 2000
@@ -140,7 +143,10 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
     assert [point[0] for point in part] == [*range(1001, 1801)]
     assert part[0][4] == 125.0
     assert [answer.status for answer in refused] == [400, 404]
-    rows = list(csv.reader(io.StringIO(text)))
+    assert [point[0] for point in later] == [4999, 5000, 5001]
+    assert later[-1] == [5001, None, None, None]
+    assert file.content_type == "text/csv; charset=utf-8"
+    rows = list(csv.reader(io.StringIO(file.body)))
     assert rows[0] == ["run_id", "step", "seconds", "loss"]
     expected = [(run_id, n + 1, n / 8, loss) for n, loss in enumerate(losses)]
     assert [(r, int(s), float(t), float(v)) for r, s, t, v in rows[1:]] == expected
