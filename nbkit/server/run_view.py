@@ -72,7 +72,9 @@ class RunViewHandler(SocketHandler):
             follow = await self.monitor.store.do(lambda: _follow(run_id))
         except (NbkitError, OSError) as error:
             # After the handshake: a browser tells a page nothing of a refused one.
-            await self._write({"kind": "gone", "message": _reason(run_id, error)})
+            is_gone = isinstance(error, RunNotFoundError) or _is_forbidden(error)
+            kind = "gone" if is_gone else "busy"
+            await self._write({"kind": kind, "message": _reason(run_id, error)})
             return
         loop = asyncio.get_running_loop()
 

@@ -160,6 +160,12 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
 
     with opened(watched, run_id) as page, opened(watched, f"{run_id}b") as other:
         gone = other.next("gone")["message"]
+        damaged = folder / "record.json"
+        record = damaged.read_text()
+        damaged.write_text("{")
+        with opened(watched, run_id) as third:
+            busy = third.next("busy")["message"]  # it may be tried again
+        damaged.write_text(record)
         page.send(kind="open")
         page.next("all")
         shutil.rmtree(folder)
@@ -169,6 +175,7 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
         f"Run {run_id}b is not in the store of this server, {store}."
     )
     assert f'nbkit.attach("{run_id}b")' in gone
+    assert "record.json is damaged" in busy
     assert failed == f"run {run_id} was removed from the store."
     assert "Traceback" not in watched.log
 
