@@ -10,6 +10,8 @@ import csv
 import functools
 import io
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,12 +24,14 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError
 
-from nbkit.errors import NbkitError, RunNotFoundError
+from nbkit.errors import NbkitError, RunError, RunNotFoundError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.live.log_tail import LINES
 from nbkit.live.metrics import X_NAMES, StoredCurve
 from nbkit.live.series import points_of
+from nbkit.server.child import how_it_ended
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler
@@ -48,6 +52,14 @@ _ROWS = 10_000
 """Of a file that are sent together."""
 _MOST_CURVES = 16
 """So many lines are kept in memory; a million steps take 24 MB."""
+_RESUME = """
+import sys
+import nbkit
+try:
+    nbkit.attach(sys.argv[1]).resume(on_owner_exit="keep")
+except nbkit.errors.NbkitError as error:
+    sys.exit(str(error))
+"""
 
 
 class ViewPartHandler(ApiHandler):
@@ -252,7 +264,40 @@ def _resume(run_id: str) -> str | None:
     folder = find_exactly(run_id)
     if not is_own(folder):
         return None
-    return str(Run(folder).resume(on_owner_exit="keep").state)
+    run = Run(folder)
+    python = run.submission.get("executable", sys.executable)
+    if python == sys.executable:
+        run.resume(on_owner_exit="keep")
+    else:
+        _resume_by(python, run)
+    return str(run.state)
+
+
+def _resume_by(python: str, run: Run) -> None:
+    """Resume a run in the environment it was launched in, which is not this one."""
+    permit_run(run.paths, trust=False)  # its folder names the program
+    command = [python, "-P", "-c", _RESUME, run.run_id]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        message = (
+            f"run {run.run_id} was launched by {python}, which cannot be executed "
+            f"({error.strerror}). In an environment with the same packages, call "
+            f"nbkit.attach({run.run_id!r}).resume()."
+        )
+        raise RunError(message) from error
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        reason = visible(last[0] if last else how_it_ended(done.returncode))
+        message = f"{python}, which launched run {run.run_id}, failed: {reason}"
+        raise RunError(message)
 
 
 def _reason(run_id: str, error: Exception) -> str:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import websocket
 import nbkit
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.store.metrics import to_json_line
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, write_json
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run
@@ -238,14 +239,28 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert run.state is RunState.STOPPED
     server = start()
     path = f"nbkit/api/runs/{run.run_id}/resume"
+    # It was launched in an environment that is not the server's.
+    python, used = tmp_path / "python", tmp_path / "used"
+    write_json(run.paths.submission, {**run.submission, "executable": str(python)})
 
+    none = server.request(path, {})
+    python.write_text(f'#!/bin/sh\ntouch {used}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     first = server.request(path, {})
     second = server.request(path, {})
     wait_until(lambda: run.state is RunState.RUNNING, "the run")
 
+    assert none.status == 409
+    assert (
+        f"launched by {python}, which cannot be executed (No such"
+        in (none.body["message"])
+    )
     assert first.status == 202, first.body
+    assert used.exists()
+    assert run.submission["executable"] == sys.executable
     assert first.body["run_id"] == run.run_id
     assert second.status == 409
+    assert second.body["message"].endswith("Call stop() before resume().")
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
     assert run.submission["notebook"] == "/notebooks/train.ipynb"
