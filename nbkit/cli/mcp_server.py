@@ -329,12 +329,13 @@ async def _ended(*words: str, seconds: float, folder: Path | None = None) -> _Do
         )
 
         async def stop() -> None:
-            process.send_signal(signal.SIGINT)  # it stops what it has started
-            try:
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
+            with suppress(ProcessLookupError):  # it has ended just now
+                process.send_signal(signal.SIGINT)  # it stops what it has started
+                try:
+                    async with asyncio.timeout(_STOP_SECONDS):
+                        await process.wait()
+                except TimeoutError:
+                    process.kill()
 
         code = None
         try:
