@@ -5,20 +5,17 @@ const TITLES = {
   images_per_second: 'Images/s',
   top1_accuracy: 'Top-1 accuracy',
   mean_auroc: 'Mean AUROC',
-  gpu_utilization_percent: 'GPU utilization (%)',
-  memory_used_gibibytes: 'GPU memory (GiB)',
-  power_watts: 'GPU power (W)',
+  'device:gpu_utilization_percent': 'GPU utilization (%)',
+  'device:memory_used_gibibytes': 'GPU memory (GiB)',
+  'device:power_watts': 'GPU power (W)',
   bus_bandwidth_gigabytes_per_second: 'Bus bandwidth (GB/s)',
   message_bytes: 'Message (bytes)',
   batch_size: 'Batch size',
   latency_milliseconds: 'Latency (ms, median)',
   served_images_per_second: 'Images/s by batch size'
 };
-const OVER_TIME = new Set([
-  'gpu_utilization_percent',
-  'memory_used_gibibytes',
-  'power_watts'
-]);
+/** What GPUs do, over time; the same name without it may be logged by a script. */
+const OF_DEVICES = /^device:/;
 
 /** Tasks that read images; a function or script may log a rate of its own. */
 const WITH_IMAGES = new Set(['train', 'load']);
@@ -26,7 +23,7 @@ const WITH_IMAGES = new Set(['train', 'load']);
 const UNIFIED = "The GPU shares the host's memory; the total is the host's.";
 
 function title(name) {
-  return TITLES[name] ?? name;
+  return TITLES[name] ?? name.replace(OF_DEVICES, '');
 }
 
 const UNITS = {
