@@ -124,3 +124,7 @@ class NvmlUnavailableError(TelemetryError):
 
 class NotEnoughDataError(NbkitError, ValueError):
     """A statistic needs more observations than there are."""
+
+
+class DivergedError(NotEnoughDataError):
+    """The metric of a run is NaN or infinite."""

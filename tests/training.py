@@ -19,14 +19,14 @@ import torch
 import torch.distributed as dist
 
 from nbkit.config import ExperimentConfig
-from nbkit.store.heartbeat import Phase
+from nbkit.store.heartbeat import STACKS_SIGNAL, Phase
 from nbkit.store.stored_runs import StoredRun, create_run_folder
 from nbkit.worker import rank_context as context
 from nbkit.worker.rank import Rank
 from nbkit.worker.train import train
 
 # Those that nbkit takes; pytest-timeout has another one.
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STACKS_SIGNAL)
 
 Moment = tuple[int, Phase]
 """A step, and what the rank does in it."""

@@ -82,7 +82,8 @@ export function toolbarButton(
   label: string,
   onClick: () => void
 ): ToolbarButton {
-  return new ToolbarButton({ icon, label, tooltip: label, onClick });
+  const className = 'nbk-page-button';
+  return new ToolbarButton({ className, icon, label, tooltip: label, onClick });
 }
 
 /** A page that says in a sentence why it shows nothing else. */

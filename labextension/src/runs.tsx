@@ -249,9 +249,10 @@ function steps(run: IRun, trans: TranslationBundle): string {
   if (run.step === null) {
     return trans.__('no step yet');
   }
+  const step = figures(run.step);
   return run.total_steps
-    ? trans.__('step %1/%2', run.step, run.total_steps)
-    : trans.__('step %1', run.step);
+    ? trans.__('step %1/%2', step, figures(run.total_steps))
+    : trans.__('step %1', step);
 }
 
 function speed(run: IRun, trans: TranslationBundle): string {

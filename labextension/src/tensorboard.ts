@@ -73,6 +73,9 @@ export function allRuns(trans: TranslationBundle): ICurves {
   };
 }
 
+/** Where TensorBoard keeps what a reader has set, in the storage of its pages. */
+const READERS_SETTINGS = '_tb_global_settings';
+
 const ALL = 'all-runs';
 const STUDY = 'study-';
 
@@ -309,6 +312,7 @@ export class TensorBoards {
     const { path, started, idle_seconds, shown, total } =
       await request<IOpened>(this._settings, curves.request, keep);
     const url = URLExt.join(this._settings.baseUrl, path);
+    foldSettings();
     const note =
       shown !== undefined && total !== undefined && shown < total
         ? this._trans.__(
@@ -324,6 +328,14 @@ export class TensorBoards {
   private _isFramed: Promise<boolean> | null = null;
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
   private _keys = new WeakMap<MainAreaWidget<IFrame>, string>();
+}
+
+/** Let the settings of TensorBoard, a third of a tab, be folded until a reader's choice. */
+function foldSettings(): void {
+  if (localStorage.getItem(READERS_SETTINGS) === null) {
+    const settings = JSON.stringify({ timeSeriesSettingsPaneOpened: false });
+    localStorage.setItem(READERS_SETTINGS, settings);
+  }
 }
 
 /**

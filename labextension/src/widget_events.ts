@@ -21,7 +21,8 @@ interface IView {
 }
 
 /**
- * Do what buttons of widgets ask for by events of the document.
+ * Do what buttons of widgets ask for by events of the document, and let them speak the
+ * language of Lab.
  *
  * An event that is taken is cancelled, so that the widget does nothing else.
  */
@@ -32,6 +33,9 @@ export function followWidgets(
   trans: TranslationBundle,
   feed: (runId: string) => RunModel
 ): void {
+  follow<{ trans?: TranslationBundle }>('nbkit:language', asked => {
+    asked.trans = trans;
+  });
   follow<IShownRun>('nbkit:tensorboard', shown => {
     const known = model.runs?.find(({ run_id }) => run_id === shown.run_id);
     void actions.openTensorBoard(oneRun(known ?? unlisted(shown), trans));

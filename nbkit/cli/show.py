@@ -110,7 +110,8 @@ def _show(arguments: argparse.Namespace) -> int:
     run = attach(arguments.run)
     if arguments.json:
         # Last: the record of a run whose supervisor has died says what was.
-        write_json({**run.record, "run_id": run.run_id, "state": str(run.state)})
+        now = {"run_id": run.run_id, "state": str(run.state), "cause": run.cause}
+        write_json({**run.record, **now})
         return 0
     with report_corruption(run.paths.root):
         write_lines(_lines(run, arguments.lines))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,14 @@ def add_to(commands: Commands) -> None:
         _try,
         summary="compare a script with an earlier commit of its repository",
         description="Run a script and its version at a commit alternately, several "
-        "times each, and report whether the metric improved. Each version runs from a "
-        "copy of the repository, without ignored files, in the current folder. "
-        "Arguments after -- are passed to both. A change that was already measured is "
-        "not run again; its stored result is printed. Exit code: 0 better, 1 not "
-        "shown to be better, 2 error.",
-        example="nbkit try train.py --against HEAD~1 --metric val_loss --better lower",
+        "times each, and report whether the metric improved. Each version runs in a "
+        "copy of the repository, with links to untracked files, such as data. "
+        "Arguments after -- are passed to both; {repeat} in them is the number of the "
+        "start (0, 1, ...), for a seed. A change that was already measured is not run "
+        "again; its stored result is printed. Exit code: 0 better, 1 not shown to be "
+        "better, 2 error.",
+        example="nbkit try train.py --against HEAD~1 --metric val_loss --better lower "
+        "-- --seed {repeat}",
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script")
     parser.add_argument(
@@ -117,13 +119,14 @@ def _try(arguments: argparse.Namespace) -> int:
     if measured["base"] == measured["new"]:
         message = (
             f"{change.script.name} and its repository are unchanged since "
-            f"{arguments.against}. Change a file, or compare with an earlier commit: "
-            "--against HEAD~1."
+            f"{arguments.against}. Change a file that git tracks, or compare with an "
+            "earlier commit: --against HEAD~1."
         )
         raise ConfigError(message)
-    study = _measured_before(measured, arguments.repeats)
+    study, starts = _measured_before(measured, arguments.repeats), 0
     if study is not None:
         say(f"study {study.study_id} measured this change; delete it to measure again")
+        report = make(study)
     else:
         with _worktrees(
             change.top, {"base": change.base, "new": change.new}
@@ -132,19 +135,29 @@ def _try(arguments: argparse.Namespace) -> int:
             say(f"study {study.study_id}")
             try:
                 study.run(progress=not arguments.json)
-            except NbkitError as error:
+                report = make(study)
+            except (NbkitError, KeyboardInterrupt) as error:
                 error.add_note(
                     f"nbkit report {study.study_id} reports the runs so far."
                 )
+                if arguments.json:
+                    write_json({"study": study.study_id, "starts": _starts(study)})
                 raise
-    report = make(study)
+            starts = _starts(study)
     verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
     verdict = verdicts.get("new", "not measured")
     if arguments.json:
-        write_json({"study": study.study_id, "verdict": verdict, **report.result})
+        head = {"study": study.study_id, "starts": starts, "verdict": verdict}
+        write_json({**head, **report.result})
     else:
         write_lines([report.answer, *report.tables[0].notes])
     return 0 if verdict == "better" else 1
+
+
+def _starts(study: Study) -> int:
+    from nbkit.store.record import read_json
+
+    return len((read_json(study.paths.study) or {})["runs"])
 
 
 @dataclass(frozen=True)
@@ -235,12 +248,15 @@ def _study(
     from nbkit.studies.study import Study
 
     arms = {}
+    here = Path.cwd().resolve()
     for name, folder in folders.items():
+        cwd = _moved(str(here), change.top, folder)
         path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
         arm = program(
             folder / change.script,
             arguments.script_arguments,
             environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
+            cwd=cwd,
             gpus=arguments.gpus,
             device=arguments.device,
         )
@@ -272,31 +288,63 @@ def _moved(path: str, top: Path, folder: Path) -> str:
     if not original.is_relative_to(top):
         return path
     copy = folder / original.relative_to(top)
-    # What git ignores, such as an environment, has no copy.
-    return str(copy) if copy.is_dir() else path
+    # What git does not track, such as an environment, is no copy.
+    is_copy = copy.is_dir() and copy.resolve().is_relative_to(folder.resolve())
+    return str(copy) if is_copy else path
 
 
 @contextmanager
 def _worktrees(top: Path, commits: Mapping[str, str]) -> Iterator[dict[str, Path]]:
-    """Check out each commit in a folder of its own, and remove it at the end."""
-    with tempfile.TemporaryDirectory(prefix="nbkit-try-") as parent:
-        folders = {name: Path(parent) / name for name in commits}
+    """Check out each commit in a folder of its own, and remove it at the end.
+
+    Scripts run in it: files that git tracks, such as configurations, are then those of
+    their commit. Others are links.
+    """
+    listed = _git_output(top, "ls-files", "--others", "--directory", "-z")
+    untracked = os.fsdecode(listed).split("\0")[:-1]
+    # Beside the repository, for paths such as ../data.
+    place = top.parent if os.access(top.parent, os.W_OK) else None
+    with ExitStack() as stack:
+        folders = {}
+        for name in commits:
+            made = tempfile.TemporaryDirectory(prefix=f".nbkit-try-{name}-", dir=place)
+            folders[name] = Path(stack.enter_context(made))
         try:
             for name, commit in commits.items():
                 _git(top, "worktree", "add", "--detach", str(folders[name]), commit)
+                for path in untracked:
+                    _link(top / path, folders[name] / path)
             yield folders
         finally:
             for folder in folders.values():
-                if folder.exists():
+                if (folder / ".git").exists():
                     _git(top, "worktree", "remove", "--force", str(folder))
 
 
+def _link(original: Path, copy: Path) -> None:
+    """Link what a copy lacks; in a folder that it has, what that lacks."""
+    if original.name == "__pycache__":
+        return  # two versions of a module would share it
+    if not os.path.lexists(copy):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(original)
+    elif original.is_dir() and copy.is_dir() and not copy.is_symlink():
+        for child in original.iterdir():
+            _link(child, copy / child.name)
+
+
 def _commit_of_now(top: Path) -> str:
-    """Return a commit, of no branch, with all files as they are but ignored ones."""
+    """Return a commit, of no branch: tracked files as they are, and new Python files.
+
+    Other new files, such as what a training has written, are no change.
+    """
     with tempfile.TemporaryDirectory(prefix="nbkit-try-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(top, "read-tree", "HEAD", variables=index)
-        _git(top, "add", "--all", variables=index)
+        _git(top, "add", "--update", variables=index)
+        new = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
+        names = os.fsdecode(_git_output(top, *new, variables=index)).split("\0")
+        _git(top, "update-index", "--add", "--", *names[:-1], variables=index)
         tree = _git(top, "write-tree", variables=index)
     author = {
         f"GIT_{role}_{part}": "nbkit"

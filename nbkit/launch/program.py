@@ -39,7 +39,8 @@ def script(
 
     The script is read now, and every start runs this copy; modules that it imports are
     read at each start. Ranks find their repeat in ``$STUDY_REPEAT`` (0, 1, ..., of
-    the control ``repeats`` and more), from which a seed can be made.
+    the control ``repeats`` and more), and ``{repeat}`` in an argument becomes this
+    number: make a seed from it.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ def script(
     Examples
     --------
     >>> arms = {
-    ...     "base": nbkit.script("train.py"),
-    ...     "new": nbkit.script("train.py", ["--lr", "3e-4"]),
+    ...     "base": nbkit.script("train.py", ["--seed", "{repeat}"]),
+    ...     "new": nbkit.script("train.py", ["--seed", "{repeat}", "--lr", "3e-4"]),
     ... }  # doctest: +SKIP
     """
     return _program(os.fspath(path), args, None, environment, cwd, fields)

@@ -120,6 +120,7 @@ def submit(
                 "origins": redacted(origins),
                 "tags": redacted(tags),
                 "argv": redacted_argv(sys.argv),
+                "executable": sys.executable,
                 "cwd": str(cwd),
                 # Jupyter tells a kernel whose it is; a server or a terminal has none.
                 "notebook": os.environ.get("JPY_SESSION_NAME") or notebook,

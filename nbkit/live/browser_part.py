@@ -8,12 +8,9 @@ from importlib import resources
 from nbkit.live.rows import IMAGES_PER_SECOND
 from nbkit.live.running_time import RUNNING_TIME
 
-WORDS = "".join(
-    f"const {name} = {json.dumps(words)};\n"
-    for name, words in (
-        ("RUNNING_TIME", RUNNING_TIME),
-        ("IMAGES_PER_SECOND", IMAGES_PER_SECOND),
-    )
+WORDS = (
+    f"const RUNNING_TIME = trans.__({json.dumps(RUNNING_TIME)});\n"
+    f"const IMAGES_PER_SECOND = trans.__({json.dumps(IMAGES_PER_SECOND)});\n"
 )
 """What numbers mean, for the browser part."""
 
@@ -27,10 +24,14 @@ def static_text(*names: str, package: str = "nbkit.live") -> str:
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
+def page_module(*names: str) -> str:
+    """Return the beginning of a widget's module: what all share, then these files."""
+    return static_text("page.js") + WORDS + static_text(*names)
+
+
 def view_module() -> str:
     """Return the JavaScript module of the live view, as anywidget wants it."""
-    return WORDS + static_text(
-        "page.js",
+    return page_module(
         "view_numbers.js",
         "view_charts.js",
         "view_log.js",

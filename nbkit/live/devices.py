@@ -31,12 +31,13 @@ Value = Callable[[DeviceRow], float | None]
 
 
 _CHARTS: dict[str, Value] = {
-    "gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
-    "memory_used_gibibytes": lambda row: (
+    "device:gpu_utilization_percent": lambda row: row["gpu_utilization_percent"],
+    "device:memory_used_gibibytes": lambda row: (
         (used := row["memory_used_bytes"]) and used / _GIB
     ),
-    "power_watts": lambda row: row["power_watts"],
+    "device:power_watts": lambda row: row["power_watts"],
 }
+"""A run may log values by the names after the prefix."""
 
 
 class LiveDevices:

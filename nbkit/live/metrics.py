@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from collections.abc import Iterator
+from math import inf, isnan, nan
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from nbkit import statistics
 from nbkit.errors import StoreError
-from nbkit.live.series import Series
+from nbkit.live.series import Series, Value
 from nbkit.reading import LINE_BYTES, open_regular, parse_object
 from nbkit.review.facts import RankTimes, update_share
 from nbkit.store.metrics import Restarts
@@ -316,7 +318,7 @@ class LiveMetrics:
 
 
 class StoredCurve(LiveMetrics):
-    """Every value of one line, as it is stored."""
+    """Every value of one line, as it is stored; each takes 24 bytes."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
@@ -324,12 +326,20 @@ class StoredCurve(LiveMetrics):
 
     def _begin(self) -> None:
         super()._begin()
-        self.values: list[tuple[int, float | None, float | None]] = []
-        """x, seconds since the first value, and the value; None is unknown."""
+        self._columns = array("d")
+
+    def values(self, first: float = -inf, last: float = inf) -> Iterator[Value]:
+        """Yield the values between two x, of what was read."""
+        columns = self._columns[:]  # another thread may read on
+        for x, t, y in zip(columns[::3], columns[1::3], columns[2::3], strict=True):
+            if first <= x <= last:
+                yield int(x), None if isnan(t) else t, None if isnan(y) else y
 
     def _add(self, name: str, x: int, value: float | None) -> None:
         if name == self._name:
-            self.values.append((x, self._seconds, value))
+            row = (nan if it is None else it for it in (x, self._seconds, value))
+            # Not one by one: of a row with a value that is no number, nothing is kept.
+            self._columns += array("d", row)
 
 
 def final_rate(metrics: LiveMetrics) -> float | None:

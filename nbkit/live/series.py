@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 MOST_POINTS = 2000
 """More than a chart has pixels."""
 
 Point = list[Any]
+Value = tuple[float, float | None, float | None]
+"""x, seconds since the run's first value, and the value; None is unknown."""
 
 
 class Series:
@@ -79,6 +82,25 @@ class Series:
         self._points = [first.merged_with(second) for first, second in pairs]
         self._values_per_point *= 2
         self._changed_from = 0
+
+
+def points_of(values: Sequence[Value], most_points: int = MOST_POINTS) -> list[Point]:
+    """Return the points of a line that is complete, as `Series` has them."""
+    width = 1
+    while len(values) > width * (most_points - 1):
+        width *= 2
+    points = []
+    for begin in range(0, len(values), width):
+        part = values[begin : begin + width]
+        known = [value for _, _, value in part if value is not None]
+        point = _Merged(*part[0][:2])
+        if known:
+            point.known, point.total = len(known), sum(known)
+            point.low, point.high = min(known), max(known)
+        points.append(point.to_list())
+        if len(part) > 1 and begin + width >= len(values):
+            points += points_of(values[-1:])
+    return points
 
 
 class _Merged:

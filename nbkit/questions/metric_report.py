@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 from nbkit import statistics
-from nbkit.errors import NotEnoughDataError
+from nbkit.errors import DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.questions.any_arms import (
     process_starts,
@@ -17,6 +17,7 @@ from nbkit.questions.any_arms import (
 from nbkit.reports.arms import finished_arms
 from nbkit.reports.columns import Column, interval, table
 from nbkit.reports.conditions import WELCH, where_and_when
+from nbkit.reports.finite_arms import not_finite
 from nbkit.reports.metric_chart import metric_chart
 from nbkit.reports.parts import Figure
 from nbkit.reports.renderer import Report
@@ -50,7 +51,7 @@ def report(study: Study) -> Report:
     """
     metric, by_arm = study.metric, finished_arms(study)
     assert metric is not None
-    measured, without = _measured(metric, by_arm)
+    measured, without, diverged = _measured(metric, by_arm)
     by_arm = {arm: [run for run, _ in pairs] for arm, pairs in measured.items()}
     values = {arm: [one for _, one in pairs] for arm, pairs in measured.items()}
     failed = [*failed_starts(study)]
@@ -58,17 +59,22 @@ def report(study: Study) -> Report:
         failures_in_words(arm, study.repeats, len(values[arm]), why)
         for arm, why in without.items()
     ]
-    base, control = study.control or (next(iter(values)), None)
+    failed += [
+        f"{arm}: not finite in {times} of {times + len(values.get(arm, ()))}"
+        for arm, times in diverged.items()
+    ]
+    base, control = study.control or (study.base, None)
     floor = None
     if base in values and control in values:
         floor = statistics.noise_floor(
             values[base], values[control], margin=metric.margin, name=base
         )
-    rows = metric_rows(metric, values, base, control, floor)
+    unfair = {*diverged, *not_finite(study)}
+    rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     of_run = {run.run_id: one for many in measured.values() for run, one in many}
     answer = _answer(metric, rows, base, control, floor)
-    answer += "".join(f" {note}." for note in failed)
+    answer += "".join(f" {note}." for note in failed) + _one_seed(values)
     return Report(
         title=f"{study.name}: {metric.name} by arm",
         answer=answer,
@@ -78,7 +84,10 @@ def report(study: Study) -> Report:
                 f"{metric.name} by arm ({metric.better} is better)",
                 _columns(base),
                 rows,
-                [*_discards(metric, values, base), *_notes(values, floor)],
+                [
+                    *_discards(metric, values, base),
+                    *([] if floor is None else [floor.sentence]),
+                ],
             ),
             table_of_differences(base, by_arm),
             process_starts(
@@ -118,28 +127,36 @@ def report(study: Study) -> Report:
 
 def _measured(
     metric: Metric, by_arm: Mapping[str, Sequence[Run]]
-) -> tuple[dict[str, list[tuple[Run, float]]], dict[str, list[str]]]:
-    """Return runs with their metric by arm, and why others have none.
+) -> tuple[dict[str, list[tuple[Run, float]]], dict[str, list[str]], dict[str, int]]:
+    """Return runs with their metric by arm, why others have none, how many diverged.
 
     Raises
     ------
     NotEnoughDataError
-        If no run of an arm has it.
+        If no run of an arm has recorded it, or none of any arm is finite.
     """
     measured: dict[str, list[tuple[Run, float]]] = {}
     without: dict[str, list[str]] = {}
+    diverged: dict[str, int] = {}
     for arm, runs in by_arm.items():
         errors = []
         for run in runs:
             try:
-                measured.setdefault(arm, []).append((run, metric.value(run)))
+                value = metric.value(run)
+            except DivergedError:
+                diverged[arm] = diverged.get(arm, 0) + 1
             except NotEnoughDataError as error:
                 errors.append(error)
-        if errors and not measured.get(arm):
+            else:
+                measured.setdefault(arm, []).append((run, value))
+        if errors and arm not in measured:
             raise errors[0]
         if errors:
             without[arm] = [str(error) for error in errors]
-    return measured, without
+    if not measured:
+        message = f"metric {metric.name!r} is not finite in any run. Change the arms."
+        raise NotEnoughDataError(message)
+    return measured, without, diverged
 
 
 def metric_rows(
@@ -148,8 +165,18 @@ def metric_rows(
     base: str,
     control: str | None = None,
     floor: NoiseFloor | None = None,
+    diverged: Collection[str] = (),
 ) -> list[MetricRow]:
-    """Return summary, ratio to the base and verdict of every arm."""
+    """Return summary, ratio to the base and verdict of every arm.
+
+    The runs that are left of an arm that has ``diverged`` look better than it is.
+    """
+
+    def verdict(arm: str) -> str:
+        of_arm = _verdict(metric, values[arm], values[base], ratios[arm])
+        flattered = {"better": arm, "worse": base}.get(of_arm)
+        return "withheld" if flattered in diverged else of_arm
+
     compare = {
         arm: partial(
             statistics.ratio,
@@ -166,16 +193,13 @@ def metric_rows(
         if arm not in (base, control) and base in values
     }
     ratios = dict(zip(compare, statistics.holm(list(compare.values())), strict=True))
+    others = {control: "control", base: "base"}
     return [
         MetricRow(
             arm,
             statistics.summarise(of_arm),
             ratios.get(arm),
-            _verdict(metric, of_arm, values.get(base, ()), ratios.get(arm))
-            if arm in ratios
-            else "base"
-            if arm == base
-            else "control",
+            verdict(arm) if arm in ratios else others.get(arm, "withheld"),
         )
         for arm, of_arm in values.items()
     ]
@@ -185,9 +209,8 @@ def _verdict(
     metric: Metric,
     values: Sequence[float],
     base_values: Sequence[float],
-    ratio: Ratio | None,
+    ratio: Ratio,
 ) -> str:
-    assert ratio is not None
     if metric.floors_worse(values, base_values) is not None:
         return "worse"
     if ratio.n_a > 1 and len({*values}) == len({*base_values}) == 1:
@@ -211,8 +234,11 @@ def _answer(
             for row in rows
             if row.arm != control
         )
-    best = min if metric.better == "lower" else max
-    row = best(compared, key=lambda row: row.values.median)
+    sign = 1 if metric.better == "lower" else -1
+    rank = {"better": 0, "no difference shown": 1, "worse": 1}
+    row = min(
+        compared, key=lambda row: (rank.get(row.verdict, 2), sign * row.values.median)
+    )
     ratio, noise = row.ratio, ""
     assert ratio is not None
     if floor is not None and floor.noise_floor is not None:
@@ -256,17 +282,16 @@ def _discards(
     ]
 
 
-def _notes(
-    values: Mapping[str, Sequence[float]], floor: NoiseFloor | None
-) -> list[str]:
+def _one_seed(values: Mapping[str, Sequence[float]]) -> str:
+    """Return what to do about arms whose runs all have one value; empty for none."""
     same = [arm for arm, many in values.items() if len(many) > 1 and len({*many}) == 1]
-    notes = [] if floor is None else [floor.sentence]
-    if same:
-        notes.append(
-            f"All runs of {', '.join(same)} have the same value, so run-to-run noise "
-            "is unknown. Vary the seed by run: int(os.environ['STUDY_REPEAT'])."
-        )
-    return notes
+    if not same:
+        return ""
+    return (
+        f" All runs of {', '.join(same)} have the same value. Vary the seed: pass "
+        "--seed {repeat} to a script that has this option, or use "
+        "int(os.environ['STUDY_REPEAT'])."
+    )
 
 
 def _columns(base: str) -> list[Column]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,9 @@ from nbkit.reports.parts import Note
 from nbkit.studies.budget import checked_minutes, default_minutes, limit_note
 from nbkit.studies.devices import Devices, why_cpus
 from nbkit.studies.parameters import Parameters
+
+_SHARE_OF_LIMIT = 0.2
+"""Of the time limit, for what is measured before a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,11 @@ class Plan:
         asked = checked_minutes(self.parameters["minutes"])
         is_default = self.parameters["minutes"] is None
         return default_minutes(self.arms.values()) if is_default else asked
+
+    @property
+    def preparation_seconds(self) -> float:
+        """How long trials or reads before the study go on: arms are the question."""
+        return _SHARE_OF_LIMIT * 60 * (self.minutes or math.inf)
 
     def minutes_after(self, seconds: float) -> float | None:
         """Return the limit that is left of so many seconds of preparation."""

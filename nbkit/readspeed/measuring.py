@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -181,6 +183,7 @@ def measure(
     engine: ReadEngine = "auto",
     direct: bool = False,
     on_repeat: Callable[[int], None] | None = None,
+    most_seconds: float = math.inf,
 ) -> ReadSpeed:
     """Read a file, or files, several times, and return how fast that was.
 
@@ -222,6 +225,8 @@ def measure(
         Bypass the page cache (O_DIRECT), where the file system can; one cold file only.
     on_repeat
         Called with the number of each repeat before it begins, from 0.
+    most_seconds
+        No repeat but the first is begun after so long.
 
     Raises
     ------
@@ -275,8 +280,11 @@ def measure(
         )
         name, reason = _engine(engine, work)
         devices = block_devices(one_of_each_device(list(work.extents)))
-        readings = []
+        readings: list[Reading] = []
+        end = time.monotonic() + most_seconds
         for number in range(repeats):
+            if readings and time.monotonic() >= end:
+                break
             if on_repeat is not None:
                 on_repeat(number)
             readings.append(_read_once(work, cache, name, number, Meter(devices)))

@@ -9,6 +9,7 @@ says how large a difference these runs could have shown by chance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -363,7 +364,9 @@ def settled_arms(study: StoredStudy) -> set[str]:
 
     It may be looked at before each repeat once there are enough runs, and at the end.
     """
-    return arms_of(study).settled(study.repeats - MINIMUM_RUNS + 1)
+    with suppress(NotEnoughDataError):  # the baseline may have diverged
+        return arms_of(study).settled(study.repeats - MINIMUM_RUNS + 1)
+    return set()
 
 
 def not_beyond(floor: NoiseFloor, baseline: str) -> str:

@@ -15,6 +15,7 @@ from nbkit.errors import StoreError
 from nbkit.reading import read_file
 from nbkit.server.child import REFUSED, how_it_ended
 from nbkit.server.tensorboard_groups import study_content
+from nbkit.store.ownership import is_of_others
 from nbkit.store.paths import RunPaths, StudyPaths, is_id, runs_folder, studies_folder
 
 REPORT_COMMAND = ("-m", "nbkit.server.report_process")
@@ -64,18 +65,22 @@ class Reports:
 
     async def page(self, study_id: str, study: StudyFiles) -> bytes:
         """Return the page of a study; raise `ReportError` with why there is none."""
+        page = study.page or self._kept(study_id, study.stamp)
+        if page is not None:
+            return page
         async with self._making:
-            kept = self._pages.pop(study_id, None)
-            if study.page is not None:
-                page = study.page
-            elif kept is not None and kept[0] == study.stamp:
-                page = kept[1]
-            else:
-                page = await self._make(study_id)
+            page = self._kept(study_id, study.stamp) or await self._make(study_id)
             self._pages[study_id] = study.stamp, page
             while len(self._pages) > _MOST_PAGES:
                 del self._pages[next(iter(self._pages))]
             return page
+
+    def _kept(self, study_id: str, stamp: _Stamp) -> bytes | None:
+        kept = self._pages.get(study_id)
+        if kept is None or kept[0] != stamp:
+            return None
+        self._pages[study_id] = self._pages.pop(study_id)  # now the newest
+        return kept[1]
 
     async def _make(self, study_id: str) -> bytes:
         process = await asyncio.create_subprocess_exec(
@@ -118,8 +123,8 @@ def study_files(study_id: str) -> StudyFiles:
     with suppress(FileNotFoundError, StoreError):
         saved = paths.root / "report.html"
         is_newest = saved.stat().st_mtime_ns > max(time for time, _ in stamp)
-        # What came in a bundle was not made here.
-        if is_newest and not paths.imported.exists():
+        # What came in a bundle, or others can write, was not made by this user.
+        if is_newest and not is_of_others(paths.imported, [paths.root, saved]):
             page = read_file(saved, _PAGE_BYTES)
     return StudyFiles(stamp, page)
 

@@ -10,20 +10,28 @@ import csv
 import functools
 import io
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
+from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError
 
-from nbkit.errors import NbkitError, RunNotFoundError
+from nbkit.errors import NbkitError, RunError, RunNotFoundError
+from nbkit.launch.code.trust import permit_run
 from nbkit.launch.run import Run
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.live.log_tail import LINES
 from nbkit.live.metrics import X_NAMES, StoredCurve
-from nbkit.live.series import Series
+from nbkit.live.series import points_of
+from nbkit.server.child import how_it_ended
 from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
 from nbkit.server.run_table import find_exactly, is_own
 from nbkit.server.websocket import SocketHandler
@@ -41,6 +49,18 @@ _STREAMS = ("stdout", "stderr")
 _LONGEST_BYTES = 1 << 18
 """Of a page that asks for a hundred curves by their names."""
 _POLICY_VIOLATION = 1008
+_ROWS = 10_000
+"""Of a file that are sent together."""
+_MOST_CURVES = 16
+"""So many lines are kept in memory; a million steps take 24 MB."""
+_RESUME = """
+import sys
+import nbkit
+try:
+    nbkit.attach(sys.argv[1]).resume(on_owner_exit="keep")
+except nbkit.errors.NbkitError as error:
+    sys.exit(str(error))
+"""
 
 
 class ViewPartHandler(ApiHandler):
@@ -65,7 +85,9 @@ class RunViewHandler(SocketHandler):
             follow = await self.monitor.store.do(lambda: _follow(run_id))
         except (NbkitError, OSError) as error:
             # After the handshake: a browser tells a page nothing of a refused one.
-            await self._write({"kind": "gone", "message": _reason(run_id, error)})
+            is_gone = isinstance(error, RunNotFoundError) or _is_forbidden(error)
+            kind = "gone" if is_gone else "busy"
+            await self._write({"kind": kind, "message": _reason(run_id, error)})
             return
         loop = asyncio.get_running_loop()
 
@@ -123,13 +145,12 @@ class CurveHandler(ApiHandler):
             message = f"first={texts[0][:20]!r}, last={texts[1][:20]!r}: not numbers."
             self.refuse(400, f"{message} Send the steps between which to look.")
             return
-        values = await stored_values(self, run_id, name)
-        if values is not None:
-            series = Series()
-            for x, seconds, value in values:
-                if first <= x <= last:
-                    series.add(x, value, seconds)
-            self.reply({"points": series.points()})
+        curve = await stored_curve(self, run_id, name)
+        if curve is not None:
+            points = await asyncio.to_thread(
+                lambda: points_of([*curve.values(first, last)])
+            )
+            self.reply({"points": points})
 
 
 class CurveFileHandler(ApiHandler):
@@ -140,39 +161,60 @@ class CurveFileHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return every value as it is stored, as CSV."""
         name = self.get_query_argument("name", "")
-        values = await stored_values(self, run_id, name)
-        if values is not None:
-            text = io.StringIO()
-            rows = csv.writer(text, lineterminator="\n")
-            rows.writerow(("run_id", X_NAMES.get(name, "step"), "seconds", name))
-            rows.writerows((run_id, *value) for value in values)
-            self.set_header("Content-Type", "text/csv; charset=utf-8")
-            self.finish(text.getvalue())
+        curve = await stored_curve(self, run_id, name)
+        if curve is None:
+            return
+        rows = ((run_id, *value) for value in curve.values())
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.write(_csv([("run_id", X_NAMES.get(name, "step"), "seconds", name)]))
+        with suppress(StreamClosedError):  # nobody reads it any more
+            while text := await asyncio.to_thread(_csv, islice(rows, _ROWS)):
+                self.write(text)
+                await self.flush()
+            self.finish()
 
 
-async def stored_values(
+async def stored_curve(
     handler: ApiHandler, run_id: str, name: str
-) -> list[tuple[int, float | None, float | None]] | None:
-    """Return all values of a run's line; None once the handler has refused."""
-
-    def read() -> list[tuple[int, float | None, float | None]]:
-        curve = StoredCurve(Run(find_exactly(run_id)).paths.metrics, name)
-        curve.read()
-        return curve.values
-
+) -> StoredCurve | None:
+    """Return a line of a run as it is now; None once the handler has refused."""
     try:
         # Not in the thread of the store: a long file takes seconds.
-        values = await asyncio.to_thread(read)
+        curve = await asyncio.to_thread(_read_curve, run_id, name)
     except RunNotFoundError as error:
         handler.refuse(404, str(error))
     except OSError as error:
         handler.refuse(503, unreadable(error))
     else:
-        if values:
-            return values
+        if curve is not None:
+            return curve
         message = f"name={name[:80]!r}: the run has no such curve."
         handler.refuse(404, f"{message} Its page lists them.")
     return None
+
+
+def _read_curve(run_id: str, name: str) -> StoredCurve | None:
+    file = Run(find_exactly(run_id)).paths.metrics
+    with suppress(FileNotFoundError):
+        curve, lock = _newest_curves(file, file.stat().st_ino, name)
+        with lock:
+            curve.read()
+        return None if next(curve.values(), None) is None else curve
+    return None
+
+
+@functools.lru_cache(maxsize=_MOST_CURVES)
+def _newest_curves(
+    file: Path, inode: int, name: str
+) -> tuple[StoredCurve, threading.Lock]:
+    """Return what reads on where it was: a page that zooms asks for a line again."""
+    return StoredCurve(file, name), threading.Lock()
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 class ResumeHandler(ApiHandler):
@@ -223,7 +265,40 @@ def _resume(run_id: str) -> str | None:
     folder = find_exactly(run_id)
     if not is_own(folder):
         return None
-    return str(Run(folder).resume(on_owner_exit="keep").state)
+    run = Run(folder)
+    python = run.submission.get("executable", sys.executable)
+    if python == sys.executable:
+        run.resume(on_owner_exit="keep")
+    else:
+        _resume_by(python, run)
+    return str(run.state)
+
+
+def _resume_by(python: str, run: Run) -> None:
+    """Resume a run in the environment it was launched in, which is not this one."""
+    permit_run(run.paths, trust=False)  # its folder names the program
+    command = [python, "-P", "-c", _RESUME, run.run_id]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        message = (
+            f"run {run.run_id} was launched by {python}, which cannot be executed "
+            f"({error.strerror}). In an environment with the same packages, call "
+            f"nbkit.attach({run.run_id!r}).resume()."
+        )
+        raise RunError(message) from error
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        reason = visible(last[0] if last else how_it_ended(done.returncode))
+        message = f"{python}, which launched run {run.run_id}, failed: {reason}"
+        raise RunError(message)
 
 
 def _reason(run_id: str, error: Exception) -> str:

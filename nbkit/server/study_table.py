@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import read_file
-from nbkit.store.paths import (
-    RunPaths,
-    StudyPaths,
-    is_id,
-    runs_folder,
-    studies_folder,
-)
+from nbkit.store.paths import StudyPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, parse_json, read_json
 from nbkit.store.stored_runs import StoredRun
@@ -26,6 +20,7 @@ from nbkit.visible import visible
 
 NEWEST_STUDIES = 10
 _SECONDS = 0.3  # per poll, for reading studies
+_RESULT = "result.json"
 _REPORT_BYTES = 4 << 20
 _ANSWER_CHARACTERS = 1000
 
@@ -44,7 +39,7 @@ class StudyTable:
 
     def __init__(self, relative: Callable[[Path], str | None]) -> None:
         self._relative = relative
-        self._seen: dict[str, tuple[Stamp, Row]] = {}
+        self._seen: dict[str, tuple[Stamp, Row, list[Path]]] = {}
 
     def poll(self) -> list[Row]:
         """Return the newest studies, newest first; some come with the next polls."""
@@ -52,17 +47,18 @@ class StudyTable:
         known = self._seen
         self._seen = {}
         for folder in _newest_folders():
-            row = known.get(folder.name)
-            if row is None or row[0] != _stamp(folder, row[1]):
+            seen = known.get(folder.name)
+            if seen is None or seen[0] != _stamp(folder, *seen[1:]):
                 if time.monotonic() < until:
-                    fresh = self._row(folder)
-                    row = _stamp(folder, fresh), fresh
-                elif row is None:
+                    row, watched = self._row(folder)
+                    seen = _stamp(folder, row, watched), row, watched
+                elif seen is None:
                     continue
-            self._seen[folder.name] = row
-        return [dict(row) for _, row in self._seen.values()]
+            self._seen[folder.name] = seen
+        return [dict(row) for _, row, _ in self._seen.values()]
 
-    def _row(self, folder: Path) -> Row:
+    def _row(self, folder: Path) -> tuple[Row, list[Path]]:
+        """Return a study's row, and the records of runs that have not finished."""
         row: Row = {
             "study_id": folder.name,
             "name": None,
@@ -75,35 +71,36 @@ class StudyTable:
             "answer": None,
             "folder": self._relative(folder),
             "folder_path": str(folder.absolute()),
-            "newest_run": None,
         }
+        watched: list[Path] = []
         try:
-            row.update(_progress(folder))
-            result = folder / "result.json"
-            if row["state"] != "running" and result.is_file():
-                report = parse_json(read_file(result, _REPORT_BYTES), result)
-                row["answer"] = _shown(report["answer"])
+            watched = _read(folder, row)
         except Exception as error:  # noqa: BLE001 - one study must not hide the others
             row["damage"] = visible(f"{type(error).__name__}: {error}")
-        return row
+        return row, watched
 
 
-def _progress(folder: Path) -> Row:
+def _read(folder: Path, row: Row) -> list[Path]:
+    """Fill in a row; return the records of runs that have not finished."""
     # Not by StoredStudy: it imports what checks configurations.
     paths = StudyPaths(folder)
     content = parse_json(read_file(paths.study), paths.study)
     starts = {tuple(start) for start in content["order"]}
-    finished = {
-        (entry["arm"], entry["repeat"])
-        for entry in content["runs"]
-        if StoredRun(runs_folder() / entry["run_id"]).state is RunState.FINISHED
-    }
+    records: list[Path] = []
+    watched: list[Path] = []
+    finished: set[tuple[str, int]] = set()
+    for entry in content["runs"]:
+        run = StoredRun(runs_folder() / entry["run_id"])
+        records.append(run.paths.record)
+        if run.state is RunState.FINISHED:
+            finished.add((entry["arm"], entry["repeat"]))
+        else:
+            watched.append(run.paths.record)
     executor = content.get("executor")
     is_executed = bool(executor and ProcessIdentity.from_dict(executor).is_alive())
-    runs = content["runs"]
     if is_executed:
         state = "running"
-    elif not runs:
+    elif not records:
         state = "planned"
     else:
         state = "finished" if starts <= finished else "incomplete"
@@ -112,7 +109,7 @@ def _progress(folder: Path) -> Row:
     if end is not None:
         datetime.datetime.fromisoformat(end)  # a damaged time raises here
     changed = paths.study.stat().st_mtime
-    return {
+    row |= {
         "name": visible(content["name"]),
         "state": state,
         "num_finished": len(starts & finished),
@@ -120,8 +117,16 @@ def _progress(folder: Path) -> Row:
         "expected_end": end,
         "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
         "answer": _shown(progress.get("answer")),
-        "newest_run": str(runs[-1]["run_id"]) if runs else None,
     }
+    result = folder / _RESULT
+    if not is_executed and _is_newest(result, [paths.study, *records]):
+        report = parse_json(read_file(result, _REPORT_BYTES), result)
+        row["answer"] = _shown(report["answer"])
+    return watched
+
+
+def _is_newest(file: Path, others: list[Path]) -> bool:
+    return (_changed_ns(file) or 0) > max(_changed_ns(other) or 0 for other in others)
 
 
 def _shown(answer: Any) -> str | None:
@@ -137,14 +142,10 @@ def _newest_folders() -> list[Path]:
     return [path for path in newest[:NEWEST_STUDIES] if not path.is_symlink()]
 
 
-def _stamp(folder: Path, row: Row) -> Stamp:
+def _stamp(folder: Path, row: Row, watched: list[Path]) -> Stamp:
     """Return what changes with the row: files, and whether a process still works."""
-    names = ("study.json", "progress.json", "report.html", "result.json")
-    files = [folder / name for name in names]
-    newest = row["newest_run"]
-    if newest is not None and is_id(newest):
-        files.append(RunPaths(runs_folder() / newest).record)
-    stamps = tuple(map(_changed_ns, files))
+    files = [folder / name for name in ("study.json", "progress.json", _RESULT)]
+    stamps = tuple(map(_changed_ns, [*files, *watched]))
     # Its process may end without a word.
     is_due = int(time.time() // 10) if row["state"] == "running" else None
     return *stamps, is_due

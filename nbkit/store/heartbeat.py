@@ -18,6 +18,9 @@ COLLECTIVES_SIGNAL = signal.SIGRTMIN + 2
 """Asks a rank to write down its last collective operations. Every rank blocks it from
 its start on: one that has none to write is not ended by it."""
 
+STACKS_SIGNAL = signal.SIGRTMIN + 3
+"""Asks a rank to print its stacks. A script may handle SIGUSR2 itself."""
+
 _SLOT = struct.Struct("<QQQQ")
 
 

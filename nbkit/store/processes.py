@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from nbkit.clock import boot_id
-from nbkit.store.heartbeat import COLLECTIVES_SIGNAL
+from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, STACKS_SIGNAL
 
 if TYPE_CHECKING:
     from nbkit.store.paths import RunPaths
@@ -224,7 +224,7 @@ def session_members(session: int) -> list[int]:
 
 def print_stacks(leaders: Sequence[int], *, collectives: bool = True) -> None:
     """Let ranks, and then their loading processes, print stacks and collectives."""
-    numbers = [COLLECTIVES_SIGNAL] * collectives + [signal.SIGUSR2]
+    numbers = [COLLECTIVES_SIGNAL] * collectives + [STACKS_SIGNAL]
     for pid in leaders:
         for number in numbers:
             with suppress(ProcessLookupError):
@@ -234,16 +234,16 @@ def print_stacks(leaders: Sequence[int], *, collectives: bool = True) -> None:
         time.sleep(_STACKS_SECONDS)
         for pid in filter(None, pids):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR2)
+                os.kill(pid, STACKS_SIGNAL)
 
 
 def prints_stacks(pid: int) -> bool:
-    """Return whether SIGUSR2 makes a process print: without a handler it ends."""
+    """Return whether `STACKS_SIGNAL` makes a process print: else it ends it."""
     try:
         caught = _CAUGHT.search(Path(f"/proc/{pid}/status").read_bytes())
     except OSError:
         return False  # it has ended
-    return bool(caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1)
+    return bool(caught and int(caught[1], 16) >> (STACKS_SIGNAL - 1) & 1)
 
 
 def is_cleaner(pid: int) -> bool:

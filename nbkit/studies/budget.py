@@ -1,9 +1,10 @@
 """Time limit of a study: which of its starts fit into it, and which do not.
 
-Starts are chosen by what they add to the answer. The question's own pair comes first,
-up to its verdict if that fits, then a first start of every arm. After that the time
-goes to verdicts, arm by arm in the order of the plan: five runs of one arm say more
-than two of each. Starts that all fit are executed in the study's balanced order.
+Starts are chosen by what they add to the answer: a first start of the question's own
+pair, then the five runs of its verdict, then those of one arm after the other in the
+order of the plan: five runs of one arm say more than two of each. Whose five runs fit
+is decided anew before every start, and all of these arms run in the study's balanced
+order: arms that were measured one after the other would differ by a drift, too.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
+from nbkit.launch.run import Run
 from nbkit.plural import plural
 from nbkit.statistics import MINIMUM_RUNS, duration_in_words
+from nbkit.store.record import RunState
 from nbkit.studies import kinds
 from nbkit.studies.devices import find_devices
-from nbkit.studies.durations import StartTimes, start_seconds
+from nbkit.studies.durations import StartTimes
 from nbkit.studies.order import Slot
 from nbkit.studies.starts import grouped
 from nbkit.studies.stored_study import StoredStudy
@@ -27,9 +30,9 @@ from nbkit.studies.stored_study import StoredStudy
 _GPU_MINUTES, _CPU_MINUTES = 10.0, 2.0
 """Limits of a notebook whose parameter ``minutes`` is None."""
 
-_PAIR, _ONCE, _VERDICT = 0, 1, 2
-"""Ranks of the first starts of the question's own pair, of what is measured once, and
-of the repeats of the pair that its verdict needs."""
+_PAIR, _TWIN, _ONCE, _VERDICT = range(4)
+"""Ranks of the first starts of the question's own pair and of its control, of what is
+measured once, and of runs up to a verdict, of arms for which all of them fit."""
 
 Start = Sequence[Slot]
 """What starts together: usually one slot."""
@@ -59,9 +62,14 @@ def default_minutes(configs: Iterable[ExperimentConfig]) -> float | None:
 
 def start_times(study: StoredStudy) -> StartTimes:
     """Return how long the last finished run of each arm took."""
-    runs = study.runs_by_arm().items()
-    known = {arm: start_seconds(many[-1].record) for arm, many in runs if many}
-    return StartTimes({arm: one for arm, one in known.items() if one is not None})
+    times = StartTimes()
+    for arm, runs in study.runs_by_arm().items():
+        times.take(arm, [run.record for run in runs[-1:]])
+    return times
+
+
+class QueuedAtLimitError(Exception):
+    """A start still waits for its devices when there is no time left."""
 
 
 class Budget:
@@ -76,48 +84,85 @@ class Budget:
         places: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._study, self._times, self._clock = study, times, clock
+        self._study, self.times, self._clock = study, times, clock
         self._side_by_side = places
         self._end = None if minutes is None else clock() + 60 * minutes
         self._once, self._first = set(study.unrepeated), set(first_arms(study))
         self._twin = study.control[1] if study.control else None
         self._places = {arm: place for place, arm in enumerate(study.arms)}
         self._settled: set[str] = set()
-        self._verdict_first = False
+        self._joint: set[str] = set()
+        self._ahead: list[Start] = []
+        self._is_very_first, self._is_pair_reserved = True, False
 
     def fitting(self, starts: Sequence[Start]) -> list[Start]:
         """Return the starts that fit, in their order, but the first pair before others.
 
-        That pair begins as long as there is time: without it there is no answer. If not
-        all starts fit, what its verdict needs precedes arms of an unknown duration.
+        That pair begins as long as there is time: without it there is no answer.
         """
         if self._end is None:
             return list(starts)
         if self._settled and not open_arms(self._study, self._settled):
             return []
+        is_very_first, self._is_very_first = self._is_very_first, False
         left = self.left_seconds * self._side_by_side
-        self._verdict_first = True
-        of_verdict = [one[0].arm for one in starts if self._rank(one)[0] <= _VERDICT]
-        self._verdict_first = (self._times.total(of_verdict) or 0.0) <= left
+        self._joint = self._up_to_a_verdict(starts, left)
         chosen: list[Start] = []
         for start in sorted(starts, key=self._rank):
             is_pair = self._rank(start)[0] == _PAIR
-            seconds = self._times.total([start[0].arm])
+            seconds = self.times.total([start[0].arm])
+            if left <= 0 and not is_very_first:
+                break
             if seconds is not None:
-                if left <= 0 or (
-                    min(left, self.left_seconds) < seconds and not is_pair
-                ):
+                if min(left, self.left_seconds) < seconds and not is_pair:
                     break
                 left -= seconds
             chosen.append(start)
-        last = _PAIR if len(chosen) == len(starts) else _VERDICT
-        ahead = [start for start in chosen if self._rank(start)[0] <= last]
-        return [*ahead, *(one for one in starts if one in chosen and one not in ahead)]
+        first = _PAIR if len(chosen) == len(starts) else _TWIN
+        self._ahead = [one for one in chosen if self._rank(one)[0] <= first]
+        rest = [one for one in starts if one in chosen and one not in self._ahead]
+        return [
+            *self._ahead,
+            *sorted(rest, key=lambda one: self._rank(one)[0] > _VERDICT),
+        ]
+
+    def _up_to_a_verdict(self, starts: Sequence[Start], left: float) -> set[str]:
+        """Return the arms whose runs up to a verdict all fit: first the pair, or none.
+
+        What they need is reserved: starts that take longer than expected leave out the
+        last arms of the plan, and never the pair.
+        """
+        joint = set(self._first) if self._is_pair_reserved else set[str]()
+        others = sorted({one[0].arm for one in starts}, key=self._places.__getitem__)
+        for arms in (self._first, *({arm} for arm in others)):
+            needed = [
+                start[0].arm
+                for start in starts
+                if start[0].repeat < MINIMUM_RUNS
+                and any(slot.arm in joint | arms | self._once for slot in start)
+            ]
+            if (self.times.total(needed) or 0.0) <= left:
+                joint |= arms
+            elif not joint:
+                break
+        is_known = all(self._rank(start)[0] > _TWIN for start in starts)
+        self._is_pair_reserved = is_known and bool(joint)
+        return joint
 
     @property
     def left_seconds(self) -> float:
         """Time that is left; infinite without a limit."""
         return math.inf if self._end is None else self._end - self._clock()
+
+    def is_over_for(self, runs: Iterable[Run]) -> bool:
+        """Return whether there is no time left while runs wait for devices."""
+        is_over = self.left_seconds <= 0
+        return is_over and any(run.state is RunState.QUEUED for run in runs)
+
+    def ends_round(self, start: Start, following: Start) -> bool:
+        """Return whether there is a new answer between two starts."""
+        is_of_pair = start in self._ahead and following not in self._ahead
+        return is_of_pair or start[0].repeat != following[0].repeat
 
     def end_round(self, repeat: int) -> None:
         """Look at the verdicts before a repeat, if they have enough runs."""
@@ -128,13 +173,14 @@ class Budget:
         """Return which start is chosen first: that with the lowest rank."""
         arm, repeat = start[0].arm, start[0].repeat
         is_first = any(slot.arm in self._first for slot in start)
-        if arm in self._once or (arm == self._twin and repeat == 0):
+        if arm in self._once:
             return _ONCE, 0
-        if repeat == 0:
-            return (_PAIR if is_first else 3), 0
+        if repeat == 0 and is_first:
+            return (_TWIN if arm == self._twin else _PAIR), 0
         if repeat < MINIMUM_RUNS:
-            first = _VERDICT if self._verdict_first else 4
-            return (first, 0) if is_first else (5, self._places[arm])
+            if arm in self._joint:
+                return _VERDICT, 0
+            return (4, 0) if repeat == 0 else (5, -1 if is_first else self._places[arm])
         return (7 if arm in self._settled else 6), repeat
 
 
@@ -164,16 +210,17 @@ def open_arms(study: StoredStudy, settled: set[str]) -> set[str]:
 def settled_arms(study: StoredStudy) -> set[str]:
     """Return arms whose verdict is settled before the planned repeats are done.
 
-    Only in a study without a notebook: what the report of a question compares, it
-    alone knows.
+    Only in a study of images/s without a notebook: what the report of a question
+    compares, it alone knows.
     """
-    its_own = study.kind or study.concurrent or study.plan.get("seed_per_repeat")
-    return set() if its_own else kinds.settled_arms(study)
+    its_own = study.kind or study.metric or study.concurrent
+    is_early = study.repeats > MINIMUM_RUNS
+    return kinds.settled_arms(study) if is_early and not its_own else set()
 
 
 def not_measured(study: StoredStudy) -> str:
     """Return what did not fit into the time limit, in words; empty if all did."""
-    missing = study.missing
+    missing = study.not_measured
     if study.minutes is None or not missing:
         return ""
     if (settled := settled_arms(study)) and not open_arms(study, settled):

@@ -34,6 +34,16 @@ class StartTimes:
     def __setitem__(self, arm: str, seconds: float) -> None:
         self._seconds[arm] = seconds
 
+    def take(self, arm: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Take a start's runs, if all finished; a failed one may take any time."""
+        times = [
+            start_seconds(record) if record.get("state") == "finished" else None
+            for record in records
+        ]
+        known = [seconds for seconds in times if seconds is not None]
+        if known and len(known) == len(times):
+            self[arm] = max(known)
+
     def total(self, arms: Iterable[str]) -> float | None:
         """Return how long starts of these arms take; None if nothing is measured.
 

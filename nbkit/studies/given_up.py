@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbkit.errors import NbkitError, NotEnoughDataError
+from nbkit.errors import DivergedError, NbkitError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.store.progress import end_words
+from nbkit.studies.order import Slot
+from nbkit.studies.starts import has_diverged
 from nbkit.studies.stored_study import StoredStudy
 from nbkit.visible import visible
 
@@ -35,6 +37,11 @@ class GivenUp:
         """Arms that are not started any more; all, if there is none to compare."""
         return self._study.with_base(self._failed | self._worse)
 
+    def without(self, starts: Sequence[Sequence[Slot]]) -> list[Sequence[Slot]]:
+        """Return the starts whose arm is not given up."""
+        over = self.arms
+        return [start for start in starts if start[0].arm not in over]
+
     @property
     def _failed(self) -> set[str]:
         return {
@@ -52,7 +59,7 @@ class GivenUp:
             raise error
 
     def check(self, arm: str, run: Run) -> None:
-        """Take a finished start; one without the metric counts as failed.
+        """Take a finished start; one without a finite metric counts as failed.
 
         Raises
         ------
@@ -61,7 +68,12 @@ class GivenUp:
         """
         assert self._study.metric is not None
         try:
+            if has_diverged(run):
+                message = f"run {run.run_id} {end_words(run.state, run.cause or {})}"
+                raise DivergedError(message)
             self._study.metric.value(run)
+        except DivergedError as error:
+            self.add(arm, error)
         except NotEnoughDataError as error:
             if arm not in self._measured:
                 raise
@@ -71,9 +83,12 @@ class GivenUp:
             self._worse = self._study.discarded
 
     def raise_for_arms(self) -> None:
-        """Raise the failure of an arm of which no start has finished."""
+        """Raise the failure of an arm of which no start has finished.
+
+        That it has diverged is a result.
+        """
         for arm, errors in self._errors.items():
-            if arm not in self._measured:
+            if arm not in self._measured and not isinstance(errors[-1], DivergedError):
                 raise errors[-1]
 
 

@@ -6,21 +6,29 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any, Literal, Self
 
-from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.errors import ConfigError, DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, noise_floors_below
+from nbkit.store.printed import NUMBER, number
 from nbkit.studies.durations import run_seconds
 
 Better = Literal["higher", "lower"]
+
+_TIMED = re.compile(
+    r"sec|time|latency|throughput|speed|mfu|flops|duration|elapsed|energy|joule|power|"
+    r"watt|[/_]s(?![a-z])|(?<![a-z])(?:ms|dt|wall|[a-z]?ps|k?wh)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of times, rates and energies."""
 
 SECONDS = "seconds"
 """The metric of a run that logs nothing: from its start to its end."""
 
 _LAST_LINES = 50
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_VALUE = rf"['\"]?\s*[:=]\s*['\"]?({_NUMBER})(?![\w.])"
+_VALUE = rf"['\"]?\s*[:=]\s*['\"]?({NUMBER})"
 """Behind a name; quotes as in ``{'loss': '0.5'}``, which ``Trainer`` prints."""
 
 
@@ -84,16 +92,18 @@ class Metric:
     @property
     def is_timed(self) -> bool:
         """Whether other load on the machine changes it, by its name."""
-        times = r"sec|_ms|time|latency|throughput|speed|mfu|flops"
-        return bool(re.search(times, self.name))
+        return bool(_TIMED.search(self.name))
 
     def floors_worse(
         self, values: Sequence[float], base_values: Sequence[float]
     ) -> float | None:
         """Return by how many noise floors an arm is to be discarded; None if not."""
-        if self.discard_floors is None:
+        if self.discard_floors is None or not (values and base_values):
             return None
         is_higher = self.better == "higher"
+        ratio = median(values) / median(base_values)
+        if (1 - ratio if is_higher else ratio - 1) <= self.margin:
+            return None
         floors = noise_floors_below(values, base_values, higher_is_better=is_higher)
         return None if floors is None or floors <= self.discard_floors else floors
 
@@ -112,15 +122,19 @@ class Metric:
         summary = run.summary
         logged = summary.logged
         found = logged.get(self.name)
+        lines = [line for line in run.metrics("log") if self.name in line["values"]]
         # A line that it prints at the end is newer than those of its steps.
-        if any(line.get("printed") for line in run.metrics("log")[-1:]):
-            found = _printed(run, self.name) or found
+        if lines and lines[-1].get("printed"):
+            at_end = _printed(run, self.name)
+            found = found if at_end is None else at_end
         if found is None and self.name not in logged:
             found = getattr(summary, self.name, None)
         if found is None and self.name == SECONDS:
             found = run_seconds(run.record)
         if found is None and self.name not in logged:
             found = _printed(run, self.name)
+        if found is None and self.name in logged:
+            found = math.nan  # no JSON number
         if not isinstance(found, int | float) or isinstance(found, bool):
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
@@ -129,10 +143,13 @@ class Metric:
                 f"nbkit.log({{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
             )
             raise NotEnoughDataError(message)
-        if not math.isfinite(found) or found <= 0:
+        if not math.isfinite(found):
+            message = f"metric {self.name!r} of run {run.run_id} is not finite."
+            raise DivergedError(message)
+        if found <= 0:
             message = (
                 f"metric {self.name!r} of run {run.run_id} is {found:g}, but must be "
-                "finite and above 0. Log a positive metric, such as a loss, an error "
+                "above 0. Log a positive metric, such as a loss, an error "
                 "rate or a time."
             )
             raise NotEnoughDataError(message)
@@ -141,9 +158,9 @@ class Metric:
 
 def _printed(run: Run, name: str) -> float | None:
     """Return the last value that rank 0 printed behind the name: ``loss: 0.5``."""
-    pattern = rf"(?<![\w.]){re.escape(name)}{_VALUE}"
+    pattern = rf"(?<![\w./-]){re.escape(name)}{_VALUE}"
     values = re.findall(pattern, _last_lines(run))
-    return float(values[-1]) if values else None
+    return number(values[-1]) if values else None
 
 
 def _printed_names(run: Run) -> set[str]:

@@ -87,7 +87,7 @@ def run_side_by_side(
     *,
     fitting: Callable[[], Collection[Slot]],
     begin: Callable[[Slot, Place], Run],
-    on_poll: Callable[[], None],
+    on_poll: Callable[[Mapping[Slot, Run]], None],
     on_end: Callable[[Slot, Run], None],
     check: Callable[[Slot, Run], None],
 ) -> None:
@@ -101,7 +101,9 @@ def run_side_by_side(
     places_of
         Where repeats have begun in an earlier execution.
     fitting
-        Returns the slots that may begin now.
+        Returns the slots that may begin now; asked anew when a run has ended.
+    on_poll
+        Called with the runs that go on, about ten times per second.
     check
         Raises if the others are to be stopped after a run that has ended.
     """
@@ -128,8 +130,9 @@ def run_side_by_side(
                     return slot
         return None
 
+    idle: set[int] = set()
     try:
-        while True:
+        while len(idle) < len(places):
             for number, place in enumerate(places):
                 if number in running:
                     slot, run = running[number]
@@ -139,11 +142,14 @@ def run_side_by_side(
                     del running[number]
                     on_end(slot, run)
                     check(slot, run)
+                    idle.clear()
+                if number in idle:
+                    continue
                 if (slot := next_slot(number)) is not None:
                     running[number] = slot, begin(slot, place)
-            if not running:
-                return
-            on_poll()
+                else:
+                    idle.add(number)
+            on_poll(dict(running.values()))
             time.sleep(_POLL_SECONDS)
     except BaseException as error:
         by = "interrupt" if isinstance(error, KeyboardInterrupt) else "study"

@@ -11,7 +11,7 @@ import datetime
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nbkit.launch.run import Run
 from nbkit.launch.run_progress import (
@@ -54,6 +54,8 @@ class Progress:
         self._begun: dict[str, tuple[int, float]] = {}
         self._shown_at = 0.0
         self._line = None if quiet else line_in_place()
+        self.places = 1
+        """How many starts go on side by side."""
         self.answer = ""
         """After the last round, in a sentence."""
 
@@ -93,7 +95,7 @@ class Progress:
         number, began = self._begun.get(self._label, (self._number, self._run_began))
         # By start: several that started together end here one by one.
         seconds = time.monotonic() - began
-        self._times[self._arms[0] if arm is None else arm] = seconds
+        self._times.take(self._arms[0] if arm is None else arm, [run.record])
         if not self._quiet:
             _print(f"{self._head(number)}: {result(run)} ({self._time(seconds)})")
 
@@ -102,6 +104,12 @@ class Progress:
         if sentence and not self._quiet:
             _print(sentence)
 
+    def show_answer(self, answer: Callable[[], str]) -> None:
+        """Leave the answer of what has finished, for a person who watches."""
+        if not self._quiet:
+            self.answer = answer()
+            self.say(self.answer)
+
     def to_dict(self) -> dict[str, str | None]:
         """Return JSON values for the sidebar."""
         return {"expected_end": self._expected_end, "answer": self.answer}
@@ -109,13 +117,12 @@ class Progress:
     @property
     def _expected_end(self) -> str | None:
         """When all starts will have ended, in ISO 8601; None before one has."""
-        seconds = self._times.total(self._arms)
-        if seconds is None:
+        if self._times.total(self._arms) is None:
             return None
-        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(
-            seconds=min(seconds, self._most_seconds)
+        left = datetime.timedelta(seconds=self._left_seconds(0.0))
+        return (datetime.datetime.now(datetime.UTC) + left).isoformat(
+            timespec="seconds"
         )
-        return end.isoformat(timespec="seconds")
 
     def close(self) -> None:
         """Say that all is done."""
@@ -132,11 +139,16 @@ class Progress:
 
     def _time(self, seconds: float) -> str:
         """Return how long this start has taken, and all of them will take."""
-        this = self._times.total(self._arms[:1]) or 0.0
-        left = (self._times.total(self._arms[1:]) or 0.0) + max(this - seconds, 0.0)
-        left = min(left, self._most_seconds - seconds)
+        left = self._left_seconds(seconds)
         rest = f"; about {duration_in_words(left)} left" if left >= 2 else ""
         return f"{seconds:.0f} s{rest}"
+
+    def _left_seconds(self, seconds: float) -> float:
+        """Return how long all starts take, of which the last began so long ago."""
+        this = max((self._times.total(self._arms[:1]) or 0.0) - seconds, 0.0)
+        others = self._times.total(self._arms[1:]) or 0.0
+        left = max(this, (this + others) / self.places)
+        return min(left, self._most_seconds - seconds)
 
     def _show(self, text: str) -> None:
         self._shown_at = time.monotonic()

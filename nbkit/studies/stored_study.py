@@ -141,6 +141,12 @@ class StoredStudy:
         return [slot for slot in left if slot not in finished]
 
     @property
+    def not_measured(self) -> list[Slot]:
+        """What the time limit of the last execution has left out."""
+        left = self._content.get("not_measured") or []
+        return [slot for slot in self.missing if [slot.arm, slot.repeat] in left]
+
+    @property
     def estimated_seconds(self) -> float | None:
         """Seconds that what is missing takes, by earlier runs of the same arms here.
 

@@ -28,7 +28,13 @@ from nbkit.store.private import make_store
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import utc_now, write_json
 from nbkit.store.redaction import refuse_secret_variables, refuse_secrets
-from nbkit.studies.budget import Budget, checked_minutes, not_measured, start_times
+from nbkit.studies.budget import (
+    Budget,
+    QueuedAtLimitError,
+    checked_minutes,
+    not_measured,
+    start_times,
+)
 from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
 from nbkit.studies.given_up import GivenUp, failed_starts
 from nbkit.studies.idle_machine import wait_for
@@ -193,9 +199,10 @@ class Study(StoredStudy):
         }
         all_arms, order = arms_and_order(configs, repeats, control, unrepeated or {})
         permit_configurations(all_arms.values(), trust=trust)
+        facts, is_drawn = dict(plan or {}), not is_timed and len(programs) < len(arms)
         written = {
             "name": name,
-            "plan": dict(plan or {}),
+            "plan": {"seed_per_repeat": True, **facts} if is_drawn else facts,
             "arms": {
                 arm: config.model_dump(mode="json", exclude_unset=True)
                 for arm, config in all_arms.items()
@@ -238,6 +245,7 @@ class Study(StoredStudy):
             "order": [[slot.arm, slot.repeat] for slot in order],
             "origins": parameters.origins if parameters else {},
             "executor": None,
+            "not_measured": [],
             "runs": [],
         }
         write_json(StudyPaths(root).study, content)
@@ -258,8 +266,8 @@ class Study(StoredStudy):
         study with a metric, a start that fails does not end it: the report states how
         many did. An arm is given up after two failures without a result.
         Under a time limit, starts that do not fit are not begun: the first pair of arms
-        is measured first, up to a verdict if that fits, then every arm once, then arm
-        by arm.
+        is started first; then it is measured up to a verdict, interleaved with every
+        other arm for which that fits; then the others are started once.
 
         Parameters
         ----------
@@ -278,7 +286,8 @@ class Study(StoredStudy):
             recorded.
         minutes
             Time limit of this execution, after that wait; a start that has begun is
-            completed. None is the limit the study was created with, 0 is no limit.
+            completed, one that still waits for devices is stopped. None is the limit
+            the study was created with, 0 is no limit.
 
         Raises
         ------
@@ -302,8 +311,7 @@ class Study(StoredStudy):
             self.paths, self.arms, self.environment, programs, trust=trust
         )
         with _headline_if_stopped(self, shown=progress), self._executing(force=force):
-            if limit != self.minutes:
-                self._write(minutes=limit)
+            self._write(minutes=limit, not_measured=[])
             with variables_set(self.environment):
                 starts = [
                     *checked(
@@ -322,33 +330,17 @@ class Study(StoredStudy):
                 with variables_set(self.environment):
                     configs = {slot.arm: self.arms[slot.arm] for [slot] in starts}
                     places = free_places(configs.values(), self.parallel)
+            shown.places = len(places)
             budget = Budget(self, limit, times, places=len(places))
             given_up = GivenUp(self)
             if len(places) > 1:
                 self._run_side_by_side(starts, places, budget, given_up, shown, permit)
-                starts = []
-            while fitting := [
-                start
-                for start in budget.fitting(starts)
-                if start[0].arm not in given_up.arms
-            ]:
-                slots, *rest = fitting
-                starts.remove(slots)
-                arms = [start[0].arm for start in fitting]
-                shown.expect(arms, budget.left_seconds)
-                try:
-                    [run, *_] = self._run_at_once(slots, shown, permit)
-                    if self.metric is not None and not self.concurrent:
-                        given_up.check(slots[0].arm, run)
-                except RunFailedError as error:
-                    if self.metric is None or self.concurrent:
-                        raise
-                    given_up.add(slots[0].arm, error)
-                if rest and rest[0][0].repeat != slots[0].repeat:
-                    budget.end_round(rest[0][0].repeat)
-                    if progress:
-                        shown.answer = self._answer_so_far()
-                        shown.say(shown.answer)
+            else:
+                self._run_in_turn(starts, budget, given_up, shown, permit)
+            left = [slot for start in given_up.without(starts) for slot in start]
+            self._write(not_measured=[[slot.arm, slot.repeat] for slot in left])
+            shown.answer = self._answer_so_far()
+            write_json(self.paths.progress, shown.to_dict())
             shown.close()
             for sentence in (*failed_starts(self), not_measured(self)):
                 shown.say(sentence)
@@ -379,37 +371,73 @@ class Study(StoredStudy):
             wait = wait_for(configs, patience_seconds, say)
         self._write(waits=[*self._content.get("waits", []), wait.to_dict()])
 
+    def _run_in_turn(
+        self,
+        starts: list[Sequence[Slot]],
+        budget: Budget,
+        given_up: GivenUp,
+        progress: Progress,
+        permit: Permit,
+    ) -> None:
+        """Run what fits, one start after the other; leave the rest."""
+        while fit := budget.fitting(given_up.without(starts)):
+            slots, *rest = fit
+            starts.remove(slots)
+            progress.expect([start[0].arm for start in fit], budget.left_seconds)
+            try:
+                [run, *_] = self._run_at_once(slots, budget, progress, permit)
+                if self.metric is not None and not self.concurrent:
+                    given_up.check(slots[0].arm, run)
+            except QueuedAtLimitError:
+                starts.insert(0, slots)
+                return
+            except RunFailedError as error:
+                if self.metric is None or self.concurrent:
+                    raise
+                given_up.add(slots[0].arm, error)
+            if rest and budget.ends_round(slots, rest[0]):
+                budget.end_round(rest[0][0].repeat)
+                progress.show_answer(self._answer_so_far)
+
     def _run_side_by_side(
         self,
-        starts: Sequence[Sequence[Slot]],
+        starts: list[Sequence[Slot]],
         places: Sequence[Place],
         budget: Budget,
         given_up: GivenUp,
         progress: Progress,
         permit: Permit,
     ) -> None:
-        left = [slot for [slot] in starts]
+        """Run what fits, one start in each place; leave the rest."""
         running: dict[Slot, str] = {}
+        queued: set[Slot] = set()
 
         def fitting() -> list[Slot]:
-            over = given_up.arms
-            fit = [slot for [slot] in budget.fitting([[slot] for slot in left])]
-            return [slot for slot in fit if slot.arm not in over]
+            return [slot for [slot] in budget.fitting(given_up.without(starts))]
 
         def begin(slot: Slot, place: Place) -> Run:
-            left.remove(slot)
-            progress.expect(
-                [slot.arm, *(slot.arm for slot in left)], budget.left_seconds
-            )
+            starts.remove([slot])
+            arms = [slot.arm, *(slot.arm for [slot] in starts)]
+            progress.expect(arms, budget.left_seconds)
             running[slot] = f"{slot.arm}, repeat {slot.repeat + 1}"
             progress.start(running[slot])
             write_json(self.paths.progress, progress.to_dict())
             return self._begin(slot, permit, len(self._content["runs"]), place)
 
+        def on_poll(runs: Mapping[Slot, Run]) -> None:
+            progress.beside(list(running.values()))
+            for slot in runs.keys() - queued:
+                if budget.is_over_for([runs[slot]]):
+                    queued.add(slot)
+                    runs[slot].stop(by="study", wait=False)
+
         def on_end(slot: Slot, run: Run) -> None:
             progress.end(run, running.pop(slot), slot.arm)
 
         def check(slot: Slot, run: Run) -> None:
+            if slot in queued:
+                starts.append([slot])
+                return
             try:
                 run.wait(raise_on_failure=not has_diverged(run))
                 if self.metric is not None:
@@ -418,6 +446,9 @@ class Study(StoredStudy):
                 if self.metric is None:
                     raise
                 given_up.add(slot.arm, error)
+            left = {*running, *(slot for [slot] in starts)}
+            if slot.repeat not in {slot.repeat for slot in left}:
+                progress.show_answer(self._answer_so_far)
 
         places_of = {
             entry["repeat"]: tuple(entry.get("devices") or ())
@@ -425,12 +456,12 @@ class Study(StoredStudy):
         }
         try:
             run_side_by_side(
-                left.copy(),
+                [slot for [slot] in starts],
                 places,
                 places_of,
                 fitting=fitting,
                 begin=begin,
-                on_poll=lambda: progress.beside(list(running.values())),
+                on_poll=on_poll,
                 on_end=on_end,
                 check=check,
             )
@@ -451,17 +482,27 @@ class Study(StoredStudy):
         return run
 
     def _run_at_once(
-        self, slots: Sequence[Slot], progress: Progress, permit: Permit
+        self,
+        slots: Sequence[Slot],
+        budget: Budget,
+        progress: Progress,
+        permit: Permit,
     ) -> list[Run]:
         labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
         progress.start(" + ".join(labels))
         start = len(self._content["runs"])
         runs: list[Run] = []
+
+        def on_poll(run: Run) -> None:
+            progress.poll(run)
+            if budget.is_over_for(runs):
+                raise QueuedAtLimitError
+
         try:
             for slot in slots:
                 runs.append(self._begin(slot, permit, start))
             write_json(self.paths.progress, progress.to_dict())
-            wait_for_all(runs, progress.poll)
+            wait_for_all(runs, on_poll)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
@@ -471,18 +512,24 @@ class Study(StoredStudy):
         finally:
             for label, run in zip(labels, runs, strict=False):
                 progress.end(run, label)
+            # What started together takes as long as the longest.
+            budget.times.take(slots[0].arm, [run.record for run in runs])
         return runs
 
     def _answer_so_far(self) -> str:
-        """Return the answer after a round; empty if there is none yet."""
+        """Return the answer as of now; empty if there is none yet."""
         with suppress(Exception):  # a report that cannot be made yet ends no study
             answer = answer_so_far(self)
-            return answer if answer.startswith("So far") else f"So far: {answer}"
+            is_marked = answer.startswith("So far") or not self.missing
+            return answer if is_marked else f"So far: {answer}"
         return ""
 
     def _launch(self, slot: Slot, permit: Permit, place: Place = ()) -> Run:
         content = self._own_content()
-        fields = of_repeat(content["arms"][slot.arm], slot.repeat, self.plan)
+        entry, cwd = self._program(slot)
+        fields = content["arms"][slot.arm]
+        if entry is None:
+            fields = of_repeat(fields, self._number(slot), self.plan)
         # Else every list of runs would call all of them by their model.
         fields = {"name": f"{self.name} {slot.arm}", **fields}
         if place:
@@ -498,7 +545,6 @@ class Study(StoredStudy):
         ]
         if beside:
             tags["concurrent"] = "; ".join(beside)
-        entry, cwd = self._program(slot)
         with variables_set(self.environment):
             return start_run(
                 ExperimentConfig(**fields),
@@ -522,12 +568,18 @@ class Study(StoredStudy):
             )
             raise RunError(message)
         entry = stored_entry(paths)
-        is_control = self.control is not None and slot.arm == self.control[1]
-        # A control with the seeds of its arm would repeat its values.
-        number = slot.repeat + (self.repeats if is_control else 0)
-        variables = {**entry.private["environment"], "STUDY_REPEAT": str(number)}
+        variables = entry.private["environment"]
+        variables = {**variables, "STUDY_REPEAT": str(self._number(slot))}
         entry = replace(entry, private={**entry.private, "environment": variables})
         return entry, Path(self._content["programs"][slot.arm]["cwd"])
+
+    def _number(self, slot: Slot) -> int:
+        """Return what a start takes its seed from.
+
+        A control with the seeds of its arm would repeat its values.
+        """
+        is_control = self.control is not None and slot.arm == self.control[1]
+        return slot.repeat + (self.repeats if is_control else 0)
 
     def _write(self, **changes: Any) -> None:
         """Change fields of the file; for the process that executes the study."""

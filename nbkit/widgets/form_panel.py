@@ -20,7 +20,7 @@ import traitlets
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError
 from nbkit.launch.submit import existing_data
-from nbkit.live.browser_part import static_text
+from nbkit.live.browser_part import page_module, static_text
 from nbkit.widgets.form_check import FormCheck
 from nbkit.widgets.form_fields import entered_of, sections
 from nbkit.widgets.form_gpus import READING, GpuLook
@@ -31,7 +31,7 @@ from nbkit.widgets.form_refusals import Refusals, by_field
 class FormPanel(anywidget.AnyWidget):
     """The controls of a form, without what becomes of the runs that it launches."""
 
-    _esm = static_text("page.js") + static_text(
+    _esm = page_module() + static_text(
         "form_fields.js", "form_parts.js", "form.js", package="nbkit.widgets"
     )
     _css = static_text("form.css", package="nbkit.widgets")

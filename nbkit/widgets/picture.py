@@ -42,9 +42,9 @@ _CHARACTER_WIDTH = 5.5
 _TITLES = {
     "loss": "Loss",
     "images_per_second": "Images/s",
-    "gpu_utilization_percent": "GPU utilization (%)",
-    "memory_used_gibibytes": "GPU memory (GiB)",
-    "power_watts": "GPU power (W)",
+    "device:gpu_utilization_percent": "GPU utilization (%)",
+    "device:memory_used_gibibytes": "GPU memory (GiB)",
+    "device:power_watts": "GPU power (W)",
     "top1_accuracy": "Top-1 accuracy",
     "mean_auroc": "Mean AUROC",
     "bus_bandwidth_gigabytes_per_second": "Bus bandwidth (GB/s)",
@@ -54,7 +54,6 @@ _TITLES = {
     "served_images_per_second": "Images/s by batch size",
 }
 """As in the live view (``nbkit/live/static/view_parts.js``)."""
-_OVER_TIME = {"gpu_utilization_percent", "memory_used_gibibytes", "power_watts"}
 _OVER_BATCH_SIZE = {"latency_milliseconds", "served_images_per_second"}
 
 Bundle = dict[str, Any]
@@ -265,7 +264,7 @@ def _chart(name: str, points: list[list[Any]], numbers: Bundle) -> str:
 
 def _ends_of_axis(name: str, first: float, last: float) -> tuple[str, str]:
     """Return the labels below the first and the last point of a line."""
-    if name in _OVER_TIME:
+    if name.startswith("device:"):
         return "0 s", f"{last - first:,.0f} s"
     if name == "bus_bandwidth_gigabytes_per_second":
         return size(first), size(last)

@@ -21,7 +21,7 @@ from IPython.display import display
 
 from nbkit.errors import NbkitError
 from nbkit.launch.run import RunList
-from nbkit.live.browser_part import WORDS, static_text
+from nbkit.live.browser_part import page_module, static_text
 from nbkit.live.rows import (
     IMAGES_PER_SECOND,
     run_numbers,
@@ -46,10 +46,8 @@ _COLUMNS = ("Name", "State", "Ranks", "Started", "Duration", "Images/s", "Loss",
 class RunTable(anywidget.AnyWidget):
     """A table of runs."""
 
-    _esm = (
-        WORDS
-        + static_text("page.js", "view_numbers.js")
-        + static_text("table.js", package="nbkit.widgets")
+    _esm = page_module("view_numbers.js") + static_text(
+        "table.js", package="nbkit.widgets"
     )
     _css = static_text("view.css") + static_text("table.css", package="nbkit.widgets")
 

@@ -140,10 +140,16 @@ def _show_sources(rank: Rank, entry: dict[str, Any]) -> None:
         )
 
 
+def _arguments(entry: dict[str, Any]) -> list[str]:
+    """Return a script's arguments; in a study, with the number of its start."""
+    repeat = os.environ.get("STUDY_REPEAT", "{repeat}")
+    return [word.replace("{repeat}", repeat) for word in entry["argv"]]
+
+
 def _run_script(entry: dict[str, Any], rank: Rank) -> None:
     """Run the copy that was kept, as if it were still in its place."""
     path = entry["path"]
-    sys.argv[:] = [path, *entry["argv"]]
+    sys.argv[:] = [path, *_arguments(entry)]
     sys.path.insert(0, str(Path(path).parent))
     copy = rank.paths.source / entry["sources"][path]["file"]
     code = compile(read_file(copy), path, "exec", dont_inherit=True)
@@ -163,7 +169,7 @@ def _run_module(entry: dict[str, Any]) -> None:
     if spec is None or code is None:
         message = f"No executable module named {name!r}."
         raise ModuleNotFoundError(message)
-    sys.argv[:] = [spec.origin or name, *entry["argv"]]
+    sys.argv[:] = [spec.origin or name, *_arguments(entry)]
     main = _main_module(spec.origin)
     # Children of multiprocessing import it by this name.
     main.__spec__, main.__package__ = spec, spec.parent

@@ -1,8 +1,8 @@
 """Identity of this rank, and its duties to its supervisor; imports no torch.
 
 A rank first writes down its pid and start time. It ends with its supervisor: a thread
-waits for the supervisor's pipe to close. It prints its stacks on SIGUSR2, and notes a
-request to stop (SIGTERM) for the next step boundary.
+waits for the supervisor's pipe to close. It prints its stacks when asked to, and notes
+a request to stop (SIGTERM) for the next step boundary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from pathlib import Path
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError
 from nbkit.reading import retry_io
-from nbkit.store.heartbeat import COLLECTIVES_SIGNAL, HeartbeatBoard, Phase
+from nbkit.store.heartbeat import (
+    COLLECTIVES_SIGNAL,
+    STACKS_SIGNAL,
+    HeartbeatBoard,
+    Phase,
+)
 from nbkit.store.ownership import make_folder
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
@@ -81,7 +86,7 @@ class Rank:
         self = cls(
             paths, rank, local_rank, world_size, local_world_size, attempt, board
         )
-        faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True)
+        faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:

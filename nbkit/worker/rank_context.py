@@ -149,6 +149,8 @@ class Context:
         self._tensorboard = TensorBoard(rank) if is_writer else None
         self._agreement: StopAgreement | None = None
         self._source = Source.PRINT
+        self._source_of: dict[str, Source] = {}
+        """Where each name comes from."""
 
     @property
     def device(self) -> torch.device:
@@ -176,25 +178,36 @@ class Context:
         self.record_only(Source.LOG)
         step = self._step + 1 if step is None else whole_step(step)
         of = {} if total_steps is None else {"total_steps": whole_step(total_steps)}
-        self._record(values, step, **of)
+        self._record(Source.LOG, values, step, **of)
 
     def record_only(self, source: Source) -> None:
-        """Record the numbers of this source and better ones from now on."""
+        """Record new names of this source and better ones alone from now on."""
         self._source = max(self._source, source)
 
     def follow(self, source: Source, values: Mapping[str, float], step: int) -> None:
-        """Record what the code gives to a source, unless it has a better one."""
-        if source < self._source or os.getpid() != self._pid:
+        """Record what the code gives to a source, unless it has a better one.
+
+        A name that a better source lacks goes on: else it would keep an early value.
+        """
+        values = {
+            name: value
+            for name, value in values.items()
+            if source >= self._source_of.get(name, self._source)
+        }
+        if not values or os.getpid() != self._pid:
             return
-        self._source = source
         marks = {"printed": True} if source is Source.PRINT else {}
         # Epochs beside steps, for example: the run is at the higher number.
-        if whole_step(step) < self._step:
+        if whole_step(step) < self._step or source < self._source:
             marks["beside_steps"] = True
-        self._record(values, step, **marks)
+        self._source = max(self._source, source)
+        self._record(source, values, step, **marks)
 
-    def _record(self, values: Mapping[str, float], step: int, **marks: Any) -> None:
+    def _record(
+        self, source: Source, values: Mapping[str, float], step: int, **marks: Any
+    ) -> None:
         recorded = numbers(values)
+        self._source_of.update(dict.fromkeys(recorded, source))
         if "beside_steps" not in marks:
             self._step = step
             self._rank.beat(step, Phase.COMPUTE)

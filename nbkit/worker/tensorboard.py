@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,19 @@ class TensorBoard:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._writer: Any = None
+        self._is_missing = False
 
     def write(self, values: Mapping[str, float | None], step: int) -> None:
         """Write the numbers of a step; None is left out."""
+        if self._is_missing:
+            return
         if self._writer is None:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
+            try:
+                from torch.utils.tensorboard.writer import SummaryWriter
+            except ImportError as error:
+                self._is_missing = True
+                sys.stderr.write(f"nbkit: no TensorBoard files are written: {error}.\n")
+                return
             purge = step if self._rank.attempt else None
             folder = self._rank.paths.tensorboard
             make_folder(folder)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from nbkit.errors import ConfigError, RunError
+from nbkit.store.printed import NUMBER, number
 from nbkit.worker.rank_context import Source, context
 
 _LOSSES = (
@@ -24,12 +25,13 @@ _LOSSES = (
 )
 """Tags of a training's loss, in lower case, which lists of runs show as ``loss``."""
 
-_STEP = re.compile(r"\s*(?:iter(?:ation)?|step)\s*[:=]?\s*(\d+)\b(?!\.)", re.IGNORECASE)
-"""How a training's line begins: ``iter 10: loss 2.31``, ``step 10: val loss 2.40``."""
-_VALUE = re.compile(
-    r"([a-z][\w/-]*(?: [a-z][\w/-]*)?)\s*[:=]?\s*"
-    r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%])",
+_STEP = re.compile(
+    r"\s*(?:iter(?:ation)?|step)\s*[:=]?\s*(\d{1,18})\b(?!\.)(?:\s*(?:/|of)\s*\d+)?",
     re.IGNORECASE,
+)
+"""How a training's line begins: ``iter 10: loss 2.31``, ``step 9/99: val loss 2.4``."""
+_VALUE = re.compile(
+    rf"([a-z][\w/-]*(?: [a-z][\w/-]*)?)\s*[:=]?\s*({NUMBER})(?!%)", re.IGNORECASE
 )
 """A name of one or two words, and a number without a unit."""
 
@@ -60,20 +62,33 @@ def follow_prints() -> None:
     write = builtins.print
 
     @functools.wraps(write)
-    def print_and_record(*values: Any, **options: Any) -> None:
-        write(*values, **options)
-        [text] = values if len(values) == 1 else [None]
+    def print_and_record(*printed: Any, **options: Any) -> None:
+        write(*printed, **options)
+        [text] = printed if len(printed) == 1 else [None]
         is_printed = options.get("file") in (None, sys.stdout)
         if is_printed and isinstance(text, str) and (step := _STEP.match(text)):
-            found = {name: float(it) for name, it in _VALUE.findall(text[step.end() :])}
-            if found:
-                _record(Source.PRINT, found, int(step[1]))
+            rest = _VALUE.findall(text[step.end() :])
+            if values := {name: number(it) for name, it in rest}:
+                _record(Source.PRINT, values, int(step[1]))
 
     builtins.print = print_and_record
 
 
+_failed: set[Source] = set()
+"""What is not recorded any more."""
+
+
 def _record(source: Source, values: Mapping[str, Any], step: int | None) -> None:
-    # TensorBoard takes more than numbers, and steps of any kind.
-    with suppress(ConfigError, RunError):
-        run = context()
-        run.follow(source, values, run.step if step is None else int(step))
+    if source in _failed:
+        return
+    try:
+        # TensorBoard takes more than numbers, and steps of any kind.
+        with suppress(ConfigError, RunError):
+            run = context()
+            run.follow(source, values, run.step if step is None else int(step))
+    except Exception as error:  # noqa: BLE001 - the user's code asked for none of this
+        _failed.add(source)
+        sys.stderr.write(
+            f"nbkit: {source.name.lower()} values are not recorded from step {step} "
+            f"on ({type(error).__name__}: {error}). The script continues.\n"
+        )

@@ -34,7 +34,7 @@ class TrainerLog:
     """
 
     is_followed = False
-    """Whether a `TrainerCallback` of this process does it."""
+    """Whether a `TrainerCallback` does it for the training that began last."""
 
     def __init__(self) -> None:
         self._context = run_context()
@@ -54,6 +54,7 @@ class TrainerLog:
         self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any
     ) -> None:
         """Forget another training."""
+        TrainerLog.is_followed = False
         if self._context is not None:
             self._context.record_only(Source.LOG)
         self._seconds, self._steps, self._mark = 0.0, 0, None

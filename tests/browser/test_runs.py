@@ -30,6 +30,8 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     # The curve itself comes by a POST, which carries no token of Jupyter's.
     series = until(visitor, lambda: _posted(posted, "/timeSeries"), "the curve")
     assert series.json()[0]["runToSeries"]["a run"][2]["value"] == 1.0
+    # Its settings, a third of the tab, are folded.
+    expect(curves.locator("metrics-dashboard-right-pane")).to_have_count(0)
     visitor.get_by_role("menuitem", name="File", exact=True).click()
     visitor.get_by_text("New Launcher").click()
     expect(tab).to_have_attribute("aria-selected", "false")
@@ -72,7 +74,7 @@ def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, 
     long = run(server)
     row = panel.locator(".nbk-run", has_text="a long run")
     dialog = visitor.locator(".jp-Dialog")
-    expect(row).to_contain_text("/1000000")
+    expect(row).to_contain_text("/1,000,000")
     expect(row).to_contain_text("images/s")
     expect(row).to_contain_text("loss")
 

@@ -293,7 +293,7 @@ def test_only_curves_beyond_the_first_twelve_are_asked_for(show, run):
     asked = visitor.evaluate("sent.filter(({kind}) => kind === 'open').at(-1).curves")
     assert asked == [f"n{n:03}" for n in range(10, 100)]
     menu = visitor.locator(".nbkv-menu-box", has_text="n000")
-    assert "10 further logged names not shown" in menu.text_content()
+    assert "10 further logged names are not shown" in menu.text_content()
 
 
 def test_log_stays_where_it_is_read_until_another_is_chosen(show, run):

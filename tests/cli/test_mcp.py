@@ -10,9 +10,11 @@ import sys
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.server.mcpserver.exceptions import ToolError
 
 import nbkit
 from nbkit.cli.main import main
+from nbkit.cli.mcp_server import output
 from nbkit.config import ExperimentConfig
 from nbkit.visible import visible
 from tests.studies.written_study import write_runs
@@ -144,6 +146,8 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
             ("try", {**train, "script": "../outside.py"}),
             ("try", {**train, "gpus": 2}),
             ("try", {**train, "against": "--all"}),
+            ("try", {**train, "against": "v9", "repeats": 2}),
+            ("try", {**train, "repeats": 1}),
             ("try", {**train, "repeats": 1}),
             ("try", train),
         ],
@@ -152,12 +156,26 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     )
 
     assert [tool.name for tool in tools] == [*READ_ONLY, "try"]
-    *refused, tried, spent = answers
-    assert [answer.is_error for answer in refused] == [True] * 3
+    *refused, tried, again, spent = answers
+    assert [answer.is_error for answer in refused] == [True] * 4
     assert "is outside" in refused[0].content[0].text
     assert "gpus=2 is out of range. Use 1 to 1" in refused[1].content[0].text
+    assert "--against v9 is not a commit" in refused[3].content[0].text
     result = tried.structured_content["result"]
+    assert result["starts"] == 2
+    measured = again.structured_content["result"]
+    assert measured == {**result, "starts": 0}
     assert result["verdict"] == "not enough runs"
     assert [row["values"] for row in result["rows"]] == [[0.5], [0.4]]
     assert spent.is_error
     assert "repeats=5 is 10 starts; 2 are left" in spent.content[0].text
+
+
+def test_mcp_names_the_exception_of_a_command_that_crashes(tmp_path, monkeypatch):
+    (tmp_path / "pydantic_core.py").write_text("raise RuntimeError('half installed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(ToolError) as error:
+        asyncio.run(output("runs", "--json"))
+
+    assert str(error.value) == "RuntimeError: half installed"

@@ -218,7 +218,9 @@ def test_show_json_lost_run(written, capsys):
 
     assert main(["show", "aaaa", "--json"]) == 0
 
-    assert json.loads(capsys.readouterr().out)["state"] == "lost"
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["cause"]) == ("lost", written.run.cause)
+    assert told["cause"]["message"]
 
 
 def test_logs_of_a_rank(written, capsys):

@@ -15,6 +15,10 @@ SCRIPT = """
 import os, random, sys
 from part import FACTOR
 noise = random.Random(f"{FACTOR} {os.environ['STUDY_REPEAT']}").gauss(0, 0.002)
+for file in sys.argv[2:]:
+    with open(file) as lines:
+        FACTOR *= float(lines.read())
+open("written.txt", "w").close()
 print("loss:", FACTOR * (1 + noise) * float(sys.argv[1]))
 """
 
@@ -29,6 +33,7 @@ def repository(tmp_path, monkeypatch):
     (folder / "code").mkdir(parents=True)
     (folder / "code" / "train.py").write_text(SCRIPT)
     (folder / "code" / "part.py").write_text("FACTOR = 0.5\n")
+    (folder / "config.txt").write_text("1.0")
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "-m", "first")
@@ -37,16 +42,21 @@ def repository(tmp_path, monkeypatch):
     return folder
 
 
-def run(*arguments):
+def run(*arguments, files=()):
     metric = ("--metric", "loss", "--better", "lower", "--device", "cpu")
-    return main(["try", "code/train.py", *metric, *arguments, "--", "2"])
+    return main(["try", "code/train.py", *metric, *arguments, "--", "2", *files])
 
 
 def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
     (repository / "code" / "part.py").write_text("from other import FACTOR\n")
-    (repository / "code" / "other.py").write_text("FACTOR = 0.4\n")
+    (repository / "code" / "other.py").write_text("FACTOR = 0.8\n")
+    (repository / "config.txt").write_text("0.5")
+    (repository / "data").mkdir()
+    for folder in (repository / "data", repository.parent):
+        (folder / "scale.txt").write_text("1.0")
+    files = ("config.txt", "data/scale.txt", "../scale.txt")
 
-    code = run("--repeats", "2", "--json")
+    code = run("--repeats", "2", "--json", files=files)
 
     result = json.loads(capsys.readouterr().out)
     assert (code, result["verdict"]) == (1, "not enough runs")
@@ -57,6 +67,10 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
         ["git", "worktree", "list"], capture_output=True, text=True, check=True
     ).stdout
     assert listed.count("\n") == 1  # the copies are gone
+    left = [path.name for path in repository.parent.iterdir()]
+    assert sorted(left) == ["repository", "scale.txt", "store"]
+    assert (repository / "data" / "scale.txt").read_text() == "1.0"
+    assert not (repository / "written.txt").exists()
 
 
 def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, capsys):
@@ -108,6 +122,8 @@ def test_try_imports_each_version_of_a_package_that_is_installed(
     ],
 )
 def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, words):
+    (repository / "model.pt").touch()  # a training's output is no change
+
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err
 

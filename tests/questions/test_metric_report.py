@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 
@@ -9,7 +10,11 @@ import pytest
 from scipy import stats
 
 import nbkit
+from nbkit.errors import DivergedError
 from nbkit.questions.study_report import make
+from nbkit.store.metrics import to_json_line
+from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.given_up import GivenUp
 from tests.studies.written_study import write_runs
 
 
@@ -70,3 +75,107 @@ def test_metric_report_of_few_starts_gives_no_verdict(small):
     made = make(study_of(small, {"base": 100.0, "new": 110.0}, repeats=4))
 
     assert made.result["rows"][1]["verdict"] == "not enough runs"
+
+
+def logged(small, losses, **fields):
+    """Return a study whose runs logged these losses, one for each repeat."""
+    repeats = max(1, *map(len, losses.values()))
+    fields = {"metric": "val_loss", "better": "lower", "repeats": repeats, **fields}
+    study = nbkit.Study.create("loss", {arm: small() for arm in losses}, **fields)
+    write_runs(study, dict.fromkeys(losses, 100.0))
+    content = json.loads(study.paths.study.read_text())
+    runs = content["runs"]
+    content["runs"] = [one for one in runs if one["repeat"] < len(losses[one["arm"]])]
+    study.paths.study.write_text(json.dumps(content))
+    for arm, runs in study.runs_by_arm().items():
+        for run, loss in zip(runs, losses[arm], strict=True):
+            line = {"kind": "log", "attempt": 0, "step": 20, "t": 1.0}
+            with run.paths.metrics.open("a") as file:
+                file.write(to_json_line({**line, "values": {"val_loss": loss}}))
+    return study
+
+
+LOSSES = [2.0, 2.01, 2.02, 1.99, 1.98]
+LOWER = [0.8 * loss for loss in LOSSES]
+NAN = math.nan
+
+
+def test_metric_report_keeps_the_other_arms_of_one_that_diverged(small):
+    losses = {"base": LOSSES, "new": LOWER, "lost": [NAN] * 5}
+
+    made = make(logged(small, losses))
+
+    assert made.answer.startswith("new is better than base: val_loss 1.6 vs. 2,")
+    assert made.answer.endswith(" lost: not finite in 5 of 5.")
+    assert [row["arm"] for row in made.result["rows"]] == ["base", "new"]
+
+
+@pytest.mark.parametrize(
+    ("diverged", "factor", "answer"),
+    [
+        ("new", 0.8, "Verdict withheld: new / base"),
+        ("new", 1.2, "new is worse than base"),
+        ("base", 0.8, "new is better than base"),
+        ("base", 1.2, "Verdict withheld: new / base"),
+    ],
+)
+def test_metric_report_does_not_favour_the_runs_that_are_left(
+    small, diverged, factor, answer
+):
+    base = [*LOSSES, 2.0]
+    losses = {"base": base, "new": [factor * loss for loss in base]}
+    losses[diverged] = [*losses[diverged][:5], NAN]
+
+    made = make(logged(small, losses))
+
+    assert made.answer.startswith(answer)
+    assert f" {diverged}: not finite in 1 of 6." in made.answer
+
+
+def test_metric_report_answers_by_an_arm_with_a_verdict(small):
+    losses = {"base": LOSSES, "new": LOWER, "once": [1.0], "wide": [1, 2, 4, 1, 1.5]}
+
+    made = make(logged(small, losses))
+
+    assert " new is better than base: val_loss 1.6 vs. 2," in made.answer
+    assert "Best of 3 arms." in made.answer
+
+
+def test_given_up_keeps_a_study_of_which_an_arm_diverges(small):
+    losses = {"base": LOSSES, "new": LOWER, "lost": [NAN] * 2}
+    given_up = GivenUp(logged(small, {arm: [] for arm in losses}))
+    study = logged(small, losses)
+    one, other = study.runs_by_arm()["lost"]
+    given_up.check("lost", one)
+    given_up.check("lost", other)
+
+    given_up.raise_for_arms()
+    given_up.check("base", one)
+    with pytest.raises(DivergedError, match=r"'val_loss' of run .* is not finite"):
+        given_up.check("base", other)
+
+
+def test_given_up_takes_a_run_that_was_ended_as_diverged(small):
+    arms = {name: small() for name in ("base", "new", "lost")}
+    study = nbkit.Study.create("loss", arms, metric="final_loss", better="lower")
+    given_up = GivenUp(study)
+    lost = {"lost": NonFinite("loss", 2)}
+    write_runs(study, dict.fromkeys(arms, 1.0), lost, ended=["lost"])
+
+    for _ in range(2):
+        given_up.check("lost", study.failed["lost"][0])
+
+    assert given_up.arms == {"lost"}
+    given_up.raise_for_arms()
+
+
+def test_metric_report_of_one_seed_says_how_to_vary_it(small):
+    arms = {name: small() for name in ("base", "new")}
+    study = nbkit.Study.create("seeds", arms, metric="error", better="lower", repeats=5)
+    line = {"kind": "log", "attempt": 0, "step": 1, "t": 1.0, "values": {"error": 0.5}}
+    write_runs(study, dict.fromkeys(arms, 100.0), lines=[line])
+
+    answer = make(study).answer
+
+    assert answer.startswith("No difference shown: new / base: error 0.5 vs. 0.5")
+    assert "All runs of base, new have the same value. Vary the seed" in answer

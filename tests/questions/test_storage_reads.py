@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nbkit.questions.storage.planning import plan
-from nbkit.questions.storage.reads import Reads, read
+from nbkit.questions.storage.reads import Reads, prepare, read
 from nbkit.questions.storage.timeline import arrived_bytes, epoch_moments
 from nbkit.store.paths import RunPaths
 from nbkit.studies import photo_copies
@@ -49,6 +49,17 @@ def test_a_data_set_of_files_is_read_whole_files_at_random(images, capsys):
     assert sorted(images.rglob("*")) == before
     assert "nas: 18 files, random, cold" in capsys.readouterr().out
     assert Reads.of(json.loads(json.dumps(reads.facts))) == reads
+
+
+@pytest.mark.parametrize(("minutes", "repeats"), [(0.00001, 1), (0, 3)])
+def test_reads_have_a_share_of_the_time_limit(images, minutes, repeats):
+    asked = parameters(data=f"nas={images}", read_repeats=3, minutes=minutes)
+
+    prepared = prepare(plan(asked))
+
+    found = Reads.of(prepared.facts).found
+    assert [len(speed.readings) for _, speed in found] == [repeats] * 4
+    assert ("Reads: 1 of 3 repeats" in " ".join(prepared.notes)) == (repeats == 1)
 
 
 def test_a_folder_gets_photographs_and_a_test_file_that_is_removed(

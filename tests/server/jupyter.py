@@ -38,6 +38,7 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
+    content_type: str | None = None
 
 
 class Jupyter:
@@ -79,7 +80,8 @@ class Jupyter:
         )
         try:
             with _opener.open(request, timeout=60) as answer:
-                return Answer(answer.status, _parsed(answer.read()))
+                kind = answer.headers["Content-Type"]
+                return Answer(answer.status, _parsed(answer.read()), kind)
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, _parsed(error.read()))

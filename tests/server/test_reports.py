@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import lzma
 import os
@@ -12,6 +13,7 @@ import pytest
 
 import nbkit
 from nbkit.questions.study_report import make
+from nbkit.server.reports import Reports, StudyFiles
 from nbkit.studies.study import Study
 from tests.golden.studies import FOLDER, STORED
 from tests.server.jupyter import TOKEN, Jupyter
@@ -66,13 +68,32 @@ def test_a_page_that_a_cell_has_made_is_shown_while_it_is_the_newest(start, stud
     server = start()
 
     _, page = fetched(server, study)
+    saved.page.chmod(0o666)
+    _, foreign = fetched(server, study)
+    saved.page.chmod(0o644)
     record = study.runs_by_arm()[next(iter(study.arms))][0].paths.record
     later = saved.page.stat().st_mtime_ns + 1_000_000_000
     os.utime(record, ns=(later, later))
     _, newer = fetched(server, study)
 
     assert page == saved.page.read_text()
+    assert foreign == make(study).to_html()  # others could have written it
     assert newer == make(study).to_html()
+
+
+def test_a_page_that_is_there_does_not_wait_for_one_that_is_being_made():
+    async def pages() -> tuple[bool, bytes]:
+        reports = Reports(("-c", "import time; time.sleep(600)"))
+        slow = asyncio.create_task(reports.page("a", StudyFiles((), None)))
+        await asyncio.sleep(0)  # until it waits for its process
+        async with asyncio.timeout(30):
+            page = await reports.page("b", StudyFiles((), b"saved"))
+        is_made = slow.done()
+        slow.cancel()
+        await asyncio.wait([slow])
+        return is_made, page
+
+    assert asyncio.run(pages()) == (False, b"saved")
 
 
 def test_a_study_without_a_result_or_without_a_file_is_told_in_a_sentence(start, study):

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import websocket
 import nbkit
 from nbkit.live.browser_part import view_module, view_style
 from nbkit.store.metrics import to_json_line
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, write_json
 from tests.launch.conftest import plugins, small
 from tests.server.jupyter import Jupyter
 from tests.server.stored_runs import store_run
@@ -128,7 +129,10 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
         watched.request(f"nbkit/api/runs/{run_id}/curve?{query}")
         for query in ("name=loss&first=a&last=b", "name=lost&first=1&last=2")
     ]
-    text = watched.request(f"nbkit/api/runs/{run_id}/curve/csv?name=loss").body
+    file = watched.request(f"nbkit/api/runs/{run_id}/curve/csv?name=loss")
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write(to_json_line(step(5001, loss=None, t=None)))
+    later = near(4999, 5001)
 
     width = whole[1][0] - whole[0][0]
     assert 1000 <= len(whole) <= 2000
@@ -140,7 +144,10 @@ def test_curve_of_a_run_is_served_near_by_and_as_stored(watched, store):
     assert [point[0] for point in part] == [*range(1001, 1801)]
     assert part[0][4] == 125.0
     assert [answer.status for answer in refused] == [400, 404]
-    rows = list(csv.reader(io.StringIO(text)))
+    assert [point[0] for point in later] == [4999, 5000, 5001]
+    assert later[-1] == [5001, None, None, None]
+    assert file.content_type == "text/csv; charset=utf-8"
+    rows = list(csv.reader(io.StringIO(file.body)))
     assert rows[0] == ["run_id", "step", "seconds", "loss"]
     expected = [(run_id, n + 1, n / 8, loss) for n, loss in enumerate(losses)]
     assert [(r, int(s), float(t), float(v)) for r, s, t, v in rows[1:]] == expected
@@ -154,6 +161,12 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
 
     with opened(watched, run_id) as page, opened(watched, f"{run_id}b") as other:
         gone = other.next("gone")["message"]
+        damaged = folder / "record.json"
+        record = damaged.read_text()
+        damaged.write_text("{")
+        with opened(watched, run_id) as third:
+            busy = third.next("busy")["message"]  # it may be tried again
+        damaged.write_text(record)
         page.send(kind="open")
         page.next("all")
         shutil.rmtree(folder)
@@ -163,6 +176,7 @@ def test_a_run_that_was_removed_is_told_in_a_sentence_before_and_meanwhile(
         f"Run {run_id}b is not in the store of this server, {store}."
     )
     assert f'nbkit.attach("{run_id}b")' in gone
+    assert "record.json is damaged" in busy
     assert failed == f"run {run_id} was removed from the store."
     assert "Traceback" not in watched.log
 
@@ -225,14 +239,28 @@ def test_a_stopped_run_is_resumed_once_and_outlives_the_server(
     assert run.state is RunState.STOPPED
     server = start()
     path = f"nbkit/api/runs/{run.run_id}/resume"
+    # It was launched in an environment that is not the server's.
+    python, used = tmp_path / "python", tmp_path / "used"
+    write_json(run.paths.submission, {**run.submission, "executable": str(python)})
 
+    none = server.request(path, {})
+    python.write_text(f'#!/bin/sh\ntouch {used}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     first = server.request(path, {})
     second = server.request(path, {})
     wait_until(lambda: run.state is RunState.RUNNING, "the run")
 
+    assert none.status == 409
+    assert (
+        f"launched by {python}, which cannot be executed (No such"
+        in (none.body["message"])
+    )
     assert first.status == 202, first.body
+    assert used.exists()
+    assert run.submission["executable"] == sys.executable
     assert first.body["run_id"] == run.run_id
     assert second.status == 409
+    assert second.body["message"].endswith("Call stop() before resume().")
     assert run.attempt == 1
     assert run.submission["on_owner_exit"] == "keep"
     assert run.submission["notebook"] == "/notebooks/train.ipynb"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.server.run_table import StoredRunTable
+from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import write_json
 from nbkit.studies.study import Study
@@ -56,13 +58,29 @@ def test_study_row_follows_plan_runs_and_report(study):
     dead = ProcessIdentity.of(child.pid).to_dict()
     child.kill()
     child.wait()
+    # Runs side by side go on without it.
+    records = [RunPaths(runs_folder() / entry["run_id"]).record for entry in entries]
+    ended = [json.loads(record.read_text()) for record in records]
+    for record, values in zip(records[:2], ended, strict=False):
+        write_json(record, {**values, "state": "running"})
     change(study, executor=dead, runs=entries[:3])
     assert (row()["state"], row()["expected_end"]) == ("incomplete", None)
+    assert row()["num_finished"] == 1
+    for count, (record, values) in enumerate(zip(records[:2], ended, strict=False)):
+        write_json(record, values)
+        assert row()["num_finished"] == 2 + count
 
     change(study, executor=None, runs=entries)
     saved = nbkit.report(study)
     assert (row()["state"], row()["num_finished"]) == ("finished", 4)
     assert row()["answer"] == saved.report.answer
+    # Until a run is newer.
+    write_json(study.paths.progress, {"expected_end": None, "answer": "now"})
+    assert row()["answer"] == saved.report.answer
+    later = saved.result.stat().st_mtime_ns + 1_000_000_000
+    os.utime(records[0], ns=(later, later))
+    write_json(study.paths.progress, {"expected_end": None, "answer": "now"})
+    assert row()["answer"] == "now"
 
     study.paths.study.write_text("{")
     assert "study.json" in row()["damage"]

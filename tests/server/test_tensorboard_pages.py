@@ -63,8 +63,8 @@ def test_an_answer_of_many_megabytes_and_every_status_pass_unchanged(echo):
     before = most_kib()
     assert len(server.request(f"{path}large").body) == 150_000_000
     assert most_kib() - before < 50_000
-    assert server.request(f"{path}teapot") == (418, "short and stout")
-    assert server.request(f"{path}nothing") == (204, "")
+    assert server.request(f"{path}teapot")[:2] == (418, "short and stout")
+    assert server.request(f"{path}nothing")[:2] == (204, "")
     assert server.request(f"{path}post", b"a=1").body == "a=1"
 
 

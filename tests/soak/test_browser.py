@@ -19,6 +19,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 import nbkit
+from nbkit.live.browser_part import WORDS
 from nbkit.store.metrics import to_json_line
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
@@ -36,7 +37,7 @@ from tests.browser.conftest import (
     shared_lab,
 )
 from tests.browser.hub import ALICE, CAROL
-from tests.browser.rest import ask, settle
+from tests.browser.rest import ask, kernels, settle, start_kernel
 from tests.browser.sidebar import (
     EXPOSED,
     Frames,
@@ -253,8 +254,8 @@ def test_a_restarted_server_is_found_again_and_a_run_has_gone_on_with_its_past(
     expect(card(panel, 0).locator(".nbk-holders")).to_contain_text("a long run")
 
     def step():
-        found = re.search(r"step (\d+)/", row.inner_text())
-        return int(found[1]) if found else 0
+        found = re.search(r"step ([\d,]+)/", row.inner_text())
+        return int(found[1].replace(",", "")) if found else 0
 
     def begin_of_line():
         """Return from when on the host's past is drawn, in Unix seconds."""
@@ -650,7 +651,8 @@ def test_a_run_that_went_with_its_container_is_unknown_and_can_be_resumed(
     users.stop(CAROL)
 
 
-SOURCES = Path(__file__).parents[2] / "labextension/src"
+ROOT = Path(__file__).parents[2]
+SOURCES = [*ROOT.glob("labextension/src/*.ts*"), *ROOT.glob("nbkit/*/static/*.js")]
 
 
 LITERAL = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -667,10 +669,9 @@ TRANSLATED = "[{} äöü]"
 
 
 def texts() -> dict[str, list[str]]:
-    """Return a catalogue of every text that the extension asks to be translated."""
+    """Return a catalogue of all texts that extension and widgets have translated."""
     found: dict[str, list[str]] = {}
-    for path in SOURCES.glob("*.ts*"):
-        source = path.read_text()
+    for path, source in [*((path, path.read_text()) for path in SOURCES), ("", WORDS)]:
         asked = len(re.findall(r"trans\s*\.(?:__|_n)\(", source))
         groups = [(text,) for text in ONE.findall(source)] + SEVERAL.findall(source)
         assert len(groups) == asked, f"{path}: a text that is no literal"
@@ -702,12 +703,17 @@ def write_language_pack(folder: Path) -> None:
     )
 
 
-SPOKEN = """panel => {
+# What others have written is data.
+SPOKEN = """(panel, data) => {
   const said = [];
   const walker = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) said.push(walker.currentNode.data);
-  for (const one of panel.querySelectorAll('[aria-label], [title]'))
-    said.push(one.getAttribute('aria-label') ?? '', one.getAttribute('title') ?? '');
+  while (walker.nextNode()) {
+    const text = walker.currentNode;
+    if (!data || !text.parentElement.closest(data)) said.push(text.data);
+  }
+  for (const one of panel.querySelectorAll('[aria-label], [title], [placeholder]'))
+    for (const name of ['aria-label', 'title', 'placeholder'])
+      said.push(one.getAttribute(name) ?? '');
   return said;
 }"""
 
@@ -737,7 +743,7 @@ def left_in_english(said: list[str]) -> set[str]:
     return words
 
 
-def test_the_panel_speaks_the_language_of_the_page(lab, page, run, tmp_path):
+def test_panel_and_widgets_speak_the_language_of_the_page(lab, page, run, tmp_path):
     write_language_pack(tmp_path / "packs")
     path = os.pathsep.join(
         filter(None, [str(tmp_path / "packs"), os.environ.get("PYTHONPATH")])
@@ -745,6 +751,7 @@ def test_the_panel_speaks_the_language_of_the_page(lab, page, run, tmp_path):
     server = lab("replay:throttling", EXPOSED, PYTHONPATH=path)
     server.set("@jupyterlab/translation-extension:plugin", locale="de_DE")
     server.set("nbkit:plugin", cards="expanded")
+    write(server, "a.ipynb", ATTACH, RUNS, "nbkit.ExperimentForm()")
     started = run(server)
     visitor = page(server.address())
     panel = open_panel(visitor)
@@ -756,6 +763,22 @@ def test_the_panel_speaks_the_language_of_the_page(lab, page, run, tmp_path):
     said = panel.evaluate(SPOKEN)
     assert left_in_english(said) <= named_in("throttling") | names
     assert cut_off(panel) == []
+
+    open_notebook(visitor, "a.ipynb")
+    run_all(visitor)
+    view = visitor.locator(".nbkv:not(.nbkv-runs)")
+    expect(view.locator(".nbkv-state")).to_have_text("[running äöü]")
+    expect(view.locator(".nbkv-words")).to_contain_text("[running for ")
+    table = visitor.locator(".nbkv-runs")
+    expect(table.locator("tbody")).to_contain_text("[running äöü]")
+    data = ".nbkv-config dl, .nbkv-facts dd, .nbkv-log pre, option"
+    for widget in (view, table):
+        shown = left_in_english(widget.evaluate(SPOKEN, data))
+        assert shown <= names | {"PNG", "CSV", "TensorBoard", "GiB", "min"}
+    # Names, meanings and errors of its fields are those of the Python class.
+    bar = visitor.locator(".nbkf-bar")
+    expect(bar.get_by_role("button")).to_have_text("[Launch äöü]")
+    expect(bar).to_contain_text("GPUs free äöü]")
 
 
 def test_panel_names_a_proxy_that_blocks_websockets(shared_lab, page):
@@ -1108,6 +1131,31 @@ def test_kernel_with_views_form_and_table_stays_idle(lab, page):
     visitor.clock.run_for(120_000)
 
     assert (len(frames), activity()) == before
+
+
+def test_a_kernel_with_finished_view_form_and_table_is_culled_as_a_plain_one(lab, page):
+    limits = ["cull_idle_timeout=20", "cull_interval=1", "cull_connected=True"]
+    server = lab(
+        "replay:one-gpu",
+        EXPOSED,
+        *[f"--MappingKernelManager.{limit}" for limit in limits],
+    )
+    store_run(server.store, RUN_ID)
+    cells = [f"import nbkit\nnbkit.attach({RUN_ID!r})", "nbkit.ExperimentForm()", RUNS]
+    write(server, "a.ipynb", *cells)
+    visitor = page(server.address("lab/tree/a.ipynb"), 1300, 2400)
+    open_notebook(visitor, "a.ipynb")
+    run_all(visitor)
+    expect(visitor.locator(".nbkv-state")).to_have_text("finished")
+    expect(visitor.locator(".nbkf-bar")).to_contain_text("0 of 1 GPUs free")
+    expect(visitor.locator(".nbkv-runs")).to_contain_text("1 to 1 of 1")
+    plain = start_kernel(server, "plain.ipynb")
+    (own,) = {*kernels(server)} - {plain}
+
+    until(visitor, lambda: not kernels(server), "the end of both kernels")
+
+    culled = re.findall(r"Culling '.*' kernel .* \((.*)\) with", server.log)
+    assert {*culled} == {own, plain}
 
 
 def test_tensorboard_is_in_a_frame_unless_a_header_forbids_it(lab, page):

@@ -28,7 +28,13 @@ from tests.questions.conftest import cluster, drive, plugins, small, store
 from tests.questions.test_machines import parameters
 from tests.reproduction.test_repetition import checkout, launch
 from tests.soak.test_waiting_runs import forget
-from tests.studies.test_places import TOGETHER, arms, devices, eight_gpus
+from tests.studies.test_places import (
+    TOGETHER,
+    arms,
+    check_kill_and_failure,
+    devices,
+    eight_gpus,
+)
 from tests.studies.test_programs import train
 from tests.telemetry.conftest import no_setting
 from tests.waiting import patient, wait_until
@@ -149,6 +155,11 @@ def test_trainings_on_images_run_side_by_side_if_asked(small, eight_gpus, monkey
     with pytest.raises(RunFailedError, match="the bad rank raises") as error:
         failing.run(progress=False)
     assert failing.study_id in error.value.__notes__[0]
+
+
+@pytest.mark.waiting
+def test_study_on_eight_gpus_survives_a_kill_and_a_failure(arms):
+    check_kill_and_failure(arms, places=8)
 
 
 def test_study_with_a_failed_start_needs_five_for_a_verdict(arms):

@@ -9,7 +9,7 @@ import pytest
 import nbkit
 from nbkit.config import ExperimentConfig
 from nbkit.store.processes import hostname
-from nbkit.studies.durations import earlier_times
+from nbkit.studies.durations import StartTimes, earlier_times
 from tests.golden.hosts import CPU_HOST
 from tests.golden.outcome import Outcome, Start
 from tests.golden.records import write_run
@@ -54,6 +54,23 @@ def test_earlier_times_are_of_the_same_configuration_on_this_host(written):
     assert earlier_times(arms, [], {"OMP_NUM_THREADS": "1"}).total("a") is None
     # An arm that has not run takes as long as the others.
     assert earlier_times(arms, [], {}).total("b") == pytest.approx(30.4, abs=0.1)
+
+
+def test_start_times_are_of_starts_whose_runs_have_all_finished():
+    times = StartTimes()
+    ended = [
+        {"state": state, "time": {"started": f"{day}T00:00", "ended": f"{day}T00:{m}"}}
+        for day, m, state in [
+            ("2026-01-01", "02", "finished"),
+            ("2026-01-01", "03", "finished"),
+            ("2026-01-02", "01", "failed"),
+        ]
+    ]
+
+    times.take("a", ended[:2])
+    times.take("a", ended[1:])
+
+    assert times.total(["a"]) == 180.4
 
 
 def test_a_study_of_scripts_has_no_estimate_by_other_scripts(written, tmp_path):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError
+from nbkit.launch.devices.choice import request_devices
 from nbkit.launch.devices.pool import Lease, QueueTicket
 from nbkit.questions.study_report import make
 from nbkit.store.record import RunState
 from nbkit.studies.metric import Metric
-from nbkit.studies.places import free_places
+from nbkit.studies.order import Slot
+from nbkit.studies.places import free_places, run_side_by_side
 from tests.telemetry.conftest import no_setting
 from tests.telemetry.fake_nvml.fake_driver import GIBIBYTE, FakeGpu
 from tests.waiting import patient, wait_until
@@ -63,14 +67,21 @@ def devices(run):
 
 
 @pytest.mark.waiting
-def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
+def test_starts_side_by_side_survive_a_kill_and_a_failure(arms, capsys):
+    check_kill_and_failure(arms, places=4)
+
+    assert "\nSo far, " in capsys.readouterr().out
+
+
+def check_kill_and_failure(arms, places):
+    """Kill a study with a run on each place, resume it, and check balance and n."""
     study = nbkit.Study.create(
         "seeds",
-        arms(gate=5),
+        arms(gate=places + 1),
         metric="error",
         better="lower",
-        repeats=4,
-        parallel=4,
+        repeats=places,
+        parallel=places,
         minimum_runs=3,
     )
     code = "import nbkit, sys; nbkit.Study.open(sys.argv[1]).run(progress=False)"
@@ -78,35 +89,94 @@ def test_starts_side_by_side_survive_a_kill_and_a_failure(arms):
 
         def all_running():
             runs = nbkit.runs()
-            is_full = len(runs) == 4 and all(
+            is_full = len(runs) == places and all(
                 run.state is RunState.RUNNING for run in runs
             )
             return runs if is_full else None
 
-        killed = wait_until(all_running, "four running starts", 240)
+        killed = wait_until(all_running, f"{places} running starts", 240)
         executor.send_signal(signal.SIGKILL)
         executor.wait(timeout=patient(60))
-    assert len({str(devices(run)) for run in killed}) == 4
+    assert len({str(devices(run)) for run in killed}) == places
 
-    nbkit.Study.open(study.study_id).resume(progress=False)
+    nbkit.Study.open(study.study_id).resume()
 
     assert {run.state for run in killed} == {RunState.STOPPED}
     by_arm = study.runs_by_arm()
-    assert [len(runs) for runs in by_arm.values()] == [4, 3]
+    assert [len(runs) for runs in by_arm.values()] == [places, places - 1]
     [bad] = study.failed["new"]
     tried = {"base": by_arm["base"], "new": [*by_arm["new"], bad]}
-    places = [
+    of_base, of_new = (
         {run.record["tags"]["repeat"]: str(devices(run)) for run in runs}
         for runs in tried.values()
-    ]
-    assert places[0] == places[1]
-    assert len({*places[0].values()}) == 4
+    )
+    assert of_base == of_new
+    assert len({*of_base.values()}) == places
 
     report = make(study)
     assert "new is better than base" in report.answer
-    assert "n=3 and 4" in report.answer
-    assert "new: n=3 of 4, 1 failed: failed on rank 0" in report.answer
+    assert f"n={places - 1} and {places}" in report.answer
+    assert f"new: n={places - 1} of {places}, 1 failed: failed on" in report.answer
     assert "a bad seed" in report.result["failed"][0]
+    shown = json.loads(study.paths.progress.read_text())["answer"]
+    assert shown.endswith(report.answer)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_starts_that_are_queued_at_the_limit_are_stopped(
+    arms, monkeypatch, tmp_path, parallel
+):
+    monkeypatch.setenv("NBKIT_POOL", str(tmp_path / "pool"))
+    fields = {"metric": "error", "better": "lower", "repeats": 2, "minutes": 0.0001}
+    study = nbkit.Study.create("seeds", arms(gate=1), parallel=parallel, **fields)
+    wanted = request_devices(study.arms["base"])
+    every = {"kind": wanted.kind, "count": 8, "oversubscribe": False}
+    ticket = QueueTicket.enter("r", {**every, "candidates": wanted.candidates})
+    ticket.take_over()
+    lease = ticket.attempt()
+    assert isinstance(lease, Lease)
+
+    study.run(progress=False)
+
+    assert {run.state for run in nbkit.runs()} == {RunState.STOPPED}
+    assert study.not_measured == study.order
+    lease.release()
+    ticket.close()
+
+
+def test_side_by_side_chooses_again_only_when_a_run_has_ended():
+    looks, asked, slot = iter([False, False, True]), [], Slot("a", 0)
+    left = [slot]
+
+    def fitting():
+        asked.append(len(left))
+        return left.copy()
+
+    def begin(*_):
+        left.clear()
+        return run
+
+    class Ends:
+        @property
+        def state(self):
+            return SimpleNamespace(is_final=next(looks))
+
+        def wait(self, **_):
+            pass
+
+    run = Ends()
+    run_side_by_side(
+        [slot],
+        [(), ()],
+        {},
+        fitting=fitting,
+        begin=begin,
+        on_poll=lambda runs: None,
+        on_end=lambda *_: None,
+        check=lambda *_: None,
+    )
+
+    assert asked == [1, 0, 0, 0]
 
 
 def test_study_ends_with_a_metric_that_no_run_has(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import nbkit
 from nbkit.errors import ConfigError, NotEnoughDataError, RunError, RunFailedError
 from nbkit.questions.study_report import make
+from nbkit.studies.budget import not_measured
 from nbkit.studies.metric import Metric
 from tests.studies.written_study import write_runs
 
@@ -17,7 +19,7 @@ import os, random, sys
 seed = int(os.environ["STUDY_REPEAT"])
 noise = random.Random(f"{sys.argv[1]} {seed}").gauss(0, 0.002)
 print("val_loss:", 0.5 if seed > 9 else float(sys.argv[1]) * (1 + noise))
-print("folder", os.path.basename(os.getcwd()))
+print("folder", os.path.basename(os.getcwd()), *sys.argv[2:])
 """
 
 
@@ -31,8 +33,8 @@ def train(tmp_path):
 def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     (tmp_path / "work").mkdir()
     arms = {
-        name: nbkit.script(train, [loss], cwd=tmp_path / "work", device="cpu", gpus=1)
-        for name, loss in (("base", "0.5"), ("new", "0.4"))
+        name: nbkit.script(train, args, cwd=tmp_path / "work", device="cpu", gpus=1)
+        for name, args in (("base", ["0.5"]), ("new", ["0.4", "seed={repeat}"]))
     }
     study = nbkit.Study.create(
         "loss", arms, metric="val_loss", better="lower", repeats=2
@@ -46,15 +48,16 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert metric == Metric("val_loss", "lower", 0.0)
     values = {arm: [metric.value(run) for run in by_arm[arm]] for arm in arms}
     assert len({*values["base"]}) == 2  # each repeat has its own seed
-    assert "folder work" in by_arm["new"][0].logs(0, "stdout")
+    assert "folder work seed=1\n" in by_arm["new"][1].logs(0, "stdout")
     assert by_arm["new"][0].record["tags"]["arm"] == "new"
     made = make(study)
+    assert json.loads(study.paths.progress.read_text())["answer"] == made.answer
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert "batch" not in made.conditions
     assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
-    assert [row[3:] for row in arguments] == [["['0.5']", "['0.4']"]]
+    assert [row[3:] for row in arguments] == [["['0.5']", "['0.4', 'seed={repeat}']"]]
     assert make(nbkit.Study.open(study.study_id)).answer == made.answer
 
 
@@ -79,6 +82,33 @@ def test_study_of_functions_compares_what_they_log(tmp_path, small):
         "b": [0.1],
         "a again": [0.201],
     }
+
+
+def test_study_of_configurations_has_a_seed_for_each_start(small):
+    fields = {"metric": "final_loss", "better": "lower", "repeats": 2, "control": "a"}
+    config = small(gpus=1, steps=2, warmup_steps=1, seed=4)
+    study = nbkit.Study.create("loss", {"a": config}, **fields)
+    study.run(progress=False)
+
+    by_arm = study.runs_by_arm()
+    seeds = {arm: [run.config.seed for run in runs] for arm, runs in by_arm.items()}
+    assert seeds == {"a": [4, 5], "a again": [6, 7]}
+    rows = make(study).result["rows"]
+    assert len({*rows[0]["values"], *rows[1]["values"]}) == 4
+
+
+def test_limited_study_raises_the_failure_of_its_script(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('a bad file')")
+    arms = {
+        name: nbkit.script(script, [name], device="cpu", gpus=1) for name in ("a", "b")
+    }
+    study = nbkit.Study.create("loss", arms, metric="loss", better="lower", minutes=1)
+
+    with pytest.raises(RunFailedError, match="a bad file"):
+        study.run(progress=False)
+
+    assert not_measured(study) == ""
 
 
 @pytest.mark.parametrize(

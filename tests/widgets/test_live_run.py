@@ -9,7 +9,7 @@ import pytest
 
 from nbkit.live.log_tail import LINES, LogTail
 from nbkit.live.run import LiveRun
-from nbkit.live.series import MOST_POINTS, Series
+from nbkit.live.series import MOST_POINTS, Series, points_of
 from nbkit.widgets.picture import picture
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -76,6 +76,17 @@ def test_changes_of_a_line_add_up_to_all_of_it():
 
     assert copy == series.points()
     assert series.take_changes() is None
+
+
+def test_points_of_a_whole_line_are_those_of_one_that_grew():
+    series, values = Series(most_points=8), []
+    for x in range(100):
+        value = None if x % 7 == 0 or x > 90 else float(x * x % 31)
+        values.append((x, None if x < 5 else x / 4, value))
+        series.add(x, value, values[-1][1])
+
+        assert points_of(values, most_points=8) == series.points()
+    assert points_of([]) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,6 +178,8 @@ def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
     ]
     folder = written.run.paths.root / "system"
     folder.mkdir()
+    logged = {"gpu_utilization_percent": 7.0}
+    written.append({"kind": "log", "attempt": 0, "step": 1, "values": logged})
     line = {"kind": "sample", "t": 100.0, "gpus": gpus}
     (folder / "here.jsonl").write_text(json.dumps(line) + "\n" + '{"half')
     live = LiveRun(written.run)
@@ -177,9 +190,11 @@ def test_only_the_runs_own_gpus_and_instances_are_shown(tmp_path):
     assert [row["uuid"] for row in shown["devices"]] == ["GPU-b", "MIG-1"]
     assert shown["devices"][1]["gpu_utilization_percent"] is None
     assert [row["memory_unified"] for row in shown["devices"]] == [True, False]
-    assert shown["series"]["gpu_utilization_percent"] == [[100.0, 10, 10, 10]]
-    assert shown["series"]["memory_used_gibibytes"] == [[100.0, 1, 5, 3]]
-    assert "power_watts" not in shown["series"]
+    assert shown["series"]["device:gpu_utilization_percent"] == [[100.0, 10, 10, 10]]
+    assert shown["series"]["gpu_utilization_percent"] == [[1, 7, 7, 7]]
+    assert len(shown["curves"]) == len({*shown["curves"]}) == 3
+    assert shown["series"]["device:memory_used_gibibytes"] == [[100.0, 1, 5, 3]]
+    assert "device:power_watts" not in shown["series"]
 
 
 def test_the_end_of_a_huge_log_is_read_and_the_rest_is_not(tmp_path):
@@ -339,7 +354,7 @@ def test_gpus_of_several_hosts_are_one_line_that_never_runs_back(tmp_path):
         sample("b", t + 0.5, 30)
     live = LiveRun(written.run)
     live.read()
-    name = "gpu_utilization_percent"
+    name = "device:gpu_utilization_percent"
     assert live.snapshot()["series"][name] == [[t, 10, 30, 20] for t in (100, 101)]
 
     sample("a", 103, 10)

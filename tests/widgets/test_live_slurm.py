@@ -75,7 +75,7 @@ def test_gpus_of_all_nodes_are_shown_by_the_names_of_the_nodes(tmp_path):
         ("n1", 20),
         ("n2", 60),
     ]
-    [[_, low, high, mean]] = live.series["gpu_utilization_percent"].points()
+    [[_, low, high, mean]] = live.series["device:gpu_utilization_percent"].points()
     assert (low, high, mean) == (20, 60, 40)
 
 
@@ -92,7 +92,7 @@ def test_however_many_nodes_there_are_some_of_what_lies_before_is_read(
 
     live.read([], is_over=True)
 
-    points = live.series["gpu_utilization_percent"].points()
+    points = live.series["device:gpu_utilization_percent"].points()
     assert len(points) == devices._LEAST_SAMPLES
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nbkit
+from nbkit.errors import NotEnoughDataError
 from nbkit.live.metrics import LiveMetrics
 from nbkit.studies.metric import Metric
 from tests.launch.conftest import plugins, store
@@ -26,7 +29,23 @@ for step in range(3):
     print(f"iter {step}: loss {2 / (step + 1):.4f}, time 31.20ms, mfu 1.23%")
 print("iter 9: loss 7.0", file=sys.stderr)
 print("epoch of 3 steps", "step 5: loss 1.0")
-print("val_loss: 0.25")
+print("val_loss: 0.25", "a/val_loss: 7.0", "b-val_loss: 8.0")
+print("tok/s: 12,345.6 pair: 1,5 bad: 0.5 bad: nan")
+"""
+CONTINUED = """
+import resource, sys
+import nbkit
+sys.modules["torch.utils.tensorboard.writer"] = None
+print("step 0: val_loss 10.9")
+for step in range(1, 4):
+    nbkit.log({"loss": 1 / step}, step)
+    print(f"step {step} of 3: val_loss {12_000 / step:,}, loss 9.0, tok/s 7.0")
+size = (nbkit.context().run_folder / "metrics.jsonl").stat().st_size
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+print("step 4: val_loss 0.5")  # as on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+print("step 5: val_loss 0.4")
 """
 
 
@@ -59,6 +78,21 @@ def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
     assert run.summary.loss == 0.6667
     assert Metric("val loss", "lower", 0.0).value(run) == 4.2306
     assert Metric("val_loss", "lower", 0.0).value(run) == 0.25
+    assert Metric("tok/s", "higher", 0.0).value(run) == 12345.6
+    with pytest.raises(NotEnoughDataError, match="has no metric 'pair'"):
+        Metric("pair", "lower", 0.0).value(run)
+    with pytest.raises(NotEnoughDataError, match=r"metric 'bad' of run .* is nan"):
+        Metric("bad", "lower", 0.0).value(run)
+
+
+def test_printed_metric_goes_on_beside_what_is_logged(tmp_path, monkeypatch):
+    run = launched(tmp_path, monkeypatch, CONTINUED)
+
+    assert run.summary.logged == {"val_loss": 4000.0, "loss": 1 / 3}
+    assert Metric("val_loss", "lower", 0.0).value(run) == 4000.0
+    errors = run.logs(0, "stderr")
+    assert errors.count("nbkit: no TensorBoard files are written") == 1
+    assert "print values are not recorded from step 4 on (StoreError" in errors
 
 
 def test_script_that_logs_is_recorded_once(tmp_path, monkeypatch):

@@ -125,15 +125,24 @@ for callback in [kind() for kind in DEFAULT_CALLBACKS]:
             callback.on_log(args, state, control, logs={"loss": 1 / step})
         callback.on_something_new(args, state, control)
 """
+AFTER_ANOTHER = """
+import nbkit, torch
+from types import SimpleNamespace as Values
+args, control, model = Values(torch_compile=True), Values(), torch.nn.Linear(1, 1)
+callback = nbkit.TrainerCallback()
+callback.on_train_begin(args, Values(), control, model=model)
+callback.on_train_end()
+"""
 
 
-def test_trainer_of_an_unchanged_script_is_shown(tmp_path):
+@pytest.mark.parametrize("before", ["", AFTER_ANOTHER])
+def test_trainer_of_an_unchanged_script_is_shown(tmp_path, before):
     package = tmp_path / "transformers"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "trainer.py").write_text("DEFAULT_CALLBACKS = []")
     script = tmp_path / "train.py"
-    script.write_text(UNCHANGED)
+    script.write_text(before + UNCHANGED)
 
     run = nbkit.launch(script, device="cpu", gpus=1).wait()
 

@@ -103,6 +103,8 @@ def permit_study(
         yield from _variables(environment)
         for program in programs:
             yield from _entry(program)
+        for program in ((read_json(paths.study) or {}).get("programs") or {}).values():
+            yield "working folder", program.get("cwd")
         for config in arms.values():
             yield from _configuration(config)
 

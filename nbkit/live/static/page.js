@@ -1,5 +1,33 @@
 // What every widget makes its page of.
 
+/** English, where nbkit's part of Lab is not there to translate. */
+const ENGLISH = {
+  __: (text, ...values) => text.replace(/%(\d)/g, (_, place) => values[place - 1]),
+  _n: (one, many, count, ...values) =>
+    ENGLISH.__(count === 1 ? one : many, count, ...values)
+};
+const trans = language();
+
+/** Ask nbkit's part of Lab for the texts of Lab's language. */
+function language() {
+  const detail = {};
+  document.dispatchEvent(new CustomEvent('nbkit:language', { detail }));
+  return detail.trans ?? ENGLISH;
+}
+
+const STATES = {
+  queued: trans.__('queued'),
+  starting: trans.__('starting'),
+  running: trans.__('running'),
+  stopping: trans.__('stopping'),
+  finished: trans.__('finished'),
+  failed: trans.__('failed'),
+  stopped: trans.__('stopped'),
+  lost: trans.__('lost'),
+  unknown: trans.__('unknown'),
+  removed: trans.__('removed')
+};
+
 /** Elements that take keys, which then do not run commands of the notebook. */
 const TAKES_KEYS = new Set([
   'button',

@@ -12,22 +12,27 @@ const WAITS = 'nbkv-waits';
 const NEVER = { kind: 'never' };
 // Of a view whose messages come from a kernel; a page of Lab brings its own words.
 const KERNEL_WORDS = {
-  connecting: 'connecting to kernel…',
-  unanswered: 'not live: its kernel is busy or has ended; run the cell again',
-  restarted:
-    'Action cancelled: the kernel of this view was restarted. Run the cell again, ' +
-    "or stop the run in nbkit's sidebar.",
+  connecting: trans.__('connecting to kernel…'),
+  unanswered: trans.__(
+    'not live: its kernel is busy or has ended; run the cell again'
+  ),
+  restarted: trans.__(
+    "Action cancelled: the kernel of this view was restarted. Run the cell again, or stop the run in nbkit's sidebar."
+  ),
   silence: (since, runId) =>
-    `No message from the kernel since ${since}. The run continues without it; ` +
-    `nbkit.attach("${runId}") shows it again.`,
+    trans.__(
+      'No message from the kernel since %1. The run continues without it; %2 shows it again.',
+      since,
+      `nbkit.attach("${runId}")`
+    ),
   busy: action => {
     const instead =
       action === 'stop'
-        ? "Stop it in nbkit's sidebar, or when the cell has ended."
-        : 'Try again when the cell has ended.';
-    return (
-      'The kernel does not respond: it is running a cell, or was restarted ' +
-      `elsewhere (then run this cell again). ${instead}`
+        ? trans.__("Stop it in nbkit's sidebar, or when the cell has ended.")
+        : trans.__('Try again when the cell has ended.');
+    return trans.__(
+      'The kernel does not respond: it is running a cell, or was restarted elsewhere (then run this cell again). %1',
+      instead
     );
   }
 };
@@ -40,8 +45,11 @@ function servedModel(run_id, onGone) {
 
 /** What is asked before an action, and what is done by a yes. */
 const QUESTIONS = {
-  stop: ['Stop the run?', 'Stop the run'],
-  resume: ['Resume the run from its newest checkpoint?', 'Resume the run']
+  stop: [trans.__('Stop the run?'), trans.__('Stop the run')],
+  resume: [
+    trans.__('Resume the run from its newest checkpoint?'),
+    trans.__('Resume the run')
+  ]
 };
 
 class View {
@@ -99,13 +107,13 @@ class View {
     this._state = make('span', { class: 'nbkv-state', role: 'status' });
     this._nonfinite = make('span', { class: 'nbkv-warning', role: 'status' });
     this._about = make('span', { class: 'nbkv-about' });
-    this._stop = this._button('Stop', () => this._ask('stop'));
-    this._resume = this._button('Resume', () => this._ask('resume'));
+    this._stop = this._button(trans.__('Stop'), () => this._ask('stop'));
+    this._resume = this._button(trans.__('Resume'), () => this._ask('resume'));
     this._curves = this._button('TensorBoard', () => {
       this._say('');
       void openCurves(this._feed.values.head, words => this._say(words));
     });
-    this._report = this._button('Report', () => {
+    this._report = this._button(trans.__('Report'), () => {
       this._say('');
       openReport(this._feed.values.head, words => this._say(words));
     });
@@ -117,10 +125,10 @@ class View {
     this._message = make('p', { class: 'nbkv-message', role: 'alert' });
     this._silence = make('p', { class: 'nbkv-message', role: 'status' });
     this._queue = make('p', { class: 'nbkv-queue', role: 'status' });
-    this._bar = make('progress', { 'aria-label': 'Progress', max: '1' });
+    this._bar = make('progress', { 'aria-label': trans.__('Progress'), max: '1' });
     this._words = make('p', { class: 'nbkv-words', title: RUNNING_TIME });
     this._facts = new Facts();
-    const ended = 'Why it ended';
+    const ended = trans.__('Why it ended');
     this._cause = make('section', { class: 'nbkv-cause', 'aria-label': ended });
     this._grid = make('div', { class: 'nbkv-charts' });
     const kept = this._model.get('choices') ?? {};
@@ -137,10 +145,10 @@ class View {
     this._choices.node.append(...(this._compared ? [this._compared.menu] : []));
     const choices = isPage
       ? [this._choices.node]
-      : [make('details', {}, make('summary', {}, 'Chart options'), this._choices.node)];
+      : [make('details', {}, make('summary', {}, trans.__('Chart options')), this._choices.node)];
     this._chartsPart = make(
       'section',
-      { class: 'nbkv-charts-part', 'aria-label': 'Curves', hidden: true },
+      { class: 'nbkv-charts-part', 'aria-label': trans.__('Curves'), hidden: true },
       ...choices,
       ...(this._compared
         ? [this._compared.message, this._compared.legend, this._compared.differences]
@@ -151,21 +159,21 @@ class View {
     this._devicesPart = make(
       'details',
       { class: 'nbkv-devices', open: isPage },
-      make('summary', {}, heading('GPUs of this run', isPage)),
+      make('summary', {}, heading(trans.__('GPUs of this run'), isPage)),
       this._devices
     );
     this._logged = new Facts();
     this._loggedPart = make(
       'details',
       { class: 'nbkv-logged', open: true },
-      make('summary', {}, heading('Logged values', isPage)),
+      make('summary', {}, heading(trans.__('Logged values'), isPage)),
       this._logged.node
     );
     this._config = make('div');
     this._configPart = make(
       'details',
       { class: 'nbkv-config', open: isPage },
-      make('summary', {}, heading('Configuration', isPage)),
+      make('summary', {}, heading(trans.__('Configuration'), isPage)),
       this._config
     );
     this._log = new LogPanel(
@@ -177,7 +185,7 @@ class View {
       'section',
       {
         class: `nbkv ${WAITS}${isPage ? ' nbkv-page' : ''}`,
-        'aria-label': `Run ${this._model.get('run_id')}`,
+        'aria-label': trans.__('Run %1', this._model.get('run_id')),
         onpointerenter: () => this._sayHere()
       },
       make(
@@ -250,7 +258,7 @@ class View {
     this._silence.textContent = '';
     if (message.kind === 'failed') {
       this._hasFailed = true;
-      this._say(`This view has stopped: ${message.message}`);
+      this._say(trans.__('This view has stopped: %1', message.message));
     } else if (message.kind === 'compare') {
       this._compared?.add(message.runs);
     } else if (message.kind === 'all' && this._hasFailed) {
@@ -282,22 +290,12 @@ class View {
   show(changedSeries) {
     const { head, numbers, devices, more_devices, config } = this._feed.values;
     this._name.textContent = head.name ?? head.run_id;
-    if (this._state.textContent !== head.state) {
-      this._state.textContent = head.state;
+    // A screen reader would say an equal text again.
+    if (this._state.dataset.state !== head.state) {
+      this._state.textContent = STATES[head.state];
       this._state.dataset.state = head.state;
     }
-    const attempt = head.attempt ? ` · attempt ${head.attempt + 1}` : '';
-    const gpus = head.num_devices
-      ? `, ${counted(head.num_devices, 'GPU', 's')}`
-      : '';
-    const where =
-      head.device_type === 'cpu'
-        ? counted(head.num_ranks, 'CPU process', 'es')
-        : `${counted(head.num_ranks, 'rank', 's')}${gpus}`;
-    const nodes = head.num_nodes > 1 ? ` on ${head.num_nodes} nodes` : '';
-    const host = head.imported_from;
-    const origin = host ? ` · imported from ${host}` : '';
-    this._about.textContent = `${head.run_id}${attempt} · ${where}${nodes}${origin}`;
+    this._about.textContent = aboutWords(head);
     this._queue.textContent = queueWords(head.queue);
     this._nonfinite.textContent = head.nonfinite ?? '';
     this._showButtons(head);
@@ -505,7 +503,7 @@ class View {
         : await storedCsv(ids, name);
       download(new Blob([text], { type: 'text/csv' }), `${name}.csv`);
     } catch (error) {
-      this._say(`The CSV was not written: ${error.message}`);
+      this._say(trans.__('The CSV was not written: %1', error.message));
     }
   }
 
@@ -524,7 +522,7 @@ class View {
     }
     const [question, yes] = QUESTIONS[action];
     const button = action === 'stop' ? this._stop : this._resume;
-    const keep = this._button('Cancel', () => {
+    const keep = this._button(trans.__('Cancel'), () => {
       this._closeQuestion();
       button.hidden = false;
       button.focus();

@@ -106,8 +106,9 @@ class Chart {
     this._tip = make('div', { class: 'nbkv-tip', hidden: true });
     // Said when keys have moved the cursor: the value beside the title changes all the time.
     this._spoken = make('span', { class: 'nbkv-spoken', 'aria-live': 'polite' });
-    const keys =
-      '← → show values, drag or + − zoom, then ← → move, double click or Esc resets';
+    const keys = trans.__(
+      '← → show values, drag or + − zoom, then ← → move, double click or Esc resets'
+    );
     this._plot = make(
       'div',
       {
@@ -134,7 +135,9 @@ class Chart {
         { type: 'button', title: what, 'aria-label': `${label}: ${what}`, onclick },
         words
       );
-    this._reset = button('Reset zoom', 'reset the zoom', () => this._zoomTo(null));
+    this._reset = button(trans.__('Reset zoom'), trans.__('reset the zoom'), () =>
+      this._zoomTo(null)
+    );
     this._reset.hidden = true;
     this.node = make(
       'figure',
@@ -147,8 +150,8 @@ class Chart {
           'span',
           { class: 'nbkv-chart-buttons' },
           this._reset,
-          button('PNG', 'download as PNG', () => void this._downloadPng()),
-          button('CSV', 'download the stored values as CSV', onCsv)
+          button('PNG', trans.__('download as PNG'), () => void this._downloadPng()),
+          button('CSV', trans.__('download the stored values as CSV'), onCsv)
         ),
         this._value
       ),
@@ -202,7 +205,7 @@ class Chart {
   get _isByTime() {
     return (
       !this._isOverTime &&
-      this._unit === 'step' &&
+      !(this.name in UNITS) &&
       this._choices.axis === 'time' &&
       this._lines.every(({ points }) => points.every(point => point.length > 4))
     );
@@ -225,7 +228,7 @@ class Chart {
     const yRange = this._yRange(curves, xRange);
     if (!yRange) {
       const isLog = this._choices.log && known.length > 0;
-      this._say('–', isLog ? 'no values above 0' : 'no values');
+      this._say('–', isLog ? trans.__('no values above 0') : trans.__('no values'));
       this._xRange = null;
       return;
     }
@@ -446,9 +449,12 @@ class Chart {
     const described = curves.map(({ label, ys, points }) => {
       const known = points.filter(point => point[3] !== null);
       const range = known.length
-        ? `from ${figures(least(known.map(point => point[1])))} to ` +
-          figures(most(known.map(point => point[2])))
-        : 'no values';
+        ? trans.__(
+            'from %1 to %2',
+            figures(least(known.map(point => point[1]))),
+            figures(most(known.map(point => point[2])))
+          )
+        : trans.__('no values');
       const newest = figures(ys.findLast(value => value !== null));
       return { newest, words: curves.length > 1 ? `${label} ${newest}, ${range}` : range };
     });
@@ -605,8 +611,8 @@ class Chart {
     const where = isTime ? duration(at0) : `${this._unit} ${numberText(at0, 1)}`;
     const words = ({ n, points, ys }) => {
       const [, low, high] = points[n];
-      const range = low === high ? '' : ` (${figures(low)} to ${figures(high)})`;
-      return `${figures(ys[n])}${range}`;
+      const numbers = [ys[n], low, high].map(figures);
+      return low === high ? numbers[0] : trans.__('%1 (%2 to %3)', ...numbers);
     };
     this._mark.setAttribute('x1', this._x(at0));
     this._mark.setAttribute('x2', this._x(at0));

@@ -8,6 +8,7 @@ const DEFAULT_CHOICES = {
   /** By name, whether a curve is shown: of those that were ever ticked or cleared. */
   curves: {}
 };
+const AXES = { step: trans.__('step'), time: trans.__('time') };
 /** So many curves of the ranks are sent and drawn unless a reader chooses. */
 const FIRST_CURVES = 12;
 
@@ -18,7 +19,7 @@ function moreCurves(curves, isShown) {
 }
 
 const MOST_RUNS_LISTED = 200;
-const FULL = `At most ${MOST_RUNS} runs are drawn together`;
+const FULL = trans.__('At most %1 runs are drawn together', MOST_RUNS);
 
 /** The controls above the charts. */
 class ChoicesPanel {
@@ -31,32 +32,36 @@ class ChoicesPanel {
     this._weight = make('output', { class: 'nbkv-weight' }, smoothing);
     this._curves = make('div', { class: 'nbkv-menu-list' });
     this._omitted = make('p', { class: 'nbkv-about' });
-    this._summary = make('summary', {}, 'Curves');
+    this._summary = make('summary', {}, trans.__('Curves'));
     this._names = [];
     this.node = make(
       'div',
-      { class: 'nbkv-choices', role: 'group', 'aria-label': 'Charts' },
+      { class: 'nbkv-choices', role: 'group', 'aria-label': trans.__('Charts') },
       make(
         'label',
         {},
-        'x axis',
+        trans.__('x axis'),
         make(
           'select',
           { onchange: ({ target }) => this._set({ axis: target.value }) },
-          ...['step', 'time'].map(axis =>
-            make('option', { value: axis, selected: axis === choices.axis }, axis)
+          ...Object.entries(AXES).map(([axis, name]) =>
+            make('option', { value: axis, selected: axis === choices.axis }, name)
           )
         )
       ),
-      this._tick('Log scale', 'log', 'Logarithmic y axis; only values above 0'),
+      this._tick(
+        trans.__('Log scale'),
+        'log',
+        trans.__('Logarithmic y axis; only values above 0')
+      ),
       make(
         'label',
         {
-          title:
-            'Weight of the exponential moving average, as in TensorBoard; ' +
-            'what it is the average of stays visible behind it'
+          title: trans.__(
+            'Weight of the exponential moving average, as in TensorBoard; what it is the average of stays visible behind it'
+          )
         },
-        'Smoothing',
+        trans.__('Smoothing'),
         make('input', {
           type: 'range',
           min: '0',
@@ -69,9 +74,11 @@ class ChoicesPanel {
         this._weight
       ),
       this._tick(
-        'Ignore outliers',
+        trans.__('Ignore outliers'),
         'outliers',
-        'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
+        trans.__(
+          'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
+        )
       ),
       menu(this._summary, this._curves, this._omitted)
     );
@@ -80,14 +87,22 @@ class ChoicesPanel {
   /** Offer these curves, and say how many logged names are not among them. */
   offer(names, numOmitted) {
     this._omitted.textContent = numOmitted
-      ? `${counted(numOmitted, 'further logged name', 's')} not shown (limit: 100)`
+      ? trans._n(
+          '%1 further logged name is not shown (limit: 100)',
+          '%1 further logged names are not shown (limit: 100)',
+          numOmitted
+        )
       : '';
     if (names.join('\n') !== this._names.join('\n')) {
       this._names = names;
       this._curves.replaceChildren(...names.map(name => this._curve(name)));
     }
     const shown = names.filter(name => this.isShown(name));
-    this._summary.textContent = `Curves (${shown.length} of ${names.length})`;
+    this._summary.textContent = trans.__(
+      'Curves (%1 of %2)',
+      shown.length,
+      names.length
+    );
   }
 
   isShown(name) {
@@ -169,21 +184,26 @@ class Comparison {
     this._list = make('div', { class: 'nbkv-menu-list' });
     this._filter = make('input', {
       type: 'search',
-      placeholder: 'Only runs with…',
-      'aria-label': 'Only runs with this text',
+      placeholder: trans.__('Only runs with…'),
+      'aria-label': trans.__('Only runs with this text'),
       oninput: () => this._showRows()
     });
-    this.menu = menu(make('summary', {}, 'Compare with…'), this._filter, this._list);
+    this.menu = menu(
+      make('summary', {}, trans.__('Compare with…')),
+      this._filter,
+      this._list
+    );
     this.menu.addEventListener('toggle', () => this.menu.open && void this._load());
     this._rows = [];
     this.labels = new Map();
-    this.legend = make('ul', { class: 'nbkv-legend', 'aria-label': 'Runs' });
+    this.legend = make('ul', { class: 'nbkv-legend', 'aria-label': trans.__('Runs') });
     this._table = make('div', { class: 'nbkv-wide', tabindex: '0', role: 'region' });
-    this._table.setAttribute('aria-label', 'Configuration differences');
+    const differences = trans.__('Configuration differences');
+    this._table.setAttribute('aria-label', differences);
     this.differences = make(
       'details',
       { class: 'nbkv-differences', open: true },
-      make('summary', {}, heading('Configuration differences', true)),
+      make('summary', {}, heading(differences, true)),
       this._table
     );
     this.message = make('p', { class: 'nbkv-message', role: 'alert' });
@@ -226,7 +246,9 @@ class Comparison {
         : names[place]
     );
     this.labels = new Map(all.map(([id], place) => [id, labels[place]]));
-    const states = all.map(([, it]) => it?.head.state ?? 'loading…');
+    const states = all.map(([, it]) =>
+      it ? STATES[it.head.state] : trans.__('loading…')
+    );
     const key = JSON.stringify([labels, states]);
     if (key === this._key) {
       return;
@@ -263,7 +285,7 @@ class Comparison {
   }
 
   _remover(id, label) {
-    const what = `Remove ${label} from the charts`;
+    const what = trans.__('Remove %1 from the charts', label);
     const onclick = () => this._choose(id, false);
     return make('button', { type: 'button', title: what, 'aria-label': what, onclick }, '×');
   }
@@ -274,14 +296,14 @@ class Comparison {
       this._rows = rows.filter(row => row.run_id !== this._model.get('run_id'));
       this._showRows();
     } catch (error) {
-      this._list.replaceChildren(make('p', {}, `No list of runs: ${error.message}`));
+      this._list.replaceChildren(make('p', {}, trans.__('No list of runs: %1', error.message)));
     }
   }
 
   _showRows() {
     const text = this._filter.value.trim().toLowerCase();
     const labels = this._rows
-      .map(row => [row, `${row.name ?? ''} ${row.state} ${row.run_id}`])
+      .map(row => [row, `${row.name ?? ''} ${STATES[row.state]} ${row.run_id}`])
       .filter(([, words]) => words.toLowerCase().includes(text))
       .map(([{ run_id, name, state }]) => {
         const isFull = this._isFull && !this.runs.has(run_id);
@@ -291,14 +313,15 @@ class Comparison {
         label.firstChild.disabled = isFull;
         label.firstChild.value = run_id;
         label.title = isFull ? FULL : run_id;
-        label.append(' ', make('span', { class: 'nbkv-about' }, `${state} · ${run_id}`));
+        const about = `${STATES[state]} · ${run_id}`;
+        label.append(' ', make('span', { class: 'nbkv-about' }, about));
         return label;
       });
     const focused = this._list.contains(document.activeElement)
       ? document.activeElement.value
       : null;
     this._list.replaceChildren(
-      ...(labels.length ? labels : [make('p', {}, 'No other runs.')])
+      ...(labels.length ? labels : [make('p', {}, trans.__('No other runs.'))])
     );
     labels.find(label => label.firstChild.value === focused)?.firstChild.focus();
   }
@@ -384,9 +407,9 @@ function differenceTable(all) {
     name => name !== 'name' && new Set(fields.map(field => field.get(name))).size > 1
   );
   if (!names.length) {
-    return make('p', {}, 'The configurations are equal.');
+    return make('p', {}, trans.__('The configurations are equal.'));
   }
-  const head = ['Field', ...labels].map(label => make('th', { scope: 'col' }, label));
+  const head = [trans.__('Field'), ...labels].map(label => make('th', { scope: 'col' }, label));
   const rows = names.map(name =>
     make(
       'tr',

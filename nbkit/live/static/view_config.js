@@ -4,14 +4,18 @@
 function configParts({ changed, default: rest }) {
   const parts = [fieldList(changed)];
   if (!changed.length) {
-    parts[0] = make('p', {}, 'Every field has its default.');
+    parts[0] = make('p', {}, trans.__('Every field has its default.'));
   }
   if (rest.length) {
     parts.push(
       make(
         'details',
         {},
-        make('summary', {}, `${counted(rest.length, 'field', 's')} at the default`),
+        make(
+          'summary',
+          {},
+          trans._n('%1 field at the default', '%1 fields at the default', rest.length)
+        ),
         fieldList(rest)
       )
     );

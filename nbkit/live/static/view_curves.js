@@ -10,17 +10,17 @@ async function openCurves({ run_id, name, folder }, say) {
   const config = document.getElementById('jupyter-config-data');
   if (!config) {
     say(
-      "TensorBoard opens in JupyterLab and Notebook 7, with nbkit's extension. " +
-        `In a terminal: tensorboard --logdir "${folder}/tensorboard"`
+      trans.__(
+        "TensorBoard opens in JupyterLab and Notebook 7, with nbkit's extension. In a terminal: %1",
+        `tensorboard --logdir "${folder}/tensorboard"`
+      )
     );
     return;
   }
   // Only while it handles the click may a page open another.
   const page = window.open('', `nbkit-tensorboard-${run_id}`);
   if (!page) {
-    say(
-      'TensorBoard did not open: allow pop-ups for this page.'
-    );
+    say(trans.__('TensorBoard did not open: allow pop-ups for this page.'));
     return;
   }
   try {
@@ -28,7 +28,7 @@ async function openCurves({ run_id, name, folder }, say) {
     page.location.replace(url);
   } catch (error) {
     page.close();
-    say(`TensorBoard did not open: ${error.message}`);
+    say(trans.__('TensorBoard did not open: %1', error.message));
   }
 }
 
@@ -37,8 +37,10 @@ function openReport({ study_id }, say) {
   const options = { detail: { study_id }, cancelable: true };
   if (document.dispatchEvent(new CustomEvent('nbkit:report', options))) {
     say(
-      "The report opens in JupyterLab with nbkit's extension. Elsewhere: " +
+      trans.__(
+        "The report opens in JupyterLab with nbkit's extension. Elsewhere: %1",
         `nbkit.report("${study_id}")`
+      )
     );
   }
 }
@@ -81,8 +83,10 @@ function pageConfig() {
   const config = document.getElementById('jupyter-config-data');
   if (!config) {
     throw new Error(
-      "it works in JupyterLab and Notebook 7, with nbkit's extension. " +
-        'In Python: run.metrics()'
+      trans.__(
+        "it works in JupyterLab and Notebook 7, with nbkit's extension. In Python: %1",
+        'run.metrics()'
+      )
     );
   }
   return JSON.parse(config.textContent);
@@ -106,7 +110,7 @@ async function askServer({ baseUrl, token }, runId, path, init = {}) {
     throw new Error(
       answer?.message ??
         (isUnknown
-          ? "nbkit is not enabled on the Jupyter server"
+          ? trans.__('nbkit is not enabled on the Jupyter server')
           : response.statusText)
     );
   }

@@ -8,19 +8,19 @@ class LogPanel {
   constructor(name, onChoice, isOpen) {
     this._onChoice = onChoice;
     this._rank = make('select', {
-      'aria-label': 'Rank',
+      'aria-label': trans.__('Rank'),
       onchange: () => this._choose()
     });
     this._stream = make(
       'select',
-      { 'aria-label': 'Stream', onchange: () => this._choose() },
+      { 'aria-label': trans.__('Stream'), onchange: () => this._choose() },
       make('option', { value: 'stderr' }, 'stderr'),
       make('option', { value: 'stdout' }, 'stdout')
     );
     this._filter = make('input', {
       type: 'search',
-      placeholder: 'Only lines with…',
-      'aria-label': 'Only lines with this text',
+      placeholder: trans.__('Only lines with…'),
+      'aria-label': trans.__('Only lines with this text'),
       oninput: () => {
         clearTimeout(this._typing);
         this._typing = setTimeout(() => this._choose(), TYPING_MILLISECONDS);
@@ -31,7 +31,7 @@ class LogPanel {
       class: 'nbkv-log-text',
       tabindex: '0',
       role: 'region',
-      'aria-label': `Log of ${name}`
+      'aria-label': trans.__('Log of %1', name)
     });
     this._lines = [];
     this._openLine = '';
@@ -41,12 +41,12 @@ class LogPanel {
     this._earlier = make(
       'button',
       { type: 'button', hidden: true, onclick: () => this._askEarlier() },
-      'Load earlier lines'
+      trans.__('Load earlier lines')
     );
     this.node = make(
       'details',
       { class: 'nbkv-log', open: isOpen },
-      make('summary', {}, heading('Log', isOpen)),
+      make('summary', {}, heading(trans.__('Log'), isOpen)),
       make(
         'div',
         { class: 'nbkv-log-choice' },
@@ -79,9 +79,9 @@ class LogPanel {
     const chosen = this._rank.value;
     this._rank.replaceChildren(
       ...Array.from({ length: count }, (_, rank) =>
-        make('option', { value: rank }, `Rank ${rank}`)
+        make('option', { value: rank }, trans.__('Rank %1', rank))
       ),
-      make('option', { value: -1 }, 'Supervisor')
+      make('option', { value: -1 }, trans.__('Supervisor'))
     );
     this._rank.value = chosen || '0';
   }
@@ -107,10 +107,11 @@ class LogPanel {
     this._openLine = open_line;
     const part =
       searched_bytes < size_bytes
-        ? `the last ${size(searched_bytes)} of ${size(size_bytes)}`
+        ? trans.__('the last %1 of %2', size(searched_bytes), size(size_bytes))
         : size(size_bytes);
-    const found = this._filter.value ? `${lines.length} lines in ` : '';
-    this._range = `${found}${part}`;
+    this._range = this._filter.value
+      ? trans._n('%1 line in %2', '%1 lines in %2', lines.length, part)
+      : part;
     this._isEmpty = !size_bytes;
     this._earlier.hidden =
       lines.length < this._most || this._most >= MOST_LINES;
@@ -151,7 +152,9 @@ class LogPanel {
   }
 
   _showStatus() {
-    const nothing = this._hasEnded ? 'nothing written' : 'nothing written yet';
+    const nothing = this._hasEnded
+      ? trans.__('nothing written')
+      : trans.__('nothing written yet');
     const words = this._isEmpty ? nothing : (this._range ?? '');
     if (this._status.textContent !== words) {
       this._status.textContent = words;

@@ -1,18 +1,18 @@
 // The parts of the view that only show: numbers, GPUs, the end.
 
 const TITLES = {
-  loss: 'Loss',
-  images_per_second: 'Images/s',
-  top1_accuracy: 'Top-1 accuracy',
-  mean_auroc: 'Mean AUROC',
-  'device:gpu_utilization_percent': 'GPU utilization (%)',
-  'device:memory_used_gibibytes': 'GPU memory (GiB)',
-  'device:power_watts': 'GPU power (W)',
-  bus_bandwidth_gigabytes_per_second: 'Bus bandwidth (GB/s)',
-  message_bytes: 'Message (bytes)',
-  batch_size: 'Batch size',
-  latency_milliseconds: 'Latency (ms, median)',
-  served_images_per_second: 'Images/s by batch size'
+  loss: trans.__('Loss'),
+  images_per_second: trans.__('Images/s'),
+  top1_accuracy: trans.__('Top-1 accuracy'),
+  mean_auroc: trans.__('Mean AUROC'),
+  'device:gpu_utilization_percent': trans.__('GPU utilization (%)'),
+  'device:memory_used_gibibytes': trans.__('GPU memory (GiB)'),
+  'device:power_watts': trans.__('GPU power (W)'),
+  bus_bandwidth_gigabytes_per_second: trans.__('Bus bandwidth (GB/s)'),
+  message_bytes: trans.__('Message (bytes)'),
+  batch_size: trans.__('Batch size'),
+  latency_milliseconds: trans.__('Latency (ms, median)'),
+  served_images_per_second: trans.__('Images/s by batch size')
 };
 /** What GPUs do, over time; the same name without it may be logged by a script. */
 const OF_DEVICES = /^device:/;
@@ -20,21 +20,23 @@ const OF_DEVICES = /^device:/;
 /** Tasks that read images; a function or script may log a rate of its own. */
 const WITH_IMAGES = new Set(['train', 'load']);
 
-const UNIFIED = "The GPU shares the host's memory; the total is the host's.";
+const UNIFIED = trans.__(
+  "The GPU shares the host's memory; the total is the host's."
+);
 
 function title(name) {
   return TITLES[name] ?? name.replace(OF_DEVICES, '');
 }
 
 const UNITS = {
-  bus_bandwidth_gigabytes_per_second: 'bytes',
-  latency_milliseconds: 'batch of',
-  served_images_per_second: 'batch of'
+  bus_bandwidth_gigabytes_per_second: trans.__('bytes'),
+  latency_milliseconds: trans.__('batch of'),
+  served_images_per_second: trans.__('batch of')
 };
 
 /** What a line runs over, where that is not time. */
 function unit(name) {
-  return UNITS[name] ?? 'step';
+  return UNITS[name] ?? trans.__('step');
 }
 
 /** Names with values, of which a screen reader reads each as a pair. */
@@ -76,11 +78,26 @@ function rateWords(numbers) {
   const all = numbers.measured?.n;
   const steps = all || numbers.rate_steps;
   if (!steps) {
-    const hint = rate === '–' ? 'no measured step' : 'the last logged value';
-    return ['Images/s', rate, hint];
+    const hint =
+      rate === '–'
+        ? trans.__('no measured step')
+        : trans.__('the last logged value');
+    return [trans.__('Images/s'), rate, hint];
   }
-  const of = all ? counted(all, 'step', 's') : `the last ${counted(steps, 'step', 's')}`;
-  return [`Images/s (over ${of})`, rate, 'measured steps, without warm-up'];
+  const over = all
+    ? trans._n(
+        'Images/s (over %2 step)',
+        'Images/s (over %2 steps)',
+        all,
+        figures(all)
+      )
+    : trans._n(
+        'Images/s (over the last step)',
+        'Images/s (over the last %2 steps)',
+        steps,
+        figures(steps)
+      );
+  return [over, rate, trans.__('measured steps, without warm-up')];
 }
 
 function keyFacts(head, numbers) {
@@ -88,35 +105,40 @@ function keyFacts(head, numbers) {
   const hasImages = WITH_IMAGES.has(head.task) || rateOf(numbers) !== null;
   const facts = hasImages ? [rateWords(numbers)] : [];
   if (measured?.n) {
-    const quartiles = `${figures(measured.q25)} to ${figures(measured.q75)}`;
-    const hint = 'median and quartiles of the same steps';
-    facts.push(['Per step', `${figures(measured.median)} (${quartiles})`, hint]);
+    const quartiles = ['median', 'q25', 'q75'].map(name => figures(measured[name]));
+    const hint = trans.__('median and quartiles of the same steps');
+    facts.push([trans.__('Per step'), trans.__('%1 (%2 to %3)', ...quartiles), hint]);
     if (measured.bursts) {
-      facts.push(['Note', 'steps come in bursts', measured.bursts]);
+      facts.push([trans.__('Note'), trans.__('steps come in bursts'), measured.bursts]);
     }
   }
   if (head.task === 'train' || numbers.loss !== null) {
-    facts.push(['Loss', figures(numbers.loss)]);
+    facts.push([TITLES.loss, figures(numbers.loss)]);
   }
   if (numbers.updates_skipped !== null) {
-    const hint = 'gradients outside the FP16 range; a few at the start are normal';
-    facts.push(['Updates skipped (fp16)', figures(numbers.updates_skipped), hint]);
+    const hint = trans.__(
+      'gradients outside the FP16 range; a few at the start are normal'
+    );
+    const skipped = trans.__('Updates skipped (fp16)');
+    facts.push([skipped, figures(numbers.updates_skipped), hint]);
   }
   if (numbers.accuracy_name) {
-    const hint = `evaluation after step ${numbers.accuracy_step}`;
+    const hint = trans.__('evaluation after step %1', numbers.accuracy_step);
     facts.push([title(numbers.accuracy_name), percent(numbers.accuracy), hint]);
   }
   if (WITH_IMAGES.has(head.task)) {
-    const hint = 'share of the measured time spent waiting for input';
-    facts.push(['Data wait', percent(numbers.data_wait_share), hint]);
+    const hint = trans.__('share of the measured time spent waiting for input');
+    facts.push([trans.__('Data wait'), percent(numbers.data_wait_share), hint]);
   }
   if (numbers.bottleneck) {
-    const change = numbers.try_first ? `Try: ${numbers.try_first} ` : '';
-    const hint = `${change}Estimated from step times; run.diagnose() gives details.`;
-    facts.push(['Bottleneck (estimated)', numbers.bottleneck, hint]);
+    const change = numbers.try_first ? trans.__('Try: %1', numbers.try_first) : '';
+    const how = trans.__('Estimated from step times; run.diagnose() gives details.');
+    const hint = `${change} ${how}`.trim();
+    facts.push([trans.__('Bottleneck (estimated)'), numbers.bottleneck, hint]);
   }
   if (numbers.checkpoint_step !== null) {
-    facts.push(['Checkpoint', `step ${figures(numbers.checkpoint_step)}`]);
+    const step = trans.__('step %1', figures(numbers.checkpoint_step));
+    facts.push([trans.__('Checkpoint'), step]);
   }
   return facts;
 }
@@ -128,59 +150,89 @@ function loggedFacts(numbers) {
   ]);
 }
 
-/** A number of things, in the plural where there is more than one. */
-function counted(count, one, ending) {
-  return `${figures(count)} ${one}${count === 1 ? '' : ending}`;
+/** Which run it is, and what it has. */
+function aboutWords(head) {
+  const { num_ranks, num_devices, num_nodes, imported_from } = head;
+  const isCpu = head.device_type === 'cpu';
+  const ranks = isCpu
+    ? trans._n('%1 CPU process', '%1 CPU processes', num_ranks)
+    : trans._n('%1 rank', '%1 ranks', num_ranks);
+  const gpus =
+    !isCpu && num_devices ? `, ${trans._n('%1 GPU', '%1 GPUs', num_devices)}` : '';
+  const nodes = num_nodes > 1 ? `, ${trans._n('%1 node', '%1 nodes', num_nodes)}` : '';
+  return [
+    head.run_id,
+    head.attempt ? trans.__('attempt %1', head.attempt + 1) : '',
+    `${ranks}${gpus}${nodes}`,
+    imported_from ? trans.__('imported from %1', imported_from) : ''
+  ]
+    .filter(Boolean)
+    .join(' · ');
 }
 
 /** A run's position in the queue, if known, and the reason; empty if not queued. */
 function queueWords(queue) {
-  const position = queue?.position
-    ? ` (${queue.position} of ${queue.length})`
-    : '';
-  return queue ? `Queued${position}: ${queue.reason}` : '';
+  if (!queue) {
+    return '';
+  }
+  const { position, length, reason } = queue;
+  return position
+    ? trans.__('Queued (%1 of %2): %3', position, length, reason)
+    : trans.__('Queued: %1', reason);
 }
 
 /** How far the run is, in words. */
 function progressWords(head, numbers, now) {
   const words = [];
   if (numbers.step !== null) {
-    const of =
-      numbers.total_steps === null ? '' : ` of ${figures(numbers.total_steps)}`;
-    words.push(`step ${figures(numbers.step)}${of}`);
+    const [step, total] = [figures(numbers.step), figures(numbers.total_steps)];
+    words.push(
+      numbers.total_steps === null
+        ? trans.__('step %1', step)
+        : trans.__('step %1 of %2', step, total)
+    );
   }
   if (numbers.total_steps && numbers.step !== null) {
     words.push(percent(Math.min(1, numbers.step / numbers.total_steps)));
   }
   if (numbers.seconds_left !== null) {
-    words.push(`about ${duration(numbers.seconds_left)} left`);
+    words.push(trans.__('about %1 left', duration(numbers.seconds_left)));
   }
   if (head.runs_since !== null) {
     const seconds = (head.ran_seconds ?? 0) + Math.max(0, now - head.runs_since);
-    words.push(`running for ${duration(seconds)}`);
+    words.push(trans.__('running for %1', duration(seconds)));
   } else if (head.ran_seconds !== null) {
-    words.push(`${head.is_final ? 'took' : 'ran for'} ${duration(head.ran_seconds)}`);
+    const ran = duration(head.ran_seconds);
+    words.push(head.is_final ? trans.__('took %1', ran) : trans.__('ran for %1', ran));
   }
   if (!numbers.is_complete) {
-    const step =
+    words.push(
       numbers.read_step === null
-        ? ''
-        : `: up to step ${figures(numbers.read_step)}`;
-    words.push(`reading metrics${step}…`);
+        ? trans.__('reading metrics…')
+        : trans.__('reading metrics: up to step %1…', figures(numbers.read_step))
+    );
   }
   if (numbers.damaged_lines) {
-    words.push(`${numbers.damaged_lines} damaged lines skipped`);
+    const skipped = numbers.damaged_lines;
+    words.push(
+      trans._n('%1 damaged line skipped', '%1 damaged lines skipped', skipped)
+    );
   }
   return words.join(' · ');
 }
 
 function deviceTable(devices, more) {
-  const columns = ['GPU', 'Utilization', 'Memory (GiB)', 'Power (W)'];
+  const columns = [
+    trans.__('GPU'),
+    trans.__('Utilization'),
+    trans.__('Memory (GiB)'),
+    trans.__('Power (W)')
+  ];
   const rows = devices.map(device => {
     const share = device.gpu_utilization_percent;
     const memory = `${gibibytes(device.memory_used_bytes)} / ${gibibytes(
       device.memory_total_bytes
-    )}${device.memory_unified ? ' unified' : ''}`;
+    )}`;
     const power =
       device.power_watts === null
         ? '–'
@@ -191,14 +243,16 @@ function deviceTable(devices, more) {
       make(
         'th',
         { scope: 'row', title: device.uuid ?? '' },
-        `${device.index} ${device.name ?? ''} on ${device.host}`
+        trans.__('%1 %2 on %3', device.index, device.name ?? '', device.host)
       ),
       make('td', {}, share === null ? '–' : `${share}%`),
-      make('td', { title: device.memory_unified ? UNIFIED : '' }, memory),
+      device.memory_unified
+        ? make('td', { title: UNIFIED }, trans.__('%1 unified', memory))
+        : make('td', {}, memory),
       make('td', {}, power)
     );
   });
-  const note = more ? [make('caption', {}, `and ${more} more GPUs`)] : [];
+  const note = more ? [make('caption', {}, trans._n('and %1 more GPU', 'and %1 more GPUs', more))] : [];
   return make(
     'table',
     {},
@@ -222,18 +276,18 @@ function causeParts(head, onRank) {
   const words = [strong, cause.message ?? ''];
   const parts = [make('p', { class: 'nbkv-cause-words' }, ...words)];
   if (cause.traceback) {
-    parts.push(folded('Traceback', cause.traceback, true));
+    parts.push(folded(trans.__('Traceback'), cause.traceback, true));
   }
   for (const [rank, stack] of Object.entries(cause.stacks ?? {})) {
-    parts.push(folded(`Stacks of rank ${rank}`, stack, false));
+    parts.push(folded(trans.__('Stacks of rank %1', rank), stack, false));
   }
-  parts.push(make('p', {}, 'Log: ', make('code', {}, cause.log ?? head.log)));
+  parts.push(make('p', {}, trans.__('Log:'), ' ', make('code', {}, cause.log ?? head.log)));
   if (cause.rank !== null) {
     parts.push(
       make(
         'button',
         { type: 'button', onclick: () => onRank(cause.rank) },
-        `Show the log of rank ${cause.rank}`
+        trans.__('Show the log of rank %1', cause.rank)
       )
     );
   }

@@ -29,9 +29,6 @@ from nbkit.studies.idle_machine import wait_before
 from nbkit.studies.progress import Progress
 from nbkit.studies.starts import variables_set
 
-_SHARE_OF_LIMIT = 0.2
-"""Of the time limit, for trials: arms are the question."""
-
 
 def prepare(plan: PipelinePlan) -> PipelinePlan:
     """Run the trials of a plan, and return it with the tuned arm, if it has one.
@@ -51,7 +48,7 @@ def prepare(plan: PipelinePlan) -> PipelinePlan:
         plan.grid,
         plan.start,
         most_trials=plan.most_trials,
-        most_seconds=_SHARE_OF_LIMIT * 60 * (plan.minutes or math.inf),
+        most_seconds=plan.preparation_seconds,
         environment=plan.environment,
     )
     waited_plan = replace(plan, notes=(*plan.notes, *filter(None, [waited])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -136,11 +137,20 @@ def _cells(place: str, speed: ReadSpeed) -> list[str]:
 
 def prepare(plan: StoragePlan) -> StoragePlan:
     """Read every place, and return the plan with what was read."""
-    return replace(plan, prepared={**plan.prepared, **read(plan).facts})
+    reads = read(plan)
+    fewest = min(len(speed.readings) for _, speed in reads.found)
+    few = (
+        f"Reads: {fewest} of {plan.read_repeats} repeats where no more fit into "
+        f"{plan.preparation_seconds:.0f} s, a fifth of the time limit."
+    )
+    notes = (*plan.notes, *([few] if fewest < plan.read_repeats else []))
+    return replace(plan, notes=notes, prepared={**plan.prepared, **reads.facts})
 
 
 def read(plan: StoragePlan) -> Reads:
     """Read every place of a plan, cold and warm, and say how far it is.
+
+    Under a time limit, each measurement has an equal share of the time that is left.
 
     Raises
     ------
@@ -150,14 +160,14 @@ def read(plan: StoragePlan) -> Reads:
         If a test file cannot be written.
     """
     waited = wait_before(plan.arms.values(), plan.wait_for_idle)
-    speeds = []
+    speeds: list[tuple[str, ReadSpeed]] = []
+    end = time.monotonic() + plan.preparation_seconds
+    count = sum(len(_PATTERNS) * len(_caches(place)) for place in plan.places)
     for place in plan.places:
-        # Memory is never cold.
-        is_memory = place.storage["kind"] == "memory"
-        caches: tuple[CacheState, ...] = ("warm",) if is_memory else ("cold", "warm")
         with _to_read(place, plan.read_bytes) as files:
             for pattern in _PATTERNS:
-                for cache in caches:
+                for cache in _caches(place):
+                    left_seconds = end - time.monotonic()
                     speed = measure(
                         place.folder,
                         files=files,
@@ -167,11 +177,17 @@ def read(plan: StoragePlan) -> Reads:
                         operation_bytes=_operation_bytes(place, pattern, files),
                         total_bytes=plan.read_bytes,
                         engine=plan.read_engine,
+                        most_seconds=left_seconds / (count - len(speeds)),
                     )
                     speeds.append((place.name, speed))
                     sys.stdout.write(f"{_progress_line(place, speed)}\n")
                     sys.stdout.flush()
     return Reads(tuple(speeds), waited)
+
+
+def _caches(place: Place) -> tuple[CacheState, ...]:
+    """Return how the page cache is at the start of a read: memory is never cold."""
+    return ("warm",) if place.storage["kind"] == "memory" else ("cold", "warm")
 
 
 @contextmanager

@@ -7,11 +7,12 @@ const LOOK_AGAIN_MILLISECONDS = 5000;
 const LOST_AFTER_MILLISECONDS = 60000;
 const USES = ['pointermove', 'pointerdown', 'keydown'];
 
-const RESTARTED =
-  'Action cancelled: the kernel of this form was restarted. Run its cell again.';
-const NOT_HEARD =
-  'Action cancelled: the kernel does not respond. It is running a cell (wait, or ' +
-  'interrupt it), or it has ended.';
+const RESTARTED = trans.__(
+  'Action cancelled: the kernel of this form was restarted. Run its cell again.'
+);
+const NOT_HEARD = trans.__(
+  'Action cancelled: the kernel does not respond. It is running a cell (wait, or interrupt it), or it has ended.'
+);
 
 /** The whole form in one place of a page. */
 class Form {
@@ -35,7 +36,7 @@ class Form {
     this._launch = make(
       'button',
       { type: 'button', class: 'nbkf-launch', onclick: () => this._onLaunch() },
-      'Launch'
+      trans.__('Launch')
     );
     this._gpus = new Gpus(this, this._said.get('refresh'));
     this._partitions = new Partitions(this, this._said.get('partitions'));
@@ -44,7 +45,7 @@ class Form {
     this.node = make('div', {
       class: 'nbkf',
       role: 'form',
-      'aria-label': 'Experiment',
+      'aria-label': trans.__('Experiment'),
       // Keys belong to the form, not to the notebook's commands.
       'data-lm-suppress-shortcuts': 'true'
     });
@@ -137,17 +138,17 @@ class Form {
 
   _head() {
     this._presets = make('select', {
-      'aria-label': 'Preset',
+      'aria-label': trans.__('Preset'),
       onchange: async () => {
         const name = this._presets.value;
         this._presets.value = '';
-        await this.press('preset', { name }, 'Filling in …');
+        await this.press('preset', { name }, trans.__('Filling in …'));
       }
     });
     const filter = make('input', {
       type: 'search',
-      'aria-label': 'Filter fields',
-      placeholder: 'Filter fields',
+      'aria-label': trans.__('Filter fields'),
+      placeholder: trans.__('Filter fields'),
       oninput: () => {
         const text = filter.value.trim().toLowerCase();
         this._sections.forEach(section => section.filter(text));
@@ -157,10 +158,10 @@ class Form {
       'button',
       {
         type: 'button',
-        title: 'Reset every field to its default',
+        title: trans.__('Reset every field to its default'),
         onclick: () => this._resetAll()
       },
-      'Reset all'
+      trans.__('Reset all')
     );
     const head = make('div', { class: 'nbkf-line nbkf-head' });
     head.append(this._presets, filter, this._reset);
@@ -221,7 +222,7 @@ class Form {
     this._fields.forEach((field, path) => field.showError(checked.errors[path] ?? ''));
     this._sections.forEach(section => section.showCounts());
     const bad = Object.keys(checked.errors);
-    const toFix = bad.length ? [`Fix: ${bad.join(', ')}.`] : [];
+    const toFix = bad.length ? [trans.__('Fix: %1.', bad.join(', '))] : [];
     write(this._trouble, [...checked.general, ...toFix].join('\n'));
     this._meaning.show(checked);
   }
@@ -231,13 +232,13 @@ class Form {
     const free = found.gpus.filter(gpu => gpu.is_free).length;
     const total = found.gpus.length;
     this._gpus.show(found);
-    write(this._free, total ? `${free} of ${total} GPUs free` : '');
+    write(this._free, total ? trans.__('%1 of %2 GPUs free', free, total) : '');
   }
 
   _showPresets() {
     const names = this._model.get('presets');
     const options = names.map(value => make('option', { value }, value));
-    const first = make('option', { value: '' }, 'Preset …');
+    const first = make('option', { value: '' }, trans.__('Preset …'));
     this._presets.replaceChildren(first, ...options);
   }
 
@@ -259,7 +260,7 @@ class Form {
       return;
     }
     this._launch.setAttribute('aria-disabled', 'true');
-    await this.press('launch', { entered: this._model.get('entered') }, 'Launching …');
+    await this.press('launch', { entered: this._model.get('entered') }, trans.__('Launching …'));
     this._launch.removeAttribute('aria-disabled');
   }
 

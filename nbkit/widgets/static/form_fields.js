@@ -30,20 +30,20 @@ class Field {
       {
         type: 'button',
         class: 'nbkf-reset',
-        title: `Reset to ${this._shown(control.default)}`,
-        'aria-label': `Reset ${control.path}`,
+        title: trans.__('Reset to %1', this._shown(control.default)),
+        'aria-label': trans.__('Reset %1', control.path),
         onclick: () => {
           this.show(control.default);
           this._changed(this);
           this.input.focus();
         }
       },
-      'reset'
+      trans.__('reset')
     );
     this.error = make('div', { class: 'nbkf-error', id: `${this.id}-error` });
     const name = control.path.split('.').pop();
-    const limits = control.limits ? ` Accepts ${control.limits}.` : '';
-    const help = `${control.help}${limits}`;
+    const limits = control.limits ? trans.__('Accepts %1.', control.limits) : '';
+    const help = `${control.help} ${limits}`.trim();
     const label = make('label', { for: this.id, title: help }, ...foldable(name));
     const line = make('div', { class: 'nbkf-label' }, label, this.reset);
     const tip = make(
@@ -111,7 +111,10 @@ class Field {
         rows: '2',
         autocomplete: 'off',
         spellcheck: 'false',
-        placeholder: kind === 'pairs' ? 'name=value, one per line' : 'one per line',
+        placeholder:
+          kind === 'pairs'
+            ? trans.__('name=value, one per line')
+            : trans.__('one per line'),
         oninput: input
       });
     }
@@ -122,7 +125,7 @@ class Field {
       list,
       autocomplete: 'off',
       spellcheck: 'false',
-      placeholder: optional ? 'not set' : undefined,
+      placeholder: optional ? trans.__('not set') : undefined,
       oninput: input
     });
     this.list = list && make('datalist', { id: list });
@@ -131,7 +134,11 @@ class Field {
   }
 
   _shown(entered) {
-    const words = { true: 'on', false: 'off', '': 'not set' };
+    const words = {
+      true: trans.__('on'),
+      false: trans.__('off'),
+      '': trans.__('not set')
+    };
     return words[String(entered)] ?? entered;
   }
 }
@@ -185,7 +192,10 @@ class Folder {
   showCounts() {
     const changed = this._fields.filter(field => field.isChanged).length;
     const bad = this._fields.filter(field => field.error.textContent).length;
-    const texts = [changed && `${changed} changed`, bad && `${bad} to fix`];
+    const texts = [
+      changed && trans._n('%1 changed', '%1 changed', changed),
+      bad && trans._n('%1 to fix', '%1 to fix', bad)
+    ];
     write(this._counts, texts.filter(Boolean).join(', '));
     this._counts.classList.toggle('nbkf-mod-bad', bad > 0);
     // Errors stay in sight until the user folds them.

@@ -13,8 +13,8 @@ class Offers {
     this._list = make('div', { class: 'nbkf-gpus-list' });
     const refresh = make(
       'button',
-      { type: 'button', onclick: () => form.press(kind, {}, 'Refreshing …') },
-      'Refresh'
+      { type: 'button', onclick: () => form.press(kind, {}, trans.__('Refreshing …')) },
+      trans.__('Refresh')
     );
     const head = make('div', { class: 'nbkf-line' }, make('h3', {}, title));
     head.append(this._text, said, this._at, refresh);
@@ -37,7 +37,8 @@ class Offers {
   /** Show items of a moment by their keys; a button that has the focus keeps it. */
   _showAll(text, at, items, key) {
     write(this._text, text);
-    write(this._at, at ? `As of ${new Date(1000 * at).toLocaleString()}` : '');
+    const moment = new Date(1000 * at).toLocaleString();
+    write(this._at, at ? trans.__('As of %1', moment) : '');
     const keys = items.map(key).join();
     if (keys !== this._keys) {
       this._list.replaceChildren(...items.map((_, place) => this._button(place)));
@@ -78,7 +79,7 @@ class Offers {
 /** The GPUs of this machine. */
 class Gpus extends Offers {
   constructor(form, said) {
-    super(form, 'GPUs', 'refresh', said);
+    super(form, trans.__('GPUs'), 'refresh', said);
   }
 
   show({ text, at, replayed, gpus }) {
@@ -88,8 +89,8 @@ class Gpus extends Offers {
 
   _describe(gpu, button) {
     const held = gpu.holders.join('; ');
-    const state = gpu.is_free ? 'free' : held || 'unknown';
-    const title = [gpu.product, gpu.load, held && `held by ${held}`];
+    const state = gpu.is_free ? trans.__('free') : held || trans.__('unknown');
+    const title = [gpu.product, gpu.load, held && trans.__('held by %1', held)];
     this._write(button, gpu.is_free, title, [gpu.title, gpu.load, state]);
   }
 
@@ -118,7 +119,7 @@ class Gpus extends Offers {
 /** The partitions of the cluster. */
 class Partitions extends Offers {
   constructor(form, said) {
-    super(form, 'Partitions', 'partitions', said);
+    super(form, trans.__('Partitions'), 'partitions', said);
   }
 
   show({ text, at, partitions }) {
@@ -145,11 +146,11 @@ class Meaning {
   constructor() {
     this._total = make('b');
     this.memory = make('span', { class: 'nbkf-memory' });
-    this.memory.append('Memory per GPU (estimate): ', this._total);
+    this.memory.append(trans.__('Memory per GPU (estimate):'), ' ', this._total);
     this._why = make('p', { class: 'nbkf-quiet' });
     this._memory = make('details', { class: 'nbkf-command' });
-    this._memory.append(make('summary', {}, 'Memory estimate'), this._why);
-    this.node = make('section', { 'aria-label': 'Memory and commands' });
+    this._memory.append(make('summary', {}, trans.__('Memory estimate')), this._why);
+    this.node = make('section', { 'aria-label': trans.__('Memory and commands') });
   }
 
   show({ memory, commands }) {
@@ -160,7 +161,7 @@ class Meaning {
     }
     this._shown = shown;
     this._total.textContent = memory?.total ?? '–';
-    this._why.textContent = memory?.why ?? 'Fix the errors first.';
+    this._why.textContent = memory?.why ?? trans.__('Fix the errors first.');
     this.memory.title = this._why.textContent;
     const open = new Set(
       [...this.node.querySelectorAll('details[open]')].map(it => it.dataset.title)
@@ -178,20 +179,22 @@ class Meaning {
       'button',
       {
         type: 'button',
-        'aria-label': `Copy ${title}`,
+        'aria-label': trans.__('Copy %1', title),
         onclick: async () => {
           const isCopied = await copied(text, code);
-          said.textContent = isCopied ? 'Copied.' : 'Selected. Press Ctrl+C.';
+          said.textContent = isCopied
+            ? trans.__('Copied.')
+            : trans.__('Selected. Press Ctrl+C.');
         }
       },
-      'Copy'
+      trans.__('Copy')
     );
     const node = make('details', {
       class: 'nbkf-command',
       'data-title': title,
       open: isOpen
     });
-    node.append(make('summary', {}, `As ${title}`));
+    node.append(make('summary', {}, trans.__('As %1', title)));
     node.append(...(text ? [code, make('div', { class: 'nbkf-line' }, copy, said)] : []));
     node.append(...(note ? [make('p', { class: 'nbkf-quiet' }, note)] : []));
     return node;

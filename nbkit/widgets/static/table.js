@@ -12,18 +12,28 @@ const FINAL = new Set(['finished', 'failed', 'stopped', 'lost', 'removed']);
 
 /** Of each column: key, name, text, and what it means. */
 const COLUMNS = [
-  ['name', 'Name', row => row.name ?? '–'],
-  ['state', 'State', row => stateWords(row)],
-  ['gpus', 'Ranks', row => figures(row.gpus), 'processes on all nodes'],
-  ['started_at', 'Started', row => moment(row.started_at)],
-  ['duration_seconds', 'Duration', row => duration(row.duration_seconds), RUNNING_TIME],
+  ['name', trans.__('Name'), row => row.name ?? '–'],
+  ['state', trans.__('State'), row => stateWords(row)],
+  [
+    'gpus',
+    trans.__('Ranks'),
+    row => figures(row.gpus),
+    trans.__('processes on all nodes')
+  ],
+  ['started_at', trans.__('Started'), row => moment(row.started_at)],
+  [
+    'duration_seconds',
+    trans.__('Duration'),
+    row => duration(row.duration_seconds),
+    RUNNING_TIME
+  ],
   [
     'images_per_second',
-    'Images/s',
+    trans.__('Images/s'),
     row => figures(row.images_per_second),
     IMAGES_PER_SECOND
   ],
-  ['loss', 'Loss', row => figures(row.loss)]
+  ['loss', trans.__('Loss'), row => figures(row.loss)]
 ];
 /** Columns of which the kernel has to look into each run. */
 const ASKED = [
@@ -34,16 +44,17 @@ const ASKED = [
   'nonfinite',
   'imported_from'
 ];
-const BUSY =
-  'The kernel does not respond. It is running a cell (wait, or interrupt it), or it ' +
-  'has ended.';
-const RESTARTED =
-  'The kernel of this table was restarted. Run its cell again.';
+const BUSY = trans.__(
+  'The kernel does not respond. It is running a cell (wait, or interrupt it), or it has ended.'
+);
+const RESTARTED = trans.__(
+  'The kernel of this table was restarted. Run its cell again.'
+);
 
 /** The state, and what is wrong with the run or its files, or where it came from. */
 function stateWords({ state, nonfinite, damage, imported_from: host }) {
-  const origin = host && `imported from ${host}`;
-  return [state, nonfinite, damage, origin].filter(Boolean).join(', ');
+  const origin = host && trans.__('imported from %1', host);
+  return [STATES[state], nonfinite, damage, origin].filter(Boolean).join(', ');
 }
 
 /** What shows a state at a glance; a warning takes the place of its sign. */
@@ -118,16 +129,17 @@ class Table {
 
   _sayUnanswered() {
     if (!this._rows) {
-      this._status.textContent =
-        'not live: its kernel is busy or has ended; run the cell again';
+      this._status.textContent = trans.__(
+        'not live: its kernel is busy or has ended; run the cell again'
+      );
     }
   }
 
   _build() {
     this._filter = make('input', {
       type: 'search',
-      placeholder: 'Filter by name, state or id',
-      'aria-label': 'Filter the runs',
+      placeholder: trans.__('Filter by name, state or id'),
+      'aria-label': trans.__('Filter the runs'),
       oninput: () => {
         this._page = 0;
         this._show();
@@ -138,7 +150,7 @@ class Table {
     this._refresh = make(
       'button',
       { type: 'button', onclick: () => this._askAgain() },
-      'Refresh'
+      trans.__('Refresh')
     );
     this._compare = make(
       'button',
@@ -147,7 +159,7 @@ class Table {
         hidden: !this._canCompare,
         onclick: () => compareRuns(this._tickedRows)
       },
-      'Compare curves'
+      trans.__('Compare curves')
     );
     this._heads = new Map(
       COLUMNS.map(([key, label, , hint]) => [
@@ -166,14 +178,14 @@ class Table {
     this._body = make('tbody');
     const turn = (label, by) =>
       make('button', { type: 'button', onclick: () => this._turn(by) }, label);
-    this._back = turn('Previous', -1);
-    this._on = turn('Next', 1);
+    this._back = turn(trans.__('Previous'), -1);
+    this._on = turn(trans.__('Next'), 1);
     this._turns = make('div', { class: 'nbkv-log-choice' }, this._back, this._on);
     this.node = make(
       'section',
       {
         class: 'nbkv nbkv-runs nbkv-waits',
-        'aria-label': 'Runs'
+        'aria-label': trans.__('Runs')
       },
       make('header', {}, this._filter, this._refresh, this._compare, this._status),
       this._message,
@@ -189,7 +201,7 @@ class Table {
       ),
       this._turns
     );
-    this._status.textContent = 'connecting to kernel…';
+    this._status.textContent = trans.__('connecting to kernel…');
   }
 
   _take(message) {
@@ -207,7 +219,7 @@ class Table {
       // The kernel responds, and may read for a while until it answers.
       clearTimeout(this._waiting);
       this._message.textContent = '';
-      this._status.textContent = 'reading…';
+      this._status.textContent = trans.__('reading…');
     } else if (message.kind === 'shown') {
       clearTimeout(this._waiting);
       this._message.textContent = '';
@@ -313,14 +325,15 @@ class Table {
     this._turns.hidden = pages === 1;
     this._back.disabled = this._page === 0;
     this._on.disabled = this._page >= pages - 1;
+    const last = first + shown.length;
     const range = rows.length
-      ? `${first + 1} to ${first + shown.length} of ${figures(rows.length)}`
-      : 'none';
-    const reading = left ? ` · reading ${figures(left)}…` : '';
+      ? trans.__('%1 to %2 of %3', first + 1, last, figures(rows.length))
+      : trans.__('none');
+    const reading = left ? trans.__('reading %1…', figures(left)) : '';
     const times = shown.map(row => (FINAL.has(row.state) ? 0 : (row.seen ?? row.at)));
     const at = new Date(1000 * (Math.max(...times) || Math.min(...shown.map(it => it.at))));
-    const of = shown.length ? ` · as of ${at.toLocaleTimeString()}` : '';
-    this._status.textContent = `${range}${of}${reading}`;
+    const of = shown.length ? trans.__('as of %1', at.toLocaleTimeString()) : '';
+    this._status.textContent = [range, of, reading].filter(Boolean).join(' · ');
     for (const [key, head] of this._heads) {
       const way = this._descending ? 'descending' : 'ascending';
       head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');
@@ -342,7 +355,7 @@ class Table {
   _showTicked() {
     const isTooFew = this._tickedRows.length < 2;
     this._compare.disabled = isTooFew;
-    this._compare.title = isTooFew ? 'Tick two or more runs' : '';
+    this._compare.title = isTooFew ? trans.__('Tick two or more runs') : '';
   }
 
   /** The cell of a row's tick box, where Lab can draw curves. */
@@ -354,7 +367,7 @@ class Table {
     return make('input', {
       type: 'checkbox',
       checked: this._ticked.has(run_id),
-      'aria-label': `Compare ${name ?? run_id}, ${run_id}`,
+      'aria-label': trans.__('Compare %1, %2', name ?? run_id, run_id),
       onchange: ({ target }) => {
         this._ticked[target.checked ? 'add' : 'delete'](run_id);
         this._showTicked();
@@ -406,8 +419,8 @@ class Table {
                 'button',
                 {
                   type: 'button',
-                  title: row.run_id,
-                  'aria-label': `Show ${row.name ?? row.run_id}, ${row.run_id}`,
+                  title: `${text(row)}\n${row.run_id}`,
+                  'aria-label': trans.__('Show %1, %2', row.name ?? row.run_id, row.run_id),
                   onclick: () => this._open(row)
                 },
                 text(row)
@@ -427,9 +440,10 @@ class Table {
       return; // Lab shows its page.
     }
     const sayInstead = () => {
-      this._message.textContent =
-        'The kernel does not respond. To show this run in another cell or kernel: ' +
-        `nbkit.attach("${row.run_id}")`;
+      this._message.textContent = trans.__(
+        'The kernel does not respond. To show this run in another cell or kernel: %1',
+        `nbkit.attach("${row.run_id}")`
+      );
     };
     if (this._send({ kind: 'show', run: row.run_id })) {
       this._waiting = setTimeout(sayInstead, REPLY_MILLISECONDS);
