@@ -105,9 +105,12 @@ export class Actions {
     return this._commands.hasCommand('filebrowser:open-path');
   }
 
-  /** Show the page of a run. */
-  openRun(run: { run_id: string; name: string | null }): void {
-    const args = { id: run.run_id, label: run.name ?? run.run_id };
+  /** Show the page of a run, with the curves of others. */
+  openRun(
+    run: { run_id: string; name: string | null },
+    others: string[] = []
+  ): void {
+    const args = { id: run.run_id, label: run.name ?? run.run_id, others };
     void this._commands.execute(RUN_COMMAND, args);
   }
 
@@ -190,9 +193,11 @@ export class Actions {
           trans.__('No studies yet. Create one with nbkit.Study.create(…).')
         );
       }
-      const items = studies.map(({ study_id }) => study_id);
+      const items = studies.map(({ study_id, name }) =>
+        name ? `${name} (${study_id})` : study_id
+      );
       const { value } = await InputDialog.getItem({ title, items });
-      const study = studies.find(({ study_id }) => study_id === value);
+      const study = value && studies[items.indexOf(value)];
       if (study) {
         await show(study);
       }

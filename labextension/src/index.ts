@@ -22,6 +22,7 @@ import { MonitorModel } from './model';
 import { PAGE_ADDRESS, Pages } from './pages';
 import { MonitorPanel } from './panel';
 import { ReportPage } from './report_page';
+import { RunModel } from './run_model';
 import { RunPage } from './run_page';
 import { RunningRuns } from './running';
 import { Settings } from './settings';
@@ -80,7 +81,6 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       tensorBoards,
       trans
     );
-    followWidgets(model, actions, trans);
     const widget = new MonitorPanel({ trans, model, actions }, settings);
     app.shell.add(widget, 'left', { rank: 600, type: 'nbkit' });
     restorer?.add(widget, widget.id);
@@ -97,6 +97,17 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       get: () => settings.choices.curves,
       set: (choices: JSONObject) => settings.keepCurves(choices)
     };
+    followWidgets(model, actions, labShell !== null, trans, runId => {
+      const isAllowed = () => null; // the server says what it refuses
+      return new RunModel(
+        serverSettings,
+        runId,
+        isAllowed,
+        trans,
+        curves,
+        false
+      );
+    });
     const runs = new Pages(
       'run',
       labShell,
@@ -113,11 +124,16 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
     );
     app.commands.addCommand(RUN_COMMAND, {
       label: trans.__('Open Run'),
-      execute: ({ id, label }) => runs.open(String(id), String(label ?? id))
+      execute: ({ id, label, others }) => {
+        const page = runs.open(String(id), String(label ?? id));
+        page?.compare((others ?? []) as string[]);
+      }
     });
     app.commands.addCommand(REPORT_COMMAND, {
       label: trans.__('Open Report of Study'),
-      execute: ({ id, label }) => reports.open(String(id), String(label ?? id))
+      execute: ({ id, label }) => {
+        reports.open(String(id), String(label ?? id));
+      }
     });
     bringBack(app, restorer, runs);
     bringBack(app, restorer, reports);

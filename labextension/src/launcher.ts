@@ -81,6 +81,8 @@ export async function addNotebooks(
       command: COPY_COMMAND,
       args: { name: notebook.name },
       category: 'nbkit',
+      // Below Notebook (0), above Console (20).
+      categoryRank: 10,
       rank
     });
   });

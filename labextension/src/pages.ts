@@ -32,15 +32,16 @@ export class Pages<T extends Widget> {
 
   readonly tabs: WidgetTracker<MainAreaWidget<T>>;
 
-  /** Show a page: in a tab of Lab, or Lab itself in one of the browser. */
-  open(id: string, label: string): void {
+  /** Show a page, and return it: in a tab of Lab, or Lab itself in one of the browser. */
+  open(id: string, label: string): T | null {
     const shell = this._shell;
     if (shell === null) {
       window.open(pageAddress(this.what, id), `nbkit-${this.what}-${id}`);
-      return;
+      return null;
     }
     const tab = this._opened.get(id) ?? this._add(id, label, shell);
     shell.activateById(tab.id);
+    return tab.content;
   }
 
   /** Bring a tab back: Lab puts it in its place. */

@@ -21,6 +21,11 @@ const ALLOWED = [
   'allow-popups-to-escape-sandbox'
 ] as IFrame.SandboxExceptions[];
 
+/** As in the header of the server's page, which does not hold for a text. */
+const POLICY =
+  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
+  "base-uri 'none'; form-action 'none'";
+
 /** The report of one study, in the colours of Lab's theme. */
 export class ReportPage extends Widget {
   constructor(
@@ -93,7 +98,7 @@ export class ReportPage extends Widget {
       }
       this._words.remove();
       // Not by its address: a hub forbids to show that in a frame.
-      this._inner.srcdoc = text;
+      this._inner.srcdoc = `<meta http-equiv="Content-Security-Policy" content="${POLICY}">${text}`;
       (this.layout as PanelLayout).addWidget(this._frame);
     } catch (error) {
       this._say((error as Error).message);

@@ -41,7 +41,8 @@ export class RunModel {
     private _runId: string,
     private _refusal: () => string | null,
     private _trans: TranslationBundle,
-    private _choices: IKeptChoices
+    private _choices: IKeptChoices,
+    private _isPage: boolean
   ) {
     const path = `runs/${encodeURIComponent(_runId)}/view`;
     this._stream = new Stream<IViewMessage>(_settings, path, () => '');
@@ -65,14 +66,20 @@ export class RunModel {
   }
 
   /** Follow the run while the view is seen. */
-  set isSeen(isSeen: boolean) {
+  follow(isSeen: boolean): void {
     this._isSeen = isSeen;
     if (isSeen) {
       this._stream.open();
     } else {
       this._stream.close();
     }
-    this._others.forEach(other => (other.isSeen = isSeen));
+    this._others.forEach(other => other.follow(isSeen));
+  }
+
+  /** Draw other runs in the same charts. */
+  compare(runs: string[]): void {
+    this._compared = runs;
+    this._tell({ kind: 'compare', runs });
   }
 
   /** The newest runs of the store. */
@@ -88,12 +95,13 @@ export class RunModel {
       runId,
       this._refusal,
       this._trans,
-      this._choices
+      this._choices,
+      false
     );
     other.onGone = onGone;
     other._onDispose = () => this._others.delete(other);
     this._others.add(other);
-    other.isSeen = this._isSeen;
+    other.follow(this._isSeen);
     return other;
   }
 
@@ -107,7 +115,9 @@ export class RunModel {
       case 'run_id':
         return this._runId;
       case 'is_page':
-        return true;
+        return this._isPage;
+      case 'compared':
+        return this._compared;
       case 'words':
         return this._words();
       case 'choices':
@@ -187,6 +197,7 @@ export class RunModel {
 
   private _stream: Stream<IViewMessage>;
   private _isSeen = false;
+  private _compared: string[] = [];
   private _others = new Set<RunModel>();
   private _onDispose: () => void = () => undefined;
   private _listeners = new Set<Listener>();

@@ -35,50 +35,36 @@ export class RunPage extends Widget {
       _runId,
       () => (this._run ? _actions.refusal(this._run.own) : null),
       _trans,
-      choices
+      choices,
+      true
     );
     this._model.onGone = why => this._say(why);
     this._model.connectionChanged.connect(() => this._sayConnection());
-    document.addEventListener('visibilitychange', this._look);
     void this._build();
   }
 
   override dispose(): void {
     if (!this.isDisposed) {
-      document.removeEventListener('visibilitychange', this._look);
       this._close();
       this._model.dispose();
       super.dispose();
     }
   }
 
-  protected override onAfterShow(message: Message): void {
-    super.onAfterShow(message);
-    this._look();
-  }
-
-  protected override onAfterHide(message: Message): void {
-    super.onAfterHide(message);
-    this._look();
-  }
-
-  protected override onAfterAttach(message: Message): void {
-    super.onAfterAttach(message);
-    this._look();
+  /** Draw other runs in the same charts. */
+  compare(runs: string[]): void {
+    this._model.compare(runs);
   }
 
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     this.node.focus();
+    this._tryAgain();
   }
-
-  private _look = (): void => {
-    this._model.isSeen =
-      this._isBuilt && this.isAttached && this.isVisible && !document.hidden;
-  };
 
   private async _build(): Promise<void> {
     const trans = this._trans;
+    this._hasFailed = false;
     try {
       const { part, style } = await viewPart(this._settings);
       if (this.isDisposed) {
@@ -86,18 +72,19 @@ export class RunPage extends Widget {
       }
       const sheet = document.createElement('style');
       sheet.textContent = style;
+      this.node.replaceChildren(sheet);
       this._parts = [
         part.initialize({ model: this._model }),
         part.render({ model: this._model, el: this.node })
       ];
-      this.node.prepend(sheet);
-      this._isBuilt = true;
-      this._look();
     } catch (error) {
       this._say(
         trans.__('The page was not loaded: %1', (error as Error).message)
       );
       return;
+    }
+    if (this._run) {
+      return; // the tab has its name and its buttons
     }
     try {
       const path = `runs/${encodeURIComponent(this._runId)}`;
@@ -160,24 +147,34 @@ export class RunPage extends Widget {
     }
   }
 
-  /** Show a sentence in the place of the view. */
+  /** Show a sentence in the place of the view, until a user tries again. */
   private _say(words: string): void {
+    const trans = this._trans;
     this._close();
-    this._model.isSeen = false;
-    this.node.replaceChildren(
-      sentence(this._trans.__('Run %1', this._runId), words)
-    );
+    this._hasFailed = true;
+    const again = document.createElement('button');
+    again.className = 'nbk-button';
+    again.textContent = trans.__('Try Again');
+    again.onclick = () => this._tryAgain();
+    const page = sentence(trans.__('Run %1', this._runId), words);
+    page.append(again);
+    this.node.replaceChildren(page);
+  }
+
+  private _tryAgain(): void {
+    if (this._hasFailed) {
+      void this._build();
+    }
   }
 
   private _close(): void {
-    this._isBuilt = false;
     this._parts.forEach(end => end());
     this._parts = [];
   }
 
   private _model: RunModel;
   private _run: IRun | null = null;
-  private _isBuilt = false;
+  private _hasFailed = false;
   private _parts: (() => void)[] = [];
 }
 

@@ -194,9 +194,15 @@ export class TensorBoards {
     }
   }
 
-  /** Whether Lab's page may show TensorBoard's in a frame; tried once. */
+  /** Whether Lab's page may show TensorBoard's in a frame; tried until it may. */
   private _mayBeFramed(): Promise<boolean> {
-    this._isFramed ??= isShown(URLExt.join(this._settings.baseUrl, FRAME));
+    if (!this._isFramed) {
+      this._isFramed = isShown(URLExt.join(this._settings.baseUrl, FRAME));
+      void this._isFramed.then(isFramed => {
+        // A fault of the network looks like a header that forbids it.
+        this._isFramed = isFramed ? this._isFramed : null;
+      });
+    }
     return this._isFramed;
   }
 

@@ -2,6 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { Actions } from './actions';
 import { MonitorModel } from './model';
+import { RunModel } from './run_model';
 import { ICurvesRun, oneRun } from './tensorboard';
 
 /** What nbkit's widgets in notebooks send about the run that they show. */
@@ -9,6 +10,14 @@ interface IShownRun {
   run_id: string;
   name: string | null;
   folder_path: string;
+}
+
+/** What a view asks of a run that it shows. */
+interface IView {
+  run_id: string;
+  /** To be called where the server cannot show the run. */
+  onGone: () => void;
+  model: RunModel | null;
 }
 
 /**
@@ -20,7 +29,9 @@ interface IShownRun {
 export function followWidgets(
   model: MonitorModel,
   actions: Actions,
-  trans: TranslationBundle
+  hasTabs: boolean,
+  trans: TranslationBundle,
+  feed: (runId: string) => RunModel
 ): void {
   follow<{ trans?: TranslationBundle }>('nbkit:language', asked => {
     asked.trans = trans;
@@ -30,6 +41,24 @@ export function followWidgets(
     void actions.openTensorBoard(oneRun(known ?? unlisted(shown), trans));
   });
   follow<IShownRun>('nbkit:run', run => actions.openRun(run));
+  if (hasTabs) {
+    follow<{ runs: IShownRun[] }>('nbkit:compare', ({ runs }) => {
+      const [run, ...others] = runs;
+      if (run) {
+        const ids = others.map(({ run_id }) => run_id);
+        actions.openRun(run, ids);
+      }
+    });
+  }
+  follow<IView>('nbkit:view', view => {
+    view.model = feed(view.run_id);
+    view.model.onGone = view.onGone;
+    view.model.connectionChanged.connect(({ connection }) => {
+      if (['blocked', 'missing', 'forbidden'].includes(connection)) {
+        view.onGone();
+      }
+    });
+  });
   follow<{ study_id: string }>('nbkit:report', ({ study_id }) =>
     actions.showReport(study_id)
   );

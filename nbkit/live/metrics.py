@@ -73,6 +73,8 @@ class LiveMetrics:
         self.loss: float | None = None
         self.logged: dict[str, float | None] = {}
         """The last value of each name that a function has logged."""
+        self.omitted: set[str] = set()
+        """Logged names beyond the first hundred."""
         self.updates_skipped: int | None = None
         """Updates that loss scaling left out; None where nothing is scaled."""
         self.evaluation: Line = {}
@@ -274,6 +276,8 @@ class LiveMetrics:
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
                 self._add(name, line["step"], value)
+            else:
+                self.omitted.add(name)
         if not line.get("beside_steps"):
             self.step, self.loss = line["step"], self.logged.get("loss")
             self.total_steps = line.get("total_steps")

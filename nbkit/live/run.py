@@ -109,6 +109,7 @@ class LiveRun:
             "more_devices": max(0, len(self.devices.rows()) - _MOST_DEVICES),
             "config": self._fields,
             "curves": [*self.metrics.series, *self.devices.series],
+            "num_omitted": len(self.metrics.omitted),
         }
         return has_all and self.state.is_final
 

@@ -46,7 +46,8 @@ _BEAT_SECONDS = 8.0
 """A page takes a longer silence for the end of its connection."""
 _KINDS = ("open", "log", "here", "close", "look")
 _STREAMS = ("stdout", "stderr")
-_LONGEST_BYTES = 1 << 14
+_LONGEST_BYTES = 1 << 18
+"""Of a page that asks for a hundred curves by their names."""
 _POLICY_VIOLATION = 1008
 _ROWS = 10_000
 """Of a file that are sent together."""

@@ -1,8 +1,9 @@
 """`RunView`: the live view of a run in a notebook.
 
 What is shown is read from the run's files by a thread of the kernel (`Follower`) and
-sent to the page in small messages; the page draws it (``nbkit/live/static``). The run
-itself needs neither: it continues when the kernel or the page ends.
+sent to the page in small messages; the page draws it (``nbkit/live/static``). In a Lab
+whose server knows the run, the server does so (`nbkit.server.run_view`), and the kernel
+is idle. The run itself needs neither: it continues when the kernel or the page ends.
 """
 
 from __future__ import annotations

@@ -135,6 +135,8 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
     expect(tile).to_have_count(0)
     until(visitor, lambda: held, "the question for notebooks")
     held[0].fulfill(status=503, body="{}")
+    sections = visitor.locator(".jp-Launcher-sectionTitle")
+    expect(sections.nth(1)).to_have_text("nbkit")
     tile.click()
     expect(visitor.locator(".jp-NotebookPanel")).to_have_count(1)
     assert (server.root / "scaling.ipynb").exists()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from nbkit.reading import LINE_BYTES
 from nbkit.statistics.quantities import figures
 from nbkit.store.metrics import to_json_line
 from tests.browser.sidebar import until
@@ -147,3 +148,16 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
     expect(view.get_by_label("Log scale")).to_be_checked()
     expect(view.locator(".nbkv-weight")).to_have_text(str(WEIGHT))
     shows_last(view)
+
+    # As the table of runs asks for them.
+    damaged = store_run(server.store, run_id("c")) / "metrics.jsonl"
+    damaged.write_text("{" * (LINE_BYTES + 1))
+    visitor.evaluate(
+        """([run, ...others]) => document.dispatchEvent(new CustomEvent(
+          'nbkit:compare', {detail: {runs: [run, ...others]}, cancelable: true}))""",
+        [{"run_id": run_id(name), "name": name} for name in "bca"],
+    )
+    expect(view.get_by_role("alert").last).to_contain_text("metrics.jsonl is damaged")
+    expect(view.locator(".nbkv-legend li")).to_have_text(
+        ["b · finished", "a · finished×"]
+    )

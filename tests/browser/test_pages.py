@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -78,6 +77,27 @@ def test_a_run_is_followed_on_its_page_which_comes_back_and_stops_and_resumes_it
     started.stop()
 
 
+def test_report_of_others_reaches_no_other_server(shared_lab, page):
+    server = shared_lab("replay:no-gpu")
+    visitor = page("about:blank")
+    picture = '<img alt="theirs" src="https://other.test/picture.png">'
+    text = f"<!doctype html><title>Theirs</title><h1>Theirs</h1>{picture}"
+    visitor.route(
+        "**/nbkit/report/*", lambda it: it.fulfill(body=text, content_type="text/html")
+    )
+    asked = []
+    visitor.route("https://other.test/**", asked.append)
+    visitor.goto(f"{server.address()}&nbkit-report=theirs")
+
+    report = visitor.frame_locator(".jp-IFrame iframe")
+    expect(report.get_by_role("heading", name="Theirs")).to_be_visible()
+    expect(tab_of(visitor, "Theirs")).to_have_count(1)
+    loaded = "it => it.complete && it.naturalWidth === 0"
+    theirs = report.get_by_alt_text("theirs")
+    until(visitor, lambda: theirs.evaluate(loaded), "the picture to be refused")
+    assert asked == []
+
+
 def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     shared_lab, page
 ):
@@ -106,7 +126,11 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     expect(text).to_contain_text("line 0 ")
     assert visitor.evaluate("window.evil") is None
 
-    shutil.rmtree(folder)
+    away = folder.rename(server.folder / "away")
     visitor.goto(link)
     gone = visitor.locator(".nbk-sentence")
     expect(gone).to_contain_text("is not in the store of this server")
+    away.rename(folder)
+    gone.get_by_role("button", name="Try Again").click()
+    expect(view.locator(".nbkv-cause")).to_contain_text(evil)
+    expect(gone).to_have_count(0)

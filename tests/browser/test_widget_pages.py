@@ -21,10 +21,15 @@ _OPEN = """async code => {
   const widget = (await import(url)).default;
   const hears = new Set();
   const model = {
-    get: () => 'a-run',
+    get: name => (name === 'run_id' ? 'a-run' : undefined),
     on: (_, hear) => hears.add(hear),
     off: (_, hear) => hears.delete(hear),
-    send: message => sent.push(message),
+    send: message => {
+      if (window.isRestarted) {
+        throw new Error('disposed');
+      }
+      sent.push(message);
+    },
   };
   window.sent = [];
   window.tell = message => hears.forEach(hear => hear(message));
@@ -35,12 +40,13 @@ _OPEN = """async code => {
 
 @pytest.fixture
 def show(page):
-    """Return a way to show a widget; its page has ``tell``."""
+    """Return a way to show a widget; its page has ``tell``, and what ``lab`` does."""
 
-    def show_in(widget: type[RunTable] | type[RunView]):
+    def show_in(widget: type[RunTable] | type[RunView], lab: str = "0"):
         visitor = page("about:blank")
         visitor.clock.install(time=_NOW - datetime.timedelta(hours=1))
         visitor.clock.pause_at(_NOW)
+        visitor.evaluate(lab)
         visitor.evaluate(_OPEN, widget._esm)
         return visitor
 
@@ -107,10 +113,17 @@ def test_numbers_of_page_and_kernel_have_the_same_figures(show, run):
     assert "Images/s" not in facts.text_content()
 
 
-def tell_rows(visitor, at: float) -> None:
-    """Tell a table of one run, without its numbers."""
-    row = {"run_id": "a", "name": "a run", "state": "running", "damage": None}
-    rows = [{**row, "started_at": None}]
+def tell_all(visitor, values: dict) -> None:
+    """Tell a view everything, as a kernel that it has asked."""
+    told = {"kind": "all", "number": 0, "at": 0, "values": values}
+    visitor.evaluate("message => tell({...message, to: sent.at(-1).view})", told)
+    visitor.clock.run_for(100)  # it draws before the next paint
+
+
+def tell_rows(visitor, at: float, *ids: str) -> None:
+    """Tell a table of runs, one unless they are named, without their numbers."""
+    row = {"state": "running", "damage": None, "started_at": None}
+    rows = [{**row, "run_id": id_, "name": f"the run {id_}"} for id_ in ids or ("a",)]
     told = {"kind": "rows", "at": at, "rows": rows, "numbers": {}}
     visitor.evaluate("message => tell(message)", told)
 
@@ -147,15 +160,20 @@ def test_table_follows_runs_under_way_by_the_server(page):
     assert asked[-1].headers["authorization"] == "token secret"
     # Of a new state, the kernel has the numbers; of one that lasts, it is not asked.
     assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers"]
+    tell_rows(visitor, 2.0)
     numbers = {"at": 2.0, "state": "running", "duration_seconds": 8}
     told = {"kind": "numbers", "numbers": {"a": numbers}}
     visitor.evaluate("message => tell(message)", told)
-    visitor.clock.run_for(15_000)
+    # The table may be out of sight before the server is asked.
+    visitor.evaluate("document.body.hidden = true")
+    visitor.clock.run_for(10_000)
+    visitor.evaluate("document.body.hidden = false")
+    visitor.clock.run_for(5_000)
     expect(row).to_contain_text("23 s")
     states[0] = "finished"
     visitor.clock.run_for(5_000)
     expect(row.locator("[data-state=finished]")).to_have_class("nbkv-sign")
-    assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers", "numbers"]
+    assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers"] * 3
     before = len(asked)
     visitor.clock.run_for(20_000)
     assert len(asked) == before
@@ -192,3 +210,217 @@ def test_a_table_that_reads_is_not_called_busy(show):
     refresh.click()
     visitor.clock.run_for(3_000)
     assert "does not respond" in alert.text_content()
+
+
+def test_ticked_runs_of_a_table_are_compared_where_lab_can_draw_them(show):
+    visitor = show(RunTable)
+    tell_rows(visitor, 1.0, "a", "b")
+    compare = ".nbkv-runs button:text('Compare curves')"
+    expect(visitor.locator(compare)).to_be_hidden()
+    expect(visitor.get_by_role("checkbox")).to_have_count(0)
+
+    visitor = show(
+        RunTable,
+        """document.addEventListener('nbkit:compare', event => {
+          event.preventDefault();
+          window.compared = event.detail.runs;
+        })""",
+    )
+    tell_rows(visitor, 1.0, "a", "b", "c")
+    visitor.get_by_label("Compare the run b, b").check()
+    expect(visitor.locator(compare)).to_be_disabled()
+    visitor.get_by_label("Compare the run a, a").check()
+    tell_rows(visitor, 2.0, "a", "b", "c")
+    visitor.locator(compare).click()
+
+    named = [{"run_id": each, "name": f"the run {each}"} for each in "ba"]
+    assert visitor.evaluate("compared") == named
+
+
+def test_axis_labels_of_near_values_differ(show, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    points = [[n, *[2511.2 + n / 250] * 3] for n in range(200)]
+    values["series"]["loss"] = points
+    visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
+
+    tell_all(visitor, values)
+
+    labels = visitor.locator(".nbkv-chart", has_text="Loss").locator("text")
+    texts = labels.all_text_contents()
+    assert {"2,511.5", "2,512"} <= {*texts}
+
+
+def test_keys_move_a_cursor_whose_value_is_announced(show, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    values["series"]["loss"] = [[n, n, n, n] for n in (1, 2, 3)]
+    visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
+    tell_all(visitor, values)
+    chart = visitor.locator(".nbkv-chart", has_text="Loss")
+    spoken = chart.locator("[aria-live=polite]")
+
+    chart.locator(".nbkv-plot").focus()
+    for key, words in (
+        ("ArrowRight", "step 1: 1"),
+        ("ArrowRight", "step 2: 2"),
+        ("ArrowLeft", "step 1: 1"),
+        ("Escape", ""),
+        ("ArrowLeft", "step 3: 3"),
+    ):
+        visitor.keyboard.press(key)
+        assert spoken.text_content() == words
+
+
+def test_only_curves_beyond_the_first_twelve_are_asked_for(show, run):
+    values = {f"n{n:03}": n for n in range(110)}
+    line = {"kind": "log", "attempt": 0, "step": 1, "values": values}
+    with run.paths.metrics.open("a") as metrics:
+        metrics.write(json.dumps(line) + "\n")
+    live = LiveRun(run)
+    live.read()
+    visitor = show(RunView)
+    tell_all(visitor, live.snapshot())
+
+    # Loss and images/s are the first two.
+    boxes = "document.querySelectorAll('.nbkv-menu-list input:not(:checked)')"
+    visitor.evaluate(f"{boxes}.forEach(box => box.click())")
+
+    asked = visitor.evaluate("sent.filter(({kind}) => kind === 'open').at(-1).curves")
+    assert asked == [f"n{n:03}" for n in range(10, 100)]
+    menu = visitor.locator(".nbkv-menu-box", has_text="n000")
+    assert "10 further logged names are not shown" in menu.text_content()
+
+
+def test_log_stays_where_it_is_read_until_another_is_chosen(show, run):
+    live = LiveRun(run)
+    live.read()
+    visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
+    tell_all(visitor, live.snapshot())
+    visitor.get_by_text("Log", exact=True).click()
+    text = visitor.get_by_label("Log of")
+    log = {"kind": "log", "open_line": "", "size_bytes": 9, "searched_bytes": 9}
+    log |= {"lines": [f"line {n}" for n in range(500)]}
+
+    def tell_log() -> float:
+        visitor.evaluate("log => tell({...log, to: sent[0].view})", log)
+        return text.evaluate("text => text.scrollTop")
+
+    end = tell_log()
+    assert end > 0
+    text.evaluate("text => (text.scrollTop -= 1000)")
+    assert tell_log() == end - 1000
+    visitor.get_by_label("Rank").select_option("1")
+    assert tell_log() == end
+
+
+def test_zoom_asks_the_server_once_it_stays(page, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    values["series"]["loss"] = [[n, 1, 1, 1] for n in range(2000)]
+    visitor, asked = page("about:blank"), []
+    visitor.clock.install(time=_NOW)
+
+    def answer(route):
+        if "/curve?" in route.request.url:
+            asked.append(route.request.url)
+            route.fulfill(json={"points": [[1000, 1, 1, 1]]})
+        else:
+            text = '<script id="jupyter-config-data">{"baseUrl": "/"}</script>'
+            route.fulfill(body=f"<!doctype html>{text}", content_type="text/html")
+
+    visitor.route("**/*", answer)
+    visitor.goto("http://lab.test/")
+    visitor.clock.pause_at(_NOW + datetime.timedelta(hours=1))
+    visitor.evaluate(_OPEN, RunView._esm)
+    visitor.add_style_tag(content=RunView._css)
+    tell_all(visitor, values)
+
+    visitor.locator(".nbkv-chart", has_text="Loss").locator(".nbkv-plot").focus()
+    for _ in range(3):
+        visitor.keyboard.press("+")
+    with visitor.expect_response("**/curve?*"):
+        visitor.clock.run_for(1_000)
+
+    [url] = asked
+    assert "first=875&last=1124" in url
+
+
+def test_view_of_an_ended_run_sends_its_kernel_nothing(show, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    values["head"] |= {"state": "finished", "is_final": True}
+    visitor = show(RunView)
+    tell_all(visitor, values)
+    visitor.evaluate("sent.length = 0")
+
+    visitor.locator(".nbkv").hover()
+    for hidden in ("true", "false"):
+        visitor.evaluate(f"document.body.hidden = {hidden}")
+        visitor.clock.run_for(60_000)
+
+    assert visitor.evaluate("sent") == []
+
+
+def test_view_is_fed_by_labs_server_until_that_does_not_know_the_run(show, run):
+    live = LiveRun(run)
+    live.read()
+    visitor = show(
+        RunView,
+        """document.addEventListener('nbkit:view', ({detail}) => {
+          window.wishes = [];
+          window.detail = detail;
+          detail.model = {
+            get: name => (name === 'run_id' ? detail.run_id : undefined),
+            on: (_, hear) => (window.serve = hear),
+            off: () => undefined,
+            follow: isSeen => (window.isFollowed = isSeen),
+            send: message => wishes.push(message.kind),
+          };
+        })""",
+    )
+    # The kernel shows the run to pages that cannot ask yet.
+    told = {"kind": "all", "number": 0, "at": 0, "values": live.snapshot()}
+    for _ in range(2):
+        visitor.evaluate("message => tell(message)", told)
+    visitor.clock.run_for(60_000)
+
+    kinds = "sent.map(({kind, view}) => [kind, view])"
+    assert visitor.evaluate(kinds) == [["close", ""]]
+    assert visitor.evaluate("[isFollowed, wishes[0]]") == [True, "open"]
+    visitor.evaluate("document.body.hidden = true")
+    visitor.clock.run_for(1_000)
+    assert visitor.evaluate("isFollowed") is False
+
+    visitor.evaluate("document.body.hidden = false")
+    visitor.evaluate("detail.onGone()")
+    assert visitor.evaluate("wishes.at(-1)") == "close"
+    assert visitor.evaluate("sent[1].kind") == "open"
+    tell_all(visitor, live.snapshot())
+    assert visitor.locator(".nbkv-state").all_text_contents() == ["running"]
+
+
+def test_kernel_that_cannot_stop_a_run_says_why(show, run):
+    live = LiveRun(run)
+    live.read()
+    visitor = show(RunView)
+    tell_all(visitor, live.snapshot())
+    alert = visitor.get_by_role("alert")
+
+    for restarted, words in (
+        (False, "The kernel does not respond: it is running a cell"),
+        (True, "the kernel of this view was restarted. Run the cell again"),
+    ):
+        visitor.evaluate("it => (window.isRestarted = it)", restarted)
+        visitor.get_by_role("button", name="Stop", exact=True).click()
+        visitor.get_by_role("button", name="Stop the run").click()
+        visitor.clock.run_for(3_000)
+        expect(alert).to_contain_text(words)
+        expect(alert).to_contain_text("nbkit's sidebar")

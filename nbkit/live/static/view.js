@@ -9,8 +9,6 @@ const UNANSWERED_MILLISECONDS = 6_000;
 const ANSWER_MILLISECONDS = 2_000;
 // Of a view until the kernel has answered: its first line above the picture.
 const WAITS = 'nbkv-waits';
-/** As many as a message to the server has room for. */
-const MOST_MORE_CURVES = 50;
 const NEVER = { kind: 'never' };
 // Of a view whose messages come from a kernel; a page of Lab brings its own words.
 const KERNEL_WORDS = {
@@ -38,6 +36,13 @@ const KERNEL_WORDS = {
     );
   }
 };
+/** What Lab's server feeds instead of the kernel; null outside of Lab. */
+function servedModel(run_id, onGone) {
+  const detail = { run_id, onGone, model: null };
+  document.dispatchEvent(new CustomEvent('nbkit:view', { detail, cancelable: true }));
+  return detail.model;
+}
+
 /** What is asked before an action, and what is done by a yes. */
 const QUESTIONS = {
   stop: [trans.__('Stop the run?'), trans.__('Stop the run')],
@@ -55,6 +60,8 @@ class View {
     this._id = `view-${Math.random().toString(36).slice(2)}`;
     this._feed = feedOf(model);
     this._charts = new Map();
+    /** Names of curves that are sent only if they are asked for. */
+    this.moreCurves = [];
     this._isHeard = false;
     this._isSeen = true;
     this._waiting = new Map();
@@ -70,9 +77,12 @@ class View {
       setInterval(() => this._tick(), 1000)
     ];
     this.open();
+    this._visible = new ResizeObserver(() => this._look());
+    this._visible.observe(this.node);
     if (this._feed.values) {
       this.showAll();
     }
+    this._compared?.add(this._model.get('compared'));
   }
 
   /** Ask for everything. */
@@ -84,6 +94,8 @@ class View {
     this._send('close');
     this._charts.forEach(chart => chart.remove());
     this._compared?.dispose();
+    this._visible.disconnect();
+    this._model.follow?.(false);
     this._feed.views.delete(this);
     this._timers.forEach(clearInterval);
     this._model.off('msg:custom', this._onMessage);
@@ -127,7 +139,7 @@ class View {
         onKeep: () => this._model.keep?.(this._choices.choices)
       }
     );
-    this._compared = this._model.other
+    this._compared = isPage
       ? new Comparison(this._model, () => this._drawAll())
       : null;
     this._choices.node.append(...(this._compared ? [this._compared.menu] : []));
@@ -174,7 +186,7 @@ class View {
       {
         class: `nbkv ${WAITS}${isPage ? ' nbkv-page' : ''}`,
         'aria-label': trans.__('Run %1', this._model.get('run_id')),
-        onpointerenter: () => this._send('here')
+        onpointerenter: () => this._sayHere()
       },
       make(
         'header',
@@ -232,7 +244,7 @@ class View {
     this._saidAt = Date.now();
     // After a gap in the connection, the last of these is sent again as `open`.
     const choice = ['open', 'log', 'here'].includes(kind)
-      ? { ...this._log.choice, curves: this._more ?? [] }
+      ? { ...this._log.choice, curves: this.moreCurves }
       : {};
     try {
       this._model.send({ kind, view: this._id, ...choice, ...values });
@@ -247,6 +259,8 @@ class View {
     if (message.kind === 'failed') {
       this._hasFailed = true;
       this._say(trans.__('This view has stopped: %1', message.message));
+    } else if (message.kind === 'compare') {
+      this._compared?.add(message.runs);
     } else if (message.kind === 'all' && this._hasFailed) {
       this._hasFailed = false;
       this._say('');
@@ -325,23 +339,38 @@ class View {
     this._report.hidden = !head.study_id;
   }
 
-  /**
-   * Show what changes by the clock; say that the view is looked at.
-   *
-   * Each message keeps an idle kernel from being ended by its server: a view of a run
-   * that has ended, or that no user can see, sends none.
-   */
-  _tick() {
+  /** Notice whether the view is seen: a server sends only to those that are. */
+  _look() {
     const wasSeen = this._isSeen;
     this._isSeen = !document.hidden && this.node.checkVisibility();
+    this._model.follow?.(this._isSeen);
     if (this._isSeen && !wasSeen) {
       this._feed.heardAt = Date.now();
+      this._sayHere();
     }
+  }
+
+  /**
+   * Say that the view is looked at.
+   *
+   * A message keeps an idle kernel from being ended by its server: none is sent to it of
+   * a run that has ended.
+   */
+  _sayHere() {
+    const isOver = this._feed.values?.head.is_final && !this._hasFailed;
+    if (this._model.follow || !isOver) {
+      this._send('here');
+    }
+  }
+
+  /** Show what changes by the clock; say that the view is looked at. */
+  _tick() {
+    this._look();
     const { head } = this._feed.values ?? {};
     const goesOn = head && !head.is_final && !this._hasFailed;
     const isDue = goesOn && Date.now() - this._saidAt >= STILL_HERE_MILLISECONDS;
-    if (this._isSeen && (isDue || !wasSeen)) {
-      this._send('here');
+    if (this._isSeen && isDue) {
+      this._sayHere();
     }
     if (this._isSeen && Date.now() - (this._comparedAt ?? 0) >= STILL_HERE_MILLISECONDS) {
       this._comparedAt = Date.now();
@@ -380,19 +409,15 @@ class View {
     }
     this._compared?.show(this._feed.values);
     const names = this._names();
-    this._choices.offer(names);
-    const shown = names.filter(name => this._choices.isShown(name));
-    this._more = shown.slice(0, MOST_MORE_CURVES);
+    this._choices.offer(names, this._feed.values.num_omitted);
     for (const it of [this, ...(this._compared?.runs.values() ?? [])]) {
-      const { values = null } = it === this ? this._feed : it;
-      const has = values?.series ?? {};
-      const lacks = this._more.filter(
-        name => values?.curves.includes(name) && !has[name]
-      );
+      const { curves = [], series } = (it === this ? this._feed : it).values ?? {};
+      it.moreCurves = moreCurves(curves, name => this._choices.isShown(name));
+      const lacks = it.moreCurves.filter(name => !series[name]);
       const key = lacks.join('\n');
       if (lacks.length && it.asked !== key) {
         it.asked = key;
-        it.open(this._more);
+        it.open();
       }
     }
     this._drawSoon(names);
@@ -413,7 +438,7 @@ class View {
       const toDraw = this._toDraw;
       this._toDraw = null;
       const names = this._names();
-      this._choices.offer(names);
+      this._choices.offer(names, this._feed.values.num_omitted);
       const { series } = this._feed.values;
       for (const name of [...this._charts.keys(), ...names]) {
         if (toDraw.has(name) || !names.includes(name)) {
@@ -442,13 +467,13 @@ class View {
   }
 
   _addChart(name) {
-    const isOverTime = OVER_TIME.has(name);
+    const isOverTime = OF_DEVICES.test(name);
     const chart = new Chart({
       name,
       label: title(name),
       isOverTime,
       unit: unit(name),
-      onZoom: (run, first, last) => pointsNear(run, name, first, last),
+      onZoom: (run, first, last, signal) => pointsNear(run, name, first, last, signal),
       onCsv: () => void this._downloadCsv(name)
     });
     if (isOverTime) {
@@ -473,7 +498,7 @@ class View {
       const runs = [this._feed, ...(this._compared?.runs.values() ?? [])];
       const having = runs.filter(({ values }) => values?.curves.includes(name));
       const ids = having.map(({ values }) => values.head.run_id);
-      const text = OVER_TIME.has(name)
+      const text = OF_DEVICES.test(name)
         ? this._charts.get(name).drawnCsv()
         : await storedCsv(ids, name);
       download(new Blob([text], { type: 'text/csv' }), `${name}.csv`);
@@ -565,14 +590,36 @@ class View {
   }
 }
 
+/** Tell the kernel that no page waits for what it sends unasked. */
+function endAnnouncing(model) {
+  const hear = ({ kind, to }) => {
+    if (kind === 'all' && to === undefined) {
+      model.off('msg:custom', hear);
+      model.send({ kind: 'close', view: '' });
+    }
+  };
+  model.on('msg:custom', hear);
+}
+
 export default {
   initialize({ model }) {
     const feed = feedOf(model);
     return () => feed.dispose();
   },
+  /** Show the run: fed by Lab's server if that knows it, and else by the kernel. */
   render({ model, el }) {
-    const view = new View(model);
-    el.append(view.node);
+    let view = null;
+    const show = it => {
+      view?.dispose();
+      view?.node.remove();
+      view = new View(it);
+      el.append(view.node);
+    };
+    const served = model.follow ? null : servedModel(model.get('run_id'), () => show(model));
+    if (served) {
+      endAnnouncing(model);
+    }
+    show(served ?? model);
     return () => view.dispose();
   }
 };

@@ -9,6 +9,8 @@ const CHARACTER_WIDTH = 7;
 /** Of this many points of a line, each may be more than one value. */
 const FEWEST_MERGED = 1000;
 const MOST_RUNS = 8;
+/** A zoom that stays for so long asks for what is between its ends. */
+const ZOOM_MILLISECONDS = 200;
 const TIME_STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600,
   43200, 86400
@@ -55,6 +57,11 @@ function ticksBetween(low, high, count, isTime = false, least = 0) {
   return ticks;
 }
 
+/** The smallest distance between two of them. */
+function stepOf(ticks) {
+  return least(ticks.slice(1).map((tick, n) => tick - ticks[n]));
+}
+
 /** Powers of ten between two numbers; where they are few, others between them. */
 function logTicks(low, high, count) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
@@ -81,8 +88,8 @@ function withoutOutliers(values) {
  */
 class Chart {
   /**
-   * Over seconds (`isOverTime`), or over what `unit` says. `onZoom(first, last)` is told
-   * between which x the chart shows every point that there is; `onCsv()` is the button's.
+   * Over seconds (`isOverTime`), or over what `unit` says. `onZoom(run, first, last, signal)`
+   * gives every point of a run between two x; `onCsv()` is the button's.
    */
   constructor({ name, label, isOverTime, unit, onZoom, onCsv }) {
     this.name = name;
@@ -97,7 +104,11 @@ class Chart {
     this._value = make('span', { class: 'nbkv-chart-value' });
     this._svg = makeSvg('svg', { role: 'img' });
     this._tip = make('div', { class: 'nbkv-tip', hidden: true });
-    const keys = trans.__('drag or + − zoom, ← → move, double click or Esc resets');
+    // Said when keys have moved the cursor: the value beside the title changes all the time.
+    this._spoken = make('span', { class: 'nbkv-spoken', 'aria-live': 'polite' });
+    const keys = trans.__(
+      '← → show values, drag or + − zoom, then ← → move, double click or Esc resets'
+    );
     this._plot = make(
       'div',
       {
@@ -110,11 +121,13 @@ class Chart {
         onpointermove: event => this._move(event),
         onpointerup: event => this._release(event),
         onpointerleave: () => this._unpoint(),
+        onblur: () => this._unpoint(),
         ondblclick: () => this._zoomTo(null),
         onkeydown: event => this._press(event)
       },
       this._svg,
-      this._tip
+      this._tip,
+      this._spoken
     );
     const button = (words, what, onclick) =>
       make(
@@ -149,6 +162,7 @@ class Chart {
   }
 
   remove() {
+    this._askNothing();
     this._observer.disconnect();
     this.node.remove();
   }
@@ -156,6 +170,7 @@ class Chart {
   /** Draw lines `{ run, label, points }`; the first is the page's own run. */
   draw(lines, choices) {
     if (this._choices && this._choices.axis !== choices.axis) {
+      this._askNothing();
       this._zoom = null;
       this._near.clear();
     }
@@ -177,7 +192,7 @@ class Chart {
 
   /** The drawn points of all runs, as CSV. */
   drawnCsv() {
-    const rows = [`run_id,seconds,lowest,highest,mean_${this.name}`];
+    const rows = [`run_id,seconds,lowest,highest,mean_${this.name.replace(OF_DEVICES, '')}`];
     for (const { run, points } of this._lines) {
       for (const [x, low, high, mean] of points) {
         const values = [low, high, mean].map(value => value ?? '');
@@ -221,7 +236,7 @@ class Chart {
     const plotHeight = height - CHART_TOP - CHART_BOTTOM;
     const count = Math.max(2, Math.floor(plotHeight / 36));
     const ticks = (log ? logTicks : ticksBetween)(...yRange, count);
-    const labels = ticks.map(figures);
+    const labels = ticks.map(tick => numberText(tick, stepOf(ticks)));
     const longest = Math.max(0, ...labels.map(label => label.length));
     this._left = 12 + CHARACTER_WIDTH * longest;
     const plotWidth = (this._plotWidth = Math.max(
@@ -323,8 +338,9 @@ class Chart {
     const ticks = to > from ? ticksBetween(from, to, count, isTime, smallest) : [from];
     let end = 0;
     ticks.forEach((tick, place) => {
-      const number = isTime && to - from >= 5 ? duration(tick) : figures(tick);
-      const unit = isTime ? (to - from >= 5 ? '' : ' s') : '';
+      const isLong = isTime && to - from >= 5;
+      const number = isLong ? duration(tick, 4) : numberText(tick, stepOf(ticks));
+      const unit = isTime && !isLong ? ' s' : '';
       const name = !isTime && place === 0 ? `${this._unit} ` : '';
       const words = `${name}${number}${unit}`;
       const half = (CHARACTER_WIDTH * words.length) / 2;
@@ -508,16 +524,39 @@ class Chart {
       ArrowRight: [from + part, to + part],
       Escape: null
     };
-    const isMove = key.startsWith('Arrow') || key === '-' || key === 'Escape';
-    if (key in ranges && !(isMove && !this._zoom)) {
-      event.preventDefault();
-      event.stopPropagation();
-      this._zoomTo(ranges[key]);
+    const isCursor = !this._zoom && (key.startsWith('Arrow') || key === 'Escape');
+    const isPointed = key !== 'Escape' || this._pointed !== undefined;
+    if (!(key in ranges) || (!this._zoom && key === '-') || (isCursor && !isPointed)) {
+      return;
     }
+    event.preventDefault();
+    event.stopPropagation();
+    if (!isCursor) {
+      this._zoomTo(ranges[key]);
+    } else if (key === 'Escape') {
+      this._unpoint();
+    } else {
+      this._moveCursor(key === 'ArrowLeft' ? -1 : 1);
+    }
+  }
+
+  /** Point at the next known value, of many at every hundredth, and say it. */
+  _moveCursor(way) {
+    const curve = this._curves.find(({ ys }) => ys.some(y => y !== null));
+    const known = [...curve.xs.keys()].filter(n => curve.ys[n] !== null);
+    let place = way > 0 ? 0 : known.length - 1;
+    if (this._pointed !== undefined) {
+      const here = known.indexOf(nearest(curve, this._xAt(this._pointed)));
+      const there = here + way * Math.ceil(known.length / 100);
+      place = Math.min(Math.max(0, there), known.length - 1);
+    }
+    this._pointed = this._x(curve.xs[known[place]]);
+    this._spoken.textContent = this._point(this._pointed);
   }
 
   /** Show what is between two x, or all of it. */
   _zoomTo(range) {
+    this._askNothing();
     this._near.clear();
     this._zoom = null;
     this._width = 0;
@@ -530,19 +569,19 @@ class Chart {
     this._unpoint();
     this._render();
     if (this._zoom && !this._isOverTime) {
-      this._askNear();
+      this._asking = setTimeout(() => this._askNear(), ZOOM_MILLISECONDS);
     }
   }
 
   _askNear() {
     const [from, to] = this._zoom;
+    const { signal } = this._request;
     for (const { run, xs, points } of this._curves) {
       const inside = points.filter((_, n) => xs[n] >= from && xs[n] <= to);
       if (points.length >= FEWEST_MERGED && inside.length) {
-        const zoom = this._zoom;
         const last = inside[inside.length - 1][0];
-        void this._onZoom(run, inside[0][0], last).then(near => {
-          if (this._zoom === zoom && near) {
+        void this._onZoom(run, inside[0][0], last, signal).then(near => {
+          if (near && !signal.aborted) {
             this.showNear(run, near);
           }
         });
@@ -550,6 +589,14 @@ class Chart {
     }
   }
 
+  /** Forget what the zoom before has asked for. */
+  _askNothing() {
+    clearTimeout(this._asking);
+    this._request?.abort();
+    this._request = new AbortController();
+  }
+
+  /** Show the values nearest to a place; return them in words. */
   _point(at) {
     const x = this._xAt(at);
     const found = this._curves.flatMap((curve, place) => {
@@ -557,11 +604,11 @@ class Chart {
       return n === null ? [] : [{ ...curve, place, n }];
     });
     if (!found.length) {
-      return;
+      return '';
     }
     const at0 = found[0].xs[found[0].n];
     const isTime = this._isOverTime || this._isByTime;
-    const where = isTime ? duration(at0) : `${this._unit} ${figures(at0)}`;
+    const where = isTime ? duration(at0) : `${this._unit} ${numberText(at0, 1)}`;
     const words = ({ n, points, ys }) => {
       const [, low, high] = points[n];
       const numbers = [ys[n], low, high].map(figures);
@@ -571,8 +618,7 @@ class Chart {
     this._mark.setAttribute('x2', this._x(at0));
     this._mark.setAttribute('visibility', 'visible');
     if (this._curves.length === 1) {
-      this._value.textContent = `${where}: ${words(found[0])}`;
-      return;
+      return (this._value.textContent = `${where}: ${words(found[0])}`);
     }
     this._tip.replaceChildren(
       make('div', {}, where),
@@ -582,10 +628,12 @@ class Chart {
     );
     this._tip.hidden = false;
     this._tip.dataset.side = at > this._plotWidth / 2 ? 'left' : 'right';
+    return [where, ...found.map(it => `${it.label} ${words(it)}`)].join('; ');
   }
 
   _unpoint() {
     this._pointed = undefined;
+    this._spoken.textContent = '';
     this._value.textContent = this._newest ?? '–';
     this._mark?.setAttribute('visibility', 'hidden');
     this._tip.hidden = true;

@@ -11,7 +11,15 @@ const DEFAULT_CHOICES = {
 const AXES = { step: trans.__('step'), time: trans.__('time') };
 /** So many curves of the ranks are sent and drawn unless a reader chooses. */
 const FIRST_CURVES = 12;
+
+/** Of a run's curves, those that are shown and sent only if they are asked for. */
+function moreCurves(curves, isShown) {
+  const ofRanks = curves.filter(name => !OF_DEVICES.test(name));
+  return ofRanks.slice(FIRST_CURVES).filter(isShown);
+}
+
 const MOST_RUNS_LISTED = 200;
+const FULL = trans.__('At most %1 runs are drawn together', MOST_RUNS);
 
 /** The controls above the charts. */
 class ChoicesPanel {
@@ -23,6 +31,7 @@ class ChoicesPanel {
     const smoothing = `${choices.smoothing}`;
     this._weight = make('output', { class: 'nbkv-weight' }, smoothing);
     this._curves = make('div', { class: 'nbkv-menu-list' });
+    this._omitted = make('p', { class: 'nbkv-about' });
     this._summary = make('summary', {}, trans.__('Curves'));
     this._names = [];
     this.node = make(
@@ -71,12 +80,19 @@ class ChoicesPanel {
           'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
         )
       ),
-      menu(this._summary, this._curves)
+      menu(this._summary, this._curves, this._omitted)
     );
   }
 
-  /** Offer these curves, of which some are there already. */
-  offer(names) {
+  /** Offer these curves, and say how many logged names are not among them. */
+  offer(names, numOmitted) {
+    this._omitted.textContent = numOmitted
+      ? trans._n(
+          '%1 further logged name is not shown (limit: 100)',
+          '%1 further logged names are not shown (limit: 100)',
+          numOmitted
+        )
+      : '';
     if (names.join('\n') !== this._names.join('\n')) {
       this._names = names;
       this._curves.replaceChildren(...names.map(name => this._curve(name)));
@@ -90,7 +106,7 @@ class ChoicesPanel {
   }
 
   isShown(name) {
-    const ofRanks = this._names.filter(it => !OVER_TIME.has(it));
+    const ofRanks = this._names.filter(it => !OF_DEVICES.test(it));
     const isFirst = ofRanks.indexOf(name) < FIRST_CURVES;
     return this.choices.curves[name] ?? isFirst;
   }
@@ -215,39 +231,57 @@ class Comparison {
 
   /** Show the legend, and what the configurations do not share. */
   show(values) {
-    const all = [values, ...[...this.runs.values()].map(run => run.values)];
-    const known = all.filter(it => it);
+    const all = [[this._model.get('run_id'), values]];
+    this.runs.forEach((run, id) => all.push([id, run.values]));
     const isAlone = this.runs.size === 0;
     this.legend.hidden = isAlone;
     this.differences.hidden = isAlone;
     if (isAlone) {
       return;
     }
-    const names = known.map(({ head }) => head.name ?? head.run_id);
-    const labels = known.map(({ head }, place) =>
+    const names = all.map(([id, it]) => (it ? it.head.name : this._nameOf(id)) ?? id);
+    const labels = all.map(([id], place) =>
       names.filter(name => name === names[place]).length > 1
-        ? `${names[place]} (${head.run_id})`
+        ? `${names[place]} (${id})`
         : names[place]
     );
-    this.labels = new Map(known.map(({ head }, n) => [head.run_id, labels[n]]));
-    const key = JSON.stringify([labels, known.map(({ head }) => head.state)]);
+    this.labels = new Map(all.map(([id], place) => [id, labels[place]]));
+    const states = all.map(([, it]) =>
+      it ? STATES[it.head.state] : trans.__('loading…')
+    );
+    const key = JSON.stringify([labels, states]);
     if (key === this._key) {
       return;
     }
     this._key = key;
-    const places = all.flatMap((it, place) => (it ? [place] : []));
     this.legend.replaceChildren(
-      ...known.map(({ head }, n) =>
+      ...all.map(([id], place) =>
         make(
           'li',
-          { class: `nbkv-run-${places[n]}`, title: head.run_id },
+          { class: `nbkv-run-${place}`, title: id },
           swatch(),
-          `${labels[n]} · ${STATES[head.state]}`,
-          ...(n ? [this._remover(head.run_id, labels[n])] : [])
+          `${labels[place]} · ${states[place]}`,
+          ...(place ? [this._remover(id, labels[place])] : [])
         )
       )
     );
-    this._table.replaceChildren(differenceTable(labels, known));
+    const known = all.flatMap(([id, it]) => (it ? [[this.labels.get(id), it]] : []));
+    this._table.replaceChildren(differenceTable(known));
+  }
+
+  /** Draw these runs too, as far as there is room. */
+  add(ids) {
+    const others = ids.filter(id => id !== this._model.get('run_id'));
+    others.filter(id => !this.runs.has(id)).forEach(id => this._choose(id, true));
+  }
+
+  /** The name of a listed run. */
+  _nameOf(id) {
+    return this._rows.find(row => row.run_id === id)?.name;
+  }
+
+  get _isFull() {
+    return this.runs.size >= MOST_RUNS - 1;
   }
 
   _remover(id, label) {
@@ -272,15 +306,13 @@ class Comparison {
       .map(row => [row, `${row.name ?? ''} ${STATES[row.state]} ${row.run_id}`])
       .filter(([, words]) => words.toLowerCase().includes(text))
       .map(([{ run_id, name, state }]) => {
-        const isFull = this.runs.size >= MOST_RUNS - 1 && !this.runs.has(run_id);
+        const isFull = this._isFull && !this.runs.has(run_id);
         const label = ticked(name ?? run_id, this.runs.has(run_id), isChosen =>
           this._choose(run_id, isChosen)
         );
         label.firstChild.disabled = isFull;
         label.firstChild.value = run_id;
-        label.title = isFull
-          ? trans.__('At most %1 runs are drawn together', MOST_RUNS)
-          : run_id;
+        label.title = isFull ? FULL : run_id;
         const about = `${STATES[state]} · ${run_id}`;
         label.append(' ', make('span', { class: 'nbkv-about' }, about));
         return label;
@@ -296,13 +328,16 @@ class Comparison {
 
   _choose(id, isChosen) {
     this.message.textContent = '';
-    if (isChosen) {
+    if (isChosen && this._isFull) {
+      this.message.textContent = `${FULL}.`;
+    } else if (isChosen) {
       const gone = why => {
         this._choose(id, false);
-        this.message.textContent = why;
+        this.message.textContent = `${this._nameOf(id) ?? id}: ${why}`;
       };
       const model = this._model.other(id, gone);
-      this.runs.set(id, new ComparedRun(model, () => this._onChange()));
+      const run = new ComparedRun(model, () => this._onChange(), gone);
+      this.runs.set(id, run);
     } else {
       this.runs.get(id)?.dispose();
       this.runs.delete(id);
@@ -315,12 +350,14 @@ class Comparison {
 
 /** What a page knows of a run that it compares. */
 class ComparedRun {
-  constructor(model, onChange) {
+  /** `onGone(why)` says why there is nothing to draw. */
+  constructor(model, onChange, onGone) {
     this._model = model;
     this._onChange = onChange;
     this._feed = feedOf(model);
     this._feed.views.add(this);
-    this._curves = [];
+    model.on('msg:custom', ({ kind, message }) => kind === 'failed' && onGone(message));
+    this.moreCurves = [];
     this._id = `compared-${Math.random().toString(36).slice(2)}`;
     this.open();
   }
@@ -330,8 +367,7 @@ class ComparedRun {
   }
 
   /** Ask for everything, and for more curves than it sends by itself. */
-  open(curves = this._curves) {
-    this._curves = curves;
+  open() {
     this._send('open');
   }
 
@@ -357,14 +393,15 @@ class ComparedRun {
 
   _send(kind) {
     const log = { rank: 0, stream: 'stderr', text: '', lines: 1 };
-    this._model.send({ kind, view: this._id, ...log, curves: this._curves });
+    this._model.send({ kind, view: this._id, ...log, curves: this.moreCurves });
   }
 }
 
 /** Fields whose values are not the same in all configurations. */
-function differenceTable(labels, all) {
+function differenceTable(all) {
+  const labels = all.map(([label]) => label);
   const fields = all.map(
-    ({ config }) => new Map([...config.changed, ...config.default])
+    ([, { config }]) => new Map([...config.changed, ...config.default])
   );
   const names = [...new Set(fields.flatMap(field => [...field.keys()]))].filter(
     name => name !== 'name' && new Set(fields.map(field => field.get(name))).size > 1

@@ -55,10 +55,11 @@ async function curvesAddress(config, runId) {
 }
 
 /** Points of a run's line between two x, near by; null where no server has them. */
-async function pointsNear(run, name, first, last) {
+async function pointsNear(run, name, first, last, signal) {
   const query = new URLSearchParams({ name, first, last });
   try {
-    const response = await askServer(pageConfig(), run, `curve?${query}`);
+    const path = `curve?${query}`;
+    const response = await askServer(pageConfig(), run, path, { signal });
     return (await response.json()).points;
   } catch {
     return null; // what the page has is shown

@@ -26,6 +26,7 @@ class Feed {
 
   dispose() {
     this._model.off('msg:custom', this._onMessage);
+    feeds.delete(this._model);
   }
 
   /** The kernel's clock, in Unix seconds: this machine's may be another. */

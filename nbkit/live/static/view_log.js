@@ -36,6 +36,8 @@ class LogPanel {
     this._lines = [];
     this._openLine = '';
     this._most = FIRST_LINES;
+    /** Whether what comes next is another log, of which the end is shown. */
+    this._isNew = true;
     this._earlier = make(
       'button',
       { type: 'button', hidden: true, onclick: () => this._askEarlier() },
@@ -101,8 +103,6 @@ class LogPanel {
   replace({ lines, open_line, size_bytes, searched_bytes }) {
     const box = this._text;
     const fromEnd = box.scrollHeight - box.scrollTop;
-    const isMore = this._isAsked && lines.length > this._lines.length;
-    this._isAsked = false;
     this._lines = lines;
     this._openLine = open_line;
     const part =
@@ -116,11 +116,12 @@ class LogPanel {
     this._earlier.hidden =
       lines.length < this._most || this._most >= MOST_LINES;
     this._showStatus();
-    this._show(!isMore);
-    if (isMore) {
-      // What was at the top stays in its place.
+    this._show(this._isNew);
+    if (!this._isNew) {
+      // Whoever reads above the end keeps the place.
       box.scrollTop = box.scrollHeight - fromEnd;
     }
+    this._isNew = false;
   }
 
   /** Add lines; what the last one says so far takes the place of what it said. */
@@ -139,13 +140,13 @@ class LogPanel {
 
   _askEarlier() {
     this._most = Math.min(MOST_LINES, 4 * this._most);
-    this._isAsked = true;
     this._onChoice(this.choice);
   }
 
   _choose() {
     clearTimeout(this._typing);
     this._most = FIRST_LINES;
+    this._isNew = true;
     this._stream.disabled = this._rank.value === '-1';
     this._onChoice(this.choice);
   }

@@ -2,15 +2,21 @@
 
 /** A number in four figures; a dash where it is unknown. */
 function figures(value) {
-  if (value === null || value === undefined) {
-    return '–';
+  return value === null || value === undefined ? '–' : numberText(value);
+}
+
+/** A number in four figures, or in as many as tell it from those a step away. */
+function numberText(value, step = Infinity) {
+  if (value === 0) {
+    return '0';
   }
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
-    return value.toExponential(3).replace(/\.?0+e/, 'e');
+  const first = Math.floor(Math.log10(size));
+  const last = Math.min(first - 3, Math.floor(Math.log10(step)));
+  if (size < 1e-4 || size >= 1e7) {
+    return value.toExponential(first - last).replace(/\.?0+e/, 'e');
   }
-  const decimals = size === 0 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size)));
-  const [whole, part] = value.toFixed(decimals).split('.');
+  const [whole, part] = value.toFixed(Math.max(0, -last)).split('.');
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ',');
   const kept = part?.replace(/0+$/, '');
   return kept ? `${grouped}.${kept}` : grouped;
@@ -28,8 +34,8 @@ function gibibytes(bytes) {
     : (bytes / 2 ** 30).toFixed(1);
 }
 
-/** A duration in its two largest units. */
-function duration(seconds) {
+/** A duration in its two largest units, or more. */
+function duration(seconds, mostUnits = 2) {
   if (seconds === null || seconds === undefined) {
     return '–';
   }
@@ -44,7 +50,7 @@ function duration(seconds) {
   return first < 0
     ? '0 s'
     : parts
-        .slice(first, first + 2)
+        .slice(first, first + mostUnits)
         .filter(([count]) => count > 0)
         .map(([count, unit]) => `${count} ${unit}`)
         .join(' ');

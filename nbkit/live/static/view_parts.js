@@ -14,11 +14,8 @@ const TITLES = {
   latency_milliseconds: trans.__('Latency (ms, median)'),
   served_images_per_second: trans.__('Images/s by batch size')
 };
-const OVER_TIME = new Set([
-  'device:gpu_utilization_percent',
-  'device:memory_used_gibibytes',
-  'device:power_watts'
-]);
+/** What GPUs do, over time; the same name without it may be logged by a script. */
+const OF_DEVICES = /^device:/;
 
 /** Tasks that read images; a function or script may log a rate of its own. */
 const WITH_IMAGES = new Set(['train', 'load']);
@@ -28,7 +25,7 @@ const UNIFIED = trans.__(
 );
 
 function title(name) {
-  return TITLES[name] ?? name;
+  return TITLES[name] ?? name.replace(OF_DEVICES, '');
 }
 
 const UNITS = {

@@ -74,6 +74,12 @@ function moment(seconds) {
       });
 }
 
+/** Let nbkit's part of Lab draw the curves of runs; return whether there is one. */
+function compareRuns(runs) {
+  const options = { detail: { runs }, cancelable: true };
+  return !document.dispatchEvent(new CustomEvent('nbkit:compare', options));
+}
+
 /** Ask nbkit's part of the Jupyter server for its runs; null where there is none. */
 async function serverRuns() {
   const config = document.getElementById('jupyter-config-data')?.textContent;
@@ -98,6 +104,9 @@ class Table {
     this._sortedBy = 'run_id'; // which begins with the time of the launch
     this._descending = true;
     this._asked = new Set();
+    this._canCompare = compareRuns([]);
+    /** Ids of the ticked runs. */
+    this._ticked = new Set();
     this._build();
     this._onMessage = message => this._take(message);
     model.on('msg:custom', this._onMessage);
@@ -143,6 +152,15 @@ class Table {
       { type: 'button', onclick: () => this._askAgain() },
       trans.__('Refresh')
     );
+    this._compare = make(
+      'button',
+      {
+        type: 'button',
+        hidden: !this._canCompare,
+        onclick: () => compareRuns(this._tickedRows)
+      },
+      trans.__('Compare curves')
+    );
     this._heads = new Map(
       COLUMNS.map(([key, label, , hint]) => [
         key,
@@ -169,7 +187,7 @@ class Table {
         class: 'nbkv nbkv-runs nbkv-waits',
         'aria-label': trans.__('Runs')
       },
-      make('header', {}, this._filter, this._refresh, this._status),
+      make('header', {}, this._filter, this._refresh, this._compare, this._status),
       this._message,
       make(
         'div',
@@ -177,7 +195,7 @@ class Table {
         make(
           'table',
           {},
-          make('thead', {}, make('tr', {}, ...this._heads.values())),
+          make('thead', {}, make('tr', {}, ...this._boxed(), ...this._heads.values())),
           this._body
         )
       ),
@@ -214,10 +232,11 @@ class Table {
 
   /** Take what was read of some runs, state and numbers of one moment. */
   _takeNumbers(found) {
+    const seen = Date.now() / 1000;
     for (const [id, numbers] of Object.entries(found)) {
       const row = this._byId.get(id);
       if (row && (!numbers || numbers.at >= row.at)) {
-        Object.assign(row, numbers ?? { state: 'removed' });
+        Object.assign(row, numbers ?? { state: 'removed' }, { seen });
         this._asked.add(id);
       } else {
         // What was read before the newest rows comes too late.
@@ -251,7 +270,7 @@ class Table {
       if (run.state !== row.state) {
         this._asked.delete(row.run_id); // the kernel has the numbers of its new state
       } else if (run.state === 'running' && row.duration_seconds !== null) {
-        row.duration_seconds += now - (row.seen ?? now);
+        row.duration_seconds += now - row.seen;
       }
       const { state, images_per_second, loss, nonfinite } = run;
       Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
@@ -319,10 +338,41 @@ class Table {
       const way = this._descending ? 'descending' : 'ascending';
       head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');
     }
-    const focused = this._body.querySelector(':focus')?.closest('tr').dataset.run;
+    this._showTicked();
+    const focused = this._body.querySelector(':focus');
+    const run = focused?.closest('tr').dataset.run;
     this._body.replaceChildren(...shown.map(row => this._line(row)));
-    const lines = [...this._body.children];
-    lines.find(line => line.dataset.run === focused)?.querySelector('button').focus();
+    const line = [...this._body.children].find(it => it.dataset.run === run);
+    line?.querySelector(focused.tagName).focus();
+  }
+
+  /** The ticked runs that are still there, in the order of their ticks. */
+  get _tickedRows() {
+    const rows = [...this._ticked].map(id => this._byId.get(id));
+    return rows.filter(row => row).map(({ run_id, name }) => ({ run_id, name }));
+  }
+
+  _showTicked() {
+    const isTooFew = this._tickedRows.length < 2;
+    this._compare.disabled = isTooFew;
+    this._compare.title = isTooFew ? trans.__('Tick two or more runs') : '';
+  }
+
+  /** The cell of a row's tick box, where Lab can draw curves. */
+  _boxed(...box) {
+    return this._canCompare ? [make('td', {}, ...box)] : [];
+  }
+
+  _box({ run_id, name }) {
+    return make('input', {
+      type: 'checkbox',
+      checked: this._ticked.has(run_id),
+      'aria-label': trans.__('Compare %1, %2', name ?? run_id, run_id),
+      onchange: ({ target }) => {
+        this._ticked[target.checked ? 'add' : 'delete'](run_id);
+        this._showTicked();
+      }
+    });
   }
 
   /** Ask for numbers that are not known yet, some at a time; return how many. */
@@ -359,6 +409,7 @@ class Table {
     return make(
       'tr',
       { 'data-run': row.run_id },
+      ...this._boxed(this._box(row)),
       ...COLUMNS.map(([key, , text]) =>
         key === 'name'
           ? make(
