@@ -123,10 +123,9 @@ def _try(arguments: argparse.Namespace) -> int:
             "earlier commit: --against HEAD~1."
         )
         raise ConfigError(message)
-    study, starts = _measured_before(measured, arguments.repeats), 0
+    study = _measured_before(measured, arguments.repeats)
     if study is not None:
         say(f"study {study.study_id} measured this change; delete it to measure again")
-        report = make(study)
     else:
         with _worktrees(
             change.top, {"base": change.base, "new": change.new}
@@ -135,29 +134,19 @@ def _try(arguments: argparse.Namespace) -> int:
             say(f"study {study.study_id}")
             try:
                 study.run(progress=not arguments.json)
-                report = make(study)
-            except (NbkitError, KeyboardInterrupt) as error:
+            except NbkitError as error:
                 error.add_note(
                     f"nbkit report {study.study_id} reports the runs so far."
                 )
-                if arguments.json:
-                    write_json({"study": study.study_id, "starts": _starts(study)})
                 raise
-            starts = _starts(study)
+    report = make(study)
     verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
     verdict = verdicts.get("new", "not measured")
     if arguments.json:
-        head = {"study": study.study_id, "starts": starts, "verdict": verdict}
-        write_json({**head, **report.result})
+        write_json({"study": study.study_id, "verdict": verdict, **report.result})
     else:
         write_lines([report.answer, *report.tables[0].notes])
     return 0 if verdict == "better" else 1
-
-
-def _starts(study: Study) -> int:
-    from nbkit.store.record import read_json
-
-    return len((read_json(study.paths.study) or {})["runs"])
 
 
 @dataclass(frozen=True)
