@@ -86,7 +86,7 @@ def test_report_of_others_reaches_no_other_server(shared_lab, page):
         "**/nbkit/report/*", lambda it: it.fulfill(body=text, content_type="text/html")
     )
     asked = []
-    visitor.route("https://other.test/**", asked.append)
+    visitor.route("https://other.test/**", lambda it: asked.append(it))
     visitor.goto(f"{server.address()}&nbkit-report=theirs")
 
     report = visitor.frame_locator(".jp-IFrame iframe")
