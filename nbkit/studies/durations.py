@@ -55,20 +55,14 @@ class StartTimes:
         return sum(self._seconds.get(arm, usual) for arm in arms)
 
 
-def run_span(record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return when a run's processes started and ended, in Unix time."""
+def run_seconds(record: Mapping[str, Any]) -> float | None:
+    """Return the time from the start of a run's processes to their end."""
     times = record.get("time", {})
     started, ended = times.get("started"), times.get("ended")
     if started is None or ended is None:
         return None
     begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    return begin.timestamp(), end.timestamp()
-
-
-def run_seconds(record: Mapping[str, Any]) -> float | None:
-    """Return the time from the start of a run's processes to their end."""
-    span = run_span(record)
-    return None if span is None else span[1] - span[0]
+    return (end - begin).total_seconds()
 
 
 def start_seconds(record: Mapping[str, Any]) -> float | None:
