@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from nbkit.cli.command import Commands, add_command
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
 from nbkit.packages import pip_install, version
 from nbkit.visible import visible
 
@@ -211,10 +212,12 @@ class _Trials:
         version; a verdict needs 5. arguments: of the script, for both versions.
         verdict 'better' means keep.
         """
+        from nbkit.store.stored_runs import list_run_names
+
         async with self._one_at_a_time:
             path = self._checked(script, against, repeats, gpus)
-            began = time.monotonic()
-            starts = 2 * repeats
+            began, before = time.monotonic(), {*list_run_names()}
+            starts = 2 * repeats  # of a call that is cancelled
             try:
                 done = await _ended(
                     "try",
@@ -232,14 +235,11 @@ class _Trials:
                     seconds=self._seconds + _END_SECONDS,
                     folder=self._folder,
                 )
-                if done.result is not None:
-                    starts = done.result["starts"]
-                elif done.has_refused:
-                    starts = 0
+                starts = _starts_of(done.pid, {*list_run_names()} - before)
             finally:
                 self._starts -= starts
                 self._seconds -= time.monotonic() - began
-        if done.result is None or "verdict" not in done.result:
+        if done.result is None:
             _refuse(done.error)
         return self._tools.marked(done.result)
 
@@ -283,21 +283,30 @@ def _parallel(metric: str, most: int) -> int:
     return 1 if Metric(metric, "lower", 0.0).is_timed else most
 
 
+def _starts_of(pid: int, run_ids: Iterable[str]) -> int:
+    """Return how many of these runs a process has started."""
+    from nbkit.store.paths import runs_folder
+    from nbkit.store.stored_runs import StoredRun
+
+    starts = 0
+    for run_id in run_ids:
+        with suppress(StoreError, LookupError, TypeError):  # another user's
+            submission = StoredRun(runs_folder() / run_id).submission
+            starts += submission["owner"]["pid"] == pid
+    return starts
+
+
 @dataclass(frozen=True)
 class _Done:
     """A subcommand that has ended."""
 
+    pid: int
     code: int | None
     """None if it took too long."""
     result: Any
     """What it printed as JSON, made safe to read; None if it printed none."""
     error: str
     """Why there is no result, in words."""
-
-    @property
-    def has_refused(self) -> bool:
-        """Whether nbkit has written why it did not do its work."""
-        return self.code is not None and self.code > _CRASHED
 
 
 async def output(*words: str) -> Any:
@@ -359,7 +368,7 @@ async def _ended(*words: str, seconds: float, folder: Path | None = None) -> _Do
         error = text.rpartition("\n")[2]
     else:
         error = text
-    return _Done(code, result, error or f"exit code {code}")
+    return _Done(process.pid, code, result, error or f"exit code {code}")
 
 
 def _refuse(message: str) -> NoReturn:
