@@ -53,7 +53,7 @@ export class RunModel {
     this._stream.received.connect((_, message) => this._tell(message));
   }
 
-  /** Why the run cannot be shown, once the server has said so. */
+  /** Why the run cannot be shown, for now or for good, once the server has said so. */
   onGone: (why: string) => void = () => undefined;
 
   get connection(): Connection {
@@ -163,7 +163,7 @@ export class RunModel {
   }
 
   private _tell(message: IViewMessage): void {
-    if (message.kind === 'gone') {
+    if (message.kind === 'gone' || message.kind === 'busy') {
       this.onGone(String(message.message));
     } else {
       [...this._listeners].forEach(listener => listener(message));

@@ -74,4 +74,4 @@ def test_pictures_and_views_call_a_curve_the_same():
         r"const TITLES = {(.*?)};", static_text("view_parts.js"), re.S
     )
 
-    assert dict(re.findall(r"(\w+): trans\.__\('(.*?)'\)", titles)) == _TITLES
+    assert dict(re.findall(r"'?([\w:]+)'?: trans\.__\('(.*?)'\)", titles)) == _TITLES

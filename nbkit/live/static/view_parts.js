@@ -5,9 +5,9 @@ const TITLES = {
   images_per_second: trans.__('Images/s'),
   top1_accuracy: trans.__('Top-1 accuracy'),
   mean_auroc: trans.__('Mean AUROC'),
-  gpu_utilization_percent: trans.__('GPU utilization (%)'),
-  memory_used_gibibytes: trans.__('GPU memory (GiB)'),
-  power_watts: trans.__('GPU power (W)'),
+  'device:gpu_utilization_percent': trans.__('GPU utilization (%)'),
+  'device:memory_used_gibibytes': trans.__('GPU memory (GiB)'),
+  'device:power_watts': trans.__('GPU power (W)'),
   bus_bandwidth_gigabytes_per_second: trans.__('Bus bandwidth (GB/s)'),
   message_bytes: trans.__('Message (bytes)'),
   batch_size: trans.__('Batch size'),
@@ -15,9 +15,9 @@ const TITLES = {
   served_images_per_second: trans.__('Images/s by batch size')
 };
 const OVER_TIME = new Set([
-  'gpu_utilization_percent',
-  'memory_used_gibibytes',
-  'power_watts'
+  'device:gpu_utilization_percent',
+  'device:memory_used_gibibytes',
+  'device:power_watts'
 ]);
 
 /** Tasks that read images; a function or script may log a rate of its own. */
