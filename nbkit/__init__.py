@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nbkit.launch.start import launch
     from nbkit.launch.supervision.leftovers import sweep
     from nbkit.questions.study_report import report
+    from nbkit.questions.trial import try_
     from nbkit.recipes.catalogue import recipe
     from nbkit.references.rows import published
     from nbkit.reports.auditor import audit
@@ -80,6 +81,7 @@ _HOMES = {
     "runs": "nbkit.launch.run",
     "script": "nbkit.launch.program",
     "sweep": "nbkit.launch.supervision.leftovers",
+    "try_": "nbkit.questions.trial",
 }
 
 _ROOMS = ("datasets", "readspeed", "statistics")
@@ -121,6 +123,7 @@ __all__ = [
     "runs",
     "script",
     "sweep",
+    "try_",
 ]
 
 

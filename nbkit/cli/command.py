@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 REFUSED = 2
 """Exit code where nbkit refused, as argparse does."""
+_TRY_REFUSED = 3
+"""Of `nbkit try`, which ends with 2 if a change is worse."""
 
 CommandFunction: TypeAlias = "Callable[[argparse.Namespace], int]"
 """Does what was asked for and returns the exit code."""
+
+
+def refused_code(words: Sequence[str]) -> int:
+    """Return the exit code where nbkit refused a command line."""
+    return _TRY_REFUSED if words and words[0] == "try" else REFUSED
 
 
 class Commands(Protocol):

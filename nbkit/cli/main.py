@@ -2,6 +2,7 @@
 
 Exit codes: 0 success; 1 a negative result (`nbkit doctor` found a failure); 2 an error
 that nbkit or the parser has printed; 130 Ctrl-C; 141 the reader of the output is gone.
+Of `nbkit try`, 2 is a verdict and 3 an error.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nbkit.cli import (
     studies,
     trial,
 )
-from nbkit.cli.command import REFUSED, Commands
+from nbkit.cli.command import REFUSED, Commands, refused_code
 from nbkit.cli.text import say, write_in_any_encoding
 from nbkit.errors import NbkitError
 from nbkit.packages import version
@@ -56,21 +57,26 @@ def add_commands(commands: Commands) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit code."""
     write_in_any_encoding()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _do(argv)
+        return _do(words)
+    except SystemExit as end:
+        if end.code != REFUSED:
+            raise
+        raise SystemExit(refused_code(words)) from None
     except BrokenPipeError:
         _drop_output()
         return _BY_SIGNAL + signal.SIGPIPE
     except KeyboardInterrupt:
         return _BY_SIGNAL + signal.SIGINT
     except NbkitError as error:
-        say(f"nbkit: {error}")
-        return REFUSED
+        say("\n".join([f"nbkit: {error}", *getattr(error, "__notes__", ())]))
+        return refused_code(words)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             _drop_output()  # it may be written to the full disk
         say(f"nbkit: {error}")
-        return REFUSED
+        return refused_code(words)
 
 
 def _drop_output() -> None:
@@ -79,10 +85,9 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _do(argv: Sequence[str] | None) -> int:
+def _do(words: list[str]) -> int:
     parser = make_parser()
     try:
-        words = list(sys.argv[1:] if argv is None else argv)
         # argparse gives what follows -- to an earlier positional argument.
         end = words.index("--") if words[:1] == ["try"] and "--" in words else None
         own = [] if end is None else words[end + 1 :]

@@ -16,6 +16,7 @@ from typing import Any
 
 from nbkit import registry
 from nbkit.errors import RunError, StoreError
+from nbkit.launch.code.entry import refuse_without_copy
 from nbkit.launch.code.trust import permit_run
 from nbkit.launch.submit import chosen_owner_exit, submit
 from nbkit.reading import can_enter
@@ -126,6 +127,7 @@ def _folder_of_code(run: StoredRun, submission: dict[str, Any]) -> Path | None:
     """Return where a function or script runs: it may open files by relative names."""
     if not run.config.has_entry:
         return None
+    refuse_without_copy(read_json(run.paths.entry) or {})
     cwd = Path(submission["cwd"])
     if not can_enter(cwd):
         message = (

@@ -27,6 +27,9 @@ from nbkit.studies.given_up import failed_starts, failures_in_words
 from nbkit.studies.metric import Metric
 from nbkit.studies.study import Study
 
+_SMALL_DIFFERENCE = 0.01
+"""Difference that a metric without a margin is to show."""
+
 _WORDS = {"faster": "better", "slower": "worse"}
 
 
@@ -262,7 +265,27 @@ def _answer(
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
     }[row.verdict]
     many = f" Best of {len(compared)} arms." if len(compared) > 1 else ""
-    return first + many + noise
+    more = row.verdict == "no difference shown"
+    return first + many + noise + _starts_needed(metric, ratio, floor) * more
+
+
+def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> str:
+    """Return how many starts per arm decide on a small difference, in words."""
+    margin = metric.margin or _SMALL_DIFFERENCE
+    needed = statistics.runs_needed(
+        ratio.a_runs,
+        ratio.b_runs,
+        margin=margin,
+        confidence=ratio.verdict_confidence,
+        noise_floor=floor,
+    )
+    if needed.runs is None or not needed.more:
+        return ""
+    more = needed.runs - max(ratio.n_a, ratio.n_b)
+    return (
+        f" {needed.runs} starts per arm ({more} more) would decide on a "
+        f"difference of {margin * 100:g}%."
+    )
 
 
 def _discards(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _KINDS = (
     *("step", "log", "evaluation", "checkpoint", "allreduce", "inference"),
-    "nonfinite",
+    *("nonfinite", "returned"),
 )
 _SUBMITTED_WITHIN_SECONDS = 60
 """A folder that was not submitted by then lost its launcher in between."""

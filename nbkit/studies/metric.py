@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
-from typing import Any, Literal, Self
+from statistics import fmean, median
+from typing import Any, Literal, Self, cast
 
 from nbkit.errors import ConfigError, DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
@@ -23,6 +23,9 @@ _TIMED = re.compile(
     re.IGNORECASE,
 )
 """Names of times, rates and energies."""
+
+_FORM = re.compile(r"(?:(mean|best|returned|step(\d+)):)?(.+)", re.DOTALL)
+"""What stands before a name: ``best:val_loss``; the last value without it."""
 
 SECONDS = "seconds"
 """The metric of a run that logs nothing: from its start to its end."""
@@ -117,11 +120,13 @@ class Metric:
         The last value that `nbkit.log` recorded under this name; else that of
         ``run.summary``, such as ``images_per_second`` or ``peak_memory_bytes``; else
         ``seconds``, from start to end; else the last ``name: value`` or ``name=value``
-        that rank 0 printed in its last 50 lines.
+        that rank 0 printed in its last 50 lines. Of recorded values, ``mean:name`` is
+        their mean, ``best:name`` the best, ``step100:name`` that of step 100;
+        ``returned`` is what a function returned, ``returned:name`` a value of its dict.
         """
         summary = run.summary
         logged = summary.logged
-        found = logged.get(self.name)
+        found = self._recorded(run)
         lines = [line for line in run.metrics("log") if self.name in line["values"]]
         # A line that it prints at the end is newer than those of its steps.
         if lines and lines[-1].get("printed"):
@@ -154,6 +159,25 @@ class Metric:
             )
             raise NotEnoughDataError(message)
         return float(found)
+
+    def _recorded(self, run: Run) -> float | None:
+        """Return what a run has recorded; NaN for what is not finite."""
+        form, step, name = cast("re.Match[str]", _FORM.fullmatch(self.name)).groups()
+        is_returned = "returned" in (form, self.name)
+        values = [
+            line["values"][name]
+            for line in run.metrics("returned" if is_returned else "log")
+            if name in line["values"] and step in (None, str(line["step"]))
+        ]
+        finite = [value for value in values if value is not None]
+        if not values:
+            return None
+        if form == "best":
+            best = min if self.better == "lower" else max
+            return best(finite, default=math.nan)
+        if form == "mean":
+            return fmean(finite) if len(finite) == len(values) else math.nan
+        return math.nan if values[-1] is None else values[-1]
 
 
 def _printed(run: Run, name: str) -> float | None:

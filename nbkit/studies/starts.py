@@ -7,18 +7,20 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
 from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NbkitError, RunNotFoundError, StoreError
+from nbkit.launch.code.entry import refuse_without_copy
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run, attach
 from nbkit.launch.submit import refusals
+from nbkit.store.paths import RunPaths, StudyPaths, studies_folder
 from nbkit.store.processes import ProcessIdentity, kill
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, read_json
 from nbkit.studies.order import Slot
 
 
@@ -89,13 +91,15 @@ def grouped(
 def checked(
     starts: Sequence[Sequence[Slot]],
     arms: Mapping[str, ExperimentConfig],
-    programs: Collection[str] = (),
+    programs: Mapping[str, RunPaths],
 ) -> Sequence[Sequence[Slot]]:
     """Return starts none of which would be refused: the last one may be hours away."""
     for arm in dict.fromkeys(slot.arm for slots in starts for slot in slots):
         for error in refusals(arms[arm], has_program=arm in programs):
             error.add_note(f"Requested by arm {arm!r} of the study.")
             raise error
+        if arm in programs:
+            refuse_without_copy(read_json(programs[arm].entry) or {})
     return starts
 
 
@@ -182,11 +186,19 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
             run.stop(by=by)  # it has ended: what a lost one left is ended too
 
 
+def resume_command(study_id: str, plan: Mapping[str, Any], arguments: str = "") -> str:
+    """Return what completes a study: its command, if it has one."""
+    command = plan.get("command")
+    resume = f"nbkit.Study.open({study_id!r}).resume({arguments})"
+    return resume if command is None else f"`{command}`"
+
+
 def resume_hint(study_id: str) -> str:
     """Return what to do with a study that was interrupted, in words."""
+    content = read_json(StudyPaths(studies_folder() / study_id).study) or {}
     return (
-        f"nbkit.Study.open({study_id!r}).resume() completes the study; nbkit report "
-        f"{study_id} reports the finished runs."
+        f"{resume_command(study_id, content.get('plan') or {})} completes the study; "
+        f"nbkit report {study_id} reports the finished runs."
     )
 
 

@@ -111,7 +111,9 @@ class Study(StoredStudy):
         metric
             What the arms are compared by: a name that runs give to `nbkit.log` or
             print (``val_loss: 0.5``), ``seconds``, or a name of ``run.summary``. None
-            is images per second.
+            is images per second. ``mean:val_loss``, ``best:val_loss`` and
+            ``step1000:val_loss`` take another value than the last, ``returned`` and
+            ``returned:accuracy`` what a function returns.
         better
             ``lower`` or ``higher``: which values of the metric are better.
         margin

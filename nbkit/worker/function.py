@@ -104,6 +104,7 @@ def run_entry(
             raise
     if entry["kind"] == "function" and not ending.is_forked:
         _keep(returned, rank, entry["name"])
+        run_context.record_returned(returned)
 
 
 def prepare_alone(

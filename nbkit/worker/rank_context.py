@@ -11,6 +11,7 @@ import datetime
 import math
 import operator
 import os
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from nbkit.worker.rank import Rank
 from nbkit.worker.tensorboard import TensorBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import torch
 
@@ -214,6 +215,16 @@ class Context:
         self._write("log", step, values=recorded, **marks)
         if self._tensorboard is not None:
             self._tensorboard.write(recorded, step)
+
+    def record_returned(self, returned: Any) -> None:
+        """Record the numbers that a function returned, by name if it is a dict."""
+        values = returned if isinstance(returned, Mapping) else {"returned": returned}
+        recorded: dict[str, float | None] = {}
+        for name, value in values.items():
+            with contextlib.suppress(Exception):  # it may be anything
+                recorded |= numbers({name: value})
+        if recorded:
+            self._write("returned", self.step, values=recorded)
 
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; then save a checkpoint and return.

@@ -1,7 +1,7 @@
 """Records what a script gives to TensorBoard or prints, as `nbkit.log` does.
 
-So an unchanged script has curves and a loss in the lists of runs. Code that logs to
-nbkit, or whose trainer nbkit knows, is recorded by that alone.
+So an unchanged script has curves and a loss in the lists of runs. Once code logs to
+nbkit, or a trainer that nbkit knows does, no new names are taken from the others.
 """
 
 from __future__ import annotations

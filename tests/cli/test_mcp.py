@@ -160,9 +160,10 @@ def test_mcp_tries_allowed_scripts_within_limits(store, repository):
     assert [answer.is_error for answer in refused] == [True] * 4
     assert "is outside" in refused[0].content[0].text
     assert "gpus=2 is out of range. Use 1 to 1" in refused[1].content[0].text
-    assert "--against v9 is not a commit" in refused[3].content[0].text
+    assert "against='v9' is not a commit" in refused[3].content[0].text
     result = tried.structured_content["result"]
-    assert again.structured_content["result"] == result  # without a start
+    # Without a start.
+    assert again.structured_content["result"] == {**result, "is_stored": True}
     assert result["verdict"] == "not enough runs"
     assert [row["values"] for row in result["rows"]] == [[0.5], [0.4]]
     assert spent.is_error

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 
 import pytest
 
 import nbkit
 from nbkit.cli.main import main
+from nbkit.errors import RunError
 from nbkit.questions.study_report import make
+from nbkit.store.paths import studies_folder
 
 SCRIPT = """
-import os, random, sys
+import os, random, signal, sys, time
 from part import FACTOR
+if FACTOR == 0.4 and os.environ["STUDY_REPEAT"] == os.environ.get("INTERRUPTED"):
+    os.kill(int(os.environ["CALLER"]), signal.SIGINT)
+    time.sleep(600)
 noise = random.Random(f"{FACTOR} {os.environ['STUDY_REPEAT']}").gauss(0, 0.002)
 for file in sys.argv[2:]:
     with open(file) as lines:
@@ -42,9 +49,15 @@ def repository(tmp_path, monkeypatch):
     return folder
 
 
-def run(*arguments, files=()):
+def run(*arguments, factor="2", files=()):
     metric = ("--metric", "loss", "--better", "lower", "--device", "cpu")
-    return main(["try", "code/train.py", *metric, *arguments, "--", "2", *files])
+    return main(["try", "code/train.py", *metric, *arguments, "--", factor, *files])
+
+
+def worktrees():
+    command = ["git", "worktree", "list", "--porcelain"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return listed.stdout.count("worktree ")
 
 
 def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
@@ -55,6 +68,13 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
     for folder in (repository / "data", repository.parent):
         (folder / "scale.txt").write_text("1.0")
     files = ("config.txt", "data/scale.txt", "../scale.txt")
+    # Of a process that was killed, and of one that goes on.
+    for name in ("killed", "running"):
+        other = repository.parent / f".nbkit-try-{name}"
+        command = ["git", "worktree", "add", "--detach", str(other), "HEAD"]
+        subprocess.run(command, check=True, capture_output=True)
+    lock = os.open(other, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
 
     code = run("--repeats", "2", "--json", files=files)
 
@@ -63,12 +83,10 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
     base, new = (sum(row["values"]) / 2 for row in result["rows"])
     assert base == pytest.approx(1.0, rel=0.02)
     assert new == pytest.approx(0.8, rel=0.02)
-    listed = subprocess.run(
-        ["git", "worktree", "list"], capture_output=True, text=True, check=True
-    ).stdout
-    assert listed.count("\n") == 1  # the copies are gone
+    os.close(lock)
+    assert worktrees() == 2  # the copies are gone
     left = [path.name for path in repository.parent.iterdir()]
-    assert sorted(left) == ["repository", "scale.txt", "store"]
+    assert sorted(left) == [other.name, "repository", "scale.txt", "store"]
     assert (repository / "data" / "scale.txt").read_text() == "1.0"
     assert not (repository / "written.txt").exists()
 
@@ -82,7 +100,7 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     assert run("--repeats", "1") == 1
 
     second = capsys.readouterr()
-    assert f"study {study.study_id} measured this change" in second.err
+    assert f"study {study.study_id} has measured this change" in second.err
     assert first.out.endswith(second.out)
     patch = study.paths.change.read_text()
     assert "-FACTOR = 0.5\n+FACTOR = 0.4\n" in patch
@@ -90,6 +108,64 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     assert (repository / "code" / "part.py").read_text() == "FACTOR = 0.5\n"
     [note] = [note for note in make(study).method if note.startswith("base: HEAD (")]
     assert "with uncommitted changes (1 file changed, 1 insertion(+), 1 dele" in note
+
+
+def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
+    (repository / "code" / "part.py").write_text("FACTOR = 0.4\n")
+    factor = "2.0000000001"
+    monkeypatch.setenv("CALLER", str(os.getpid()))
+    monkeypatch.setenv("INTERRUPTED", "1")
+    assert run("--repeats", "2", factor=factor) == 130
+    printed = capsys.readouterr()
+    command = "nbkit try code/train.py --metric loss --better lower --repeats 2"
+    assert f"`{command} --device cpu -- ...` completes the study" in printed.out
+    study = nbkit.Study.open(printed.err.split("study ")[1].split()[0])
+    assert make(study).next_step.startswith(f"`{command}")
+    assert factor not in study.paths.study.read_text()
+    finished = study.runs_by_arm()["base"][0]
+    for again in (study.resume, lambda: nbkit.reproduce(finished)):
+        with pytest.raises(RunError, match=f"was removed. Run `{command}"):
+            again()
+    monkeypatch.delenv("INTERRUPTED")
+
+    trial = nbkit.try_(
+        "code/train.py",
+        [factor],
+        metric="loss",
+        better="lower",
+        repeats=2,
+        device="cpu",
+        progress=False,
+    )
+
+    assert trial.study.study_id == study.study_id
+    assert f"study {study.study_id} continues" in capsys.readouterr().err
+    assert (trial.verdict, len(nbkit.runs())) == ("not enough runs", 5)
+    base, new = (sum(row["values"]) / 2 for row in trial.report.result["rows"])
+    assert base == pytest.approx(1.0, rel=0.02)
+    assert new == pytest.approx(0.8, rel=0.02)
+    assert worktrees() == 1
+
+
+def test_try_gives_a_verdict_of_a_change_once(repository, monkeypatch, capsys):
+    (repository / "code" / "part.py").write_text("FACTOR = 0.9\n")
+    assert run() == 2  # worse, and ended early
+    first = capsys.readouterr()
+    count = len(nbkit.runs())
+    for name, content in (("20990101-a", "{"), ("20990102-b", '{"plan": [1]}')):
+        folder = studies_folder() / name
+        folder.mkdir()
+        (folder / "study.json").write_text(content)
+
+    assert run("--repeats", "7") == 2
+
+    second = capsys.readouterr()
+    assert first.out.endswith(second.out)
+    assert len(nbkit.runs()) == count
+    assert "has measured this change (repeats=5). Its result counts" in second.err
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert run("--repeats", "1") == 1
+    assert len(nbkit.runs()) == count + 2
 
 
 def test_try_imports_each_version_of_a_package_that_is_installed(
@@ -118,13 +194,13 @@ def test_try_imports_each_version_of_a_package_that_is_installed(
     ("arguments", "words"),
     [
         ((), "are unchanged since HEAD"),
-        (("--against", "v9"), "--against v9 is not a commit of"),
+        (("--against", "v9"), "against='v9' is not a commit of"),
     ],
 )
 def test_try_refuses_what_cannot_be_compared(repository, capsys, arguments, words):
     (repository / "model.pt").touch()  # a training's output is no change
 
-    assert run(*arguments) == 2
+    assert run(*arguments) == 3
     assert words in capsys.readouterr().err
 
 
@@ -141,7 +217,7 @@ def test_try_refuses_a_script_without_history(repository, capsys, name, words):
     (repository.parent / "outside.py").touch()
     arguments = ("--metric", "loss", "--better", "lower", "--device", "cpu")
 
-    assert main(["try", name, *arguments]) == 2
+    assert main(["try", name, *arguments]) == 3
 
     assert words in capsys.readouterr().err
 
@@ -153,6 +229,30 @@ def test_try_refuses_a_script_that_git_ignores_now(repository, capsys):
     subprocess.run([*git, "add", ".gitignore"], check=True)
     subprocess.run([*git, "commit", "--quiet", "-m", "ignore"], check=True)
 
-    assert run("--against", "HEAD~1") == 2
+    assert run("--against", "HEAD~1") == 3
 
     assert "code/train.py is ignored by git" in capsys.readouterr().err
+
+
+def test_try_links_a_submodule_that_is_the_same_in_both(repository, capsys):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    git += ["-c", "protocol.file.allow=always"]
+    subprocess.run([*git, "clone", "--quiet", ".", "../library"], check=True)
+    add = ["submodule", "--quiet", "add", "../library", "library"]
+    subprocess.run([*git, *add], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "library"], check=True)
+    (repository / "code" / "part.py").write_text("FACTOR = 0.4\n")
+
+    assert run("--repeats", "1", files=["library/config.txt"]) == 1
+    capsys.readouterr()
+    assert run("--against", "HEAD~1") == 3
+
+    assert "a submodule of" in capsys.readouterr().err
+
+
+def test_try_distinguishes_a_wrong_command_line_from_worse(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["try", "train.py", "--metric", "loss"])
+
+    assert end.value.code == 3
+    assert "required: --better" in capsys.readouterr().err

@@ -18,13 +18,14 @@ from nbkit.studies.given_up import GivenUp
 from tests.studies.written_study import write_runs
 
 
-def study_of(small, rates, *, better="higher", repeats=5, control=None):
+def study_of(small, rates, *, better="higher", repeats=5, control=None, margin=0.0):
     arms = {name: small() for name in rates}
     study = nbkit.Study.create(
         "rates",
         arms,
         metric="images_per_second",
         better=better,
+        margin=margin,
         repeats=repeats,
         control=control,
     )
@@ -64,11 +65,24 @@ def test_metric_report_is_not_decided_by_noise(small):
 
     assert made.answer.startswith("No difference shown: new / base")
     assert "A/A noise floor" in made.answer
+    assert "would decide on" not in made.answer  # 1% is excluded
     assert [row["verdict"] for row in made.result["rows"]] == [
         "base",
         "no difference shown",
         "control",
     ]
+
+
+def test_metric_report_states_how_many_starts_a_difference_needs(small):
+    made = make(study_of(small, {"base": 100.0, "new": 100.02}, margin=0.0025))
+
+    base, new = (row["values"] for row in made.result["rows"])
+    needed = nbkit.statistics.runs_needed(new, base, margin=0.0025).runs
+    assert needed > 5
+    assert made.answer.endswith(
+        f" {needed} starts per arm ({needed - 5} more) would decide on a difference of "
+        "0.25%."
+    )
 
 
 def test_metric_report_of_few_starts_gives_no_verdict(small):

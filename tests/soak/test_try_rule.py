@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 
 from nbkit.cli.main import main
-from nbkit.cli.trial import DISCARD_FLOORS
 from nbkit.questions.metric_report import metric_rows
+from nbkit.questions.trial import DISCARD_FLOORS
 from nbkit.statistics import MINIMUM_RUNS
 from nbkit.studies.metric import Metric
 from tests.launch.conftest import store

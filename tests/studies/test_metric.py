@@ -1,9 +1,11 @@
-"""The metric of a study, without runs."""
+"""The metric of a study: which number of a run it is."""
 
 from __future__ import annotations
 
 import pytest
 
+import nbkit
+from nbkit.errors import NotEnoughDataError
 from nbkit.studies.metric import Metric
 
 TIMED = "tokens/s tok_s it/s fps dt Throughput MFU energy_joules step_ms elapsed"
@@ -36,3 +38,30 @@ def test_metric_discards_what_is_worse_by_the_margin(better, new, margin, is_dis
     floors = metric.floors_worse([new, new + 1e-5], [2.3, 2.30001])
 
     assert (floors is not None) == is_discarded
+
+
+def test_metric_forms_of_what_a_function_logged_and_returned():
+    def fit(returned):
+        import nbkit
+
+        for step, loss in enumerate([3.0, 1.0, 4.0]):
+            nbkit.log({"loss": loss}, step)
+        return returned
+
+    returned = {"accuracy": 0.5, "weights": object}
+    run = nbkit.launch(fit, args=(returned,), device="cpu", gpus=1).wait()
+    expected = {
+        ("loss", "lower"): 4.0,
+        ("mean:loss", "lower"): 8 / 3,
+        ("best:loss", "lower"): 1.0,
+        ("best:loss", "higher"): 4.0,
+        ("step1:loss", "lower"): 1.0,
+        ("returned:accuracy", "higher"): 0.5,
+    }
+    values = {of: Metric(*of, 0.0).value(run) for of in expected}
+    assert values == pytest.approx(expected)
+    for name in ("step9:loss", "returned:weights", "returned", "mean:accuracy"):
+        with pytest.raises(NotEnoughDataError, match=f"no metric '{name}'"):
+            Metric(name, "lower", 0.0).value(run)
+    run = nbkit.launch(fit, args=(0.25,), device="cpu", gpus=1).wait()
+    assert Metric("returned", "lower", 0.0).value(run) == 0.25

@@ -95,6 +95,7 @@ def stored_entry(paths: RunPaths) -> RunEntry:
     if description is None:
         message = f"Run {paths.run_id} is incomplete: {paths.entry} is missing."
         raise RunError(message)
+    refuse_without_copy(description)
     private = private_part(paths, description)
     pickled = None
     try:
@@ -116,6 +117,18 @@ def stored_entry(paths: RunPaths) -> RunEntry:
         raise RunError(message)
     name = str(description["name"])
     return RunEntry(description["kind"], name, description, private, pickled, sources)
+
+
+def refuse_without_copy(description: Mapping[str, Any]) -> None:
+    """Raise if code was to be imported from a copy that ``nbkit try`` has removed."""
+    # Without it, the modules of another version might be imported.
+    copy = description.get("copy")
+    if copy and not Path(copy["folder"]).is_dir():
+        message = (
+            f"{copy['folder']}, a copy of the repository, was removed. Run "
+            f"`{copy['command']}`, which makes it again."
+        )
+        raise RunError(message)
 
 
 def script_entry(

@@ -1,0 +1,276 @@
+"""`try_`: whether a script is better than at an earlier commit."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+from nbkit.errors import ConfigError, NbkitError
+from nbkit.launch.code.variables import is_recorded
+from nbkit.launch.code.worktrees import ScriptChange, find_change
+from nbkit.launch.program import Program
+from nbkit.launch.program import script as program
+from nbkit.questions.study_report import make
+from nbkit.reports.renderer import Report
+from nbkit.statistics import MINIMUM_RUNS
+from nbkit.store.ownership import is_of_others, write_file
+from nbkit.store.paths import study_folders
+from nbkit.store.processes import hostname
+from nbkit.store.record import DAMAGE_ERRORS
+from nbkit.studies.starts import resume_hint
+from nbkit.studies.study import Study
+
+DISCARD_FLOORS = 5.0
+"""A change that is worse by more than so many noise floors is not started any more. See
+tests/soak/test_try_rule.py for what this saves and costs."""
+
+_PATH = "import_path"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a script's change does to a metric."""
+
+    study: Study
+    report: Report
+    verdict: str
+    """``better``, ``worse``, ``no difference shown``; or why there is none: ``not
+    enough runs``, ``withheld`` or ``not measured``."""
+    is_stored: bool = False
+    """Whether an earlier call has measured it."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.report.answer, *self.report.tables[0].notes])
+
+    __repr__ = __str__
+
+
+def try_(
+    script: str | os.PathLike[str],
+    args: Sequence[object] = (),
+    *,
+    metric: str,
+    better: str,
+    against: str = "HEAD",
+    margin: float = 0.0,
+    repeats: int = 5,
+    control: bool = False,
+    parallel: int | None = None,
+    minutes: float | None = None,
+    gpus: int = 1,
+    device: str = "auto",
+    progress: bool = True,
+) -> Trial:
+    """Run a script and its version at a commit alternately, and compare a metric.
+
+    The same as ``nbkit try``. Each version runs in a copy of the repository, with links
+    to untracked files. The same call continues what was interrupted, and returns what
+    was measured: a change is measured once.
+
+    Parameters
+    ----------
+    script
+        A Python script in a git repository.
+    args
+        Its arguments, for both versions; ``{repeat}`` in them is the number of the
+        start, for a seed.
+    metric, better, margin, parallel
+        As of `nbkit.Study.create`.
+    against
+        The commit that it is compared with.
+    repeats
+        Starts per version; a verdict needs five.
+    control
+        Also start a second copy of the commit, to measure the noise floor.
+    minutes
+        Begin no start that would end later; None or 0 is no limit.
+    gpus, device
+        Fields of `nbkit.ExperimentConfig`.
+    progress
+        Show the progress.
+
+    Raises
+    ------
+    ConfigError
+        If there are no two versions that can be compared, or a value is not valid.
+    RunFailedError, NotEnoughDataError
+        If no start of a version finishes, or has the metric.
+
+    Examples
+    --------
+    >>> nbkit.try_("train.py", metric="val_loss", better="lower")  # doctest: +SKIP
+    """
+    settings = {
+        "against": against,
+        "metric": metric,
+        "better": better,
+        "margin": margin,
+        "repeats": repeats,
+        "control": control,
+        "parallel": parallel,
+        "minutes": minutes,
+        "gpus": gpus,
+        "device": device,
+    }
+    path, words = Path(script).expanduser().resolve(), [str(arg) for arg in args]
+    change = find_change(path, against)
+    base, new = change.trees
+    if base == new:
+        message = (
+            f"{path.name} and its repository are unchanged since {against}. Change a "
+            "file that git tracks, or compare with an earlier commit: against HEAD~1."
+        )
+        raise ConfigError(message)
+    measured = [base, new, str(change.script), words, metric, better, margin]
+    identity = _identity([str(change.top), *measured, gpus, device, control])
+    study = _stored(identity, repeats)
+    if study is not None and not study.missing:
+        _say(
+            f"study {study.study_id} has measured this change (repeats={study.repeats})"
+            ". Its result counts; to measure again, remove its folder."
+        )
+        return replace(_trial(study), is_stored=True)
+    # The same ones where the study continues.
+    with change.worktrees(identity[:12]) as folders:
+        if study is None:
+            command = _command(script, bool(words), settings)
+            arms = {
+                name: _arm(change, folder, words, command, gpus, device)
+                for name, folder in folders.items()
+            }
+            study = Study.create(
+                f"try {path.stem}",
+                arms,
+                metric=metric,
+                better=better,
+                margin=margin,
+                repeats=repeats,
+                control="base" if control else None,
+                parallel=parallel,
+                minutes=minutes,
+                discard_floors=DISCARD_FLOORS,
+                plan={
+                    "notes": change.notes(against),
+                    "change": identity,
+                    "command": command,
+                },
+            )
+            write_file(study.paths.change, change.patch())
+            _say(f"study {study.study_id}")
+        else:
+            _say(f"study {study.study_id} continues")
+        try:
+            study.run(progress=progress, minutes=minutes or 0)
+        except NbkitError as error:
+            if not hasattr(error, "__notes__"):
+                error.add_note(resume_hint(study.study_id))
+            raise
+    return _trial(study)
+
+
+def _trial(study: Study) -> Trial:
+    report = make(study)
+    verdicts = {row["arm"]: row["verdict"] for row in report.result["rows"]}
+    return Trial(study, report, verdicts.get("new", "not measured"))
+
+
+def _identity(measured: Sequence[object]) -> str:
+    """Return a hash of what is measured, and where: arguments may be private."""
+    here = {
+        "host": hostname(),
+        "folder": str(Path.cwd()),
+        "python": sys.executable,
+        "packages": sorted(
+            {f"{it.name}=={it.version}" for it in metadata.distributions()}
+        ),
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name == "PYTHONPATH"
+            or (is_recorded(name) and not name.startswith(("NBKIT", "SLURM")))
+        },
+    }
+    return hashlib.sha256(json.dumps([measured, here]).encode()).hexdigest()
+
+
+def _stored(identity: str, repeats: int) -> Study | None:
+    """Return the study of a change; a second one would only try again for luck.
+
+    One of too few runs for a verdict does not count for more.
+    """
+    for folder in reversed(study_folders()):
+        try:
+            study = Study(folder)
+            if (
+                study.plan.get("change") == identity
+                and study.repeats >= min(repeats, MINIMUM_RUNS)
+                and not is_of_others(study.paths.imported, [folder, study.paths.study])
+            ):
+                return study
+        except DAMAGE_ERRORS:
+            continue  # it cannot be reported either
+    return None
+
+
+def _command(
+    script: object, has_arguments: bool, settings: Mapping[str, object]
+) -> str:
+    """Return the command that continues the study; arguments may be private."""
+    words = ["nbkit", "try", str(script)]
+    parameters = inspect.signature(try_).parameters
+    for name, value in settings.items():
+        if value != parameters[name].default:
+            words += [f"--{name}", *([] if value is True else [str(value)])]
+    return shlex.join(words) + " -- ..." * has_arguments
+
+
+def _arm(
+    change: ScriptChange,
+    folder: Path,
+    words: Sequence[str],
+    command: str,
+    gpus: int,
+    device: str,
+) -> Program:
+    path = [str(folder), str(folder / "src"), os.environ.get("PYTHONPATH")]
+    arm = program(
+        folder / change.script,
+        words,
+        environment={"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        cwd=_moved(str(Path.cwd()), change.top, folder),
+        gpus=gpus,
+        device=device,
+    )
+    entry = arm.entry
+    # An editable installation is the same for both: its folder is moved.
+    imports = [_moved(it, change.top, folder) for it in entry.description[_PATH]]
+    description = {
+        **entry.description,
+        _PATH: [*path[:2], *imports],
+        "copy": {"folder": str(folder), "command": command},
+    }
+    return replace(arm, entry=replace(entry, description=description))
+
+
+def _moved(path: str, top: Path, folder: Path) -> str:
+    """Return where a folder of the repository is in a copy of it."""
+    original, top = Path(path).resolve(), top.resolve()
+    if not original.is_relative_to(top):
+        return path
+    copy = folder / original.relative_to(top)
+    # What git does not track, such as an environment, is no copy.
+    is_copy = copy.is_dir() and copy.resolve().is_relative_to(folder.resolve())
+    return str(copy) if is_copy else path
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
