@@ -146,6 +146,7 @@ def test_table_follows_runs_under_way_by_the_server(page):
     states = ["running"]
     visitor.route("**/*", answer)
     visitor.goto("http://lab.test/")
+    visitor.clock.pause_at(_NOW + datetime.timedelta(hours=1))
     visitor.evaluate(_OPEN, RunTable._esm)
     tell_rows(visitor, 1.0)
     row = visitor.locator("tbody tr")

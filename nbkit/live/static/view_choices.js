@@ -31,7 +31,7 @@ class ChoicesPanel {
     const smoothing = `${choices.smoothing}`;
     this._weight = make('output', { class: 'nbkv-weight' }, smoothing);
     this._curves = make('div', { class: 'nbkv-menu-list' });
-    this._omitted = make('p', { class: 'nbkv-about' });
+    this._omitted = make('p');
     this._summary = make('summary', {}, trans.__('Curves'));
     this._names = [];
     this.node = make(
