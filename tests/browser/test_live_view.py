@@ -173,7 +173,7 @@ def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
         (server.root / "b").touch()
         row = visitor.locator(".nbkv-runs tbody tr:visible")
         expect(row).to_have_count(1)
-        row.scroll_into_view_if_needed()
+        visitor.locator(".nbkv-runs:visible").scroll_into_view_if_needed()
         expect(row).to_contain_text("stopped")
     finally:
         for each in nbkit.runs():
