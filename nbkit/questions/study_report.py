@@ -20,7 +20,7 @@ from nbkit.errors import (
     RunNotFoundError,
 )
 from nbkit.reading import expanded
-from nbkit.reports.arms import finished_arms
+from nbkit.reports.arms import apart_sentence, finished_arms
 from nbkit.reports.auditor import findings_of, findings_table
 from nbkit.reports.bottlenecks import ArmBottlenecks
 from nbkit.reports.caveats import (
@@ -184,6 +184,8 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
         report = replace(report, method=[*report.method, sentence])
     if study.waits:
         report = replace(report, method=[*report.method, *map(str, study.waits)])
+    if apart := apart_sentence(study):
+        report = replace(report, notes=[apart, *report.notes])
     limited = not_measured(study)
     if study.missing:
         how = "minutes=0" if limited else ""

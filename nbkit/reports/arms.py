@@ -8,12 +8,13 @@ says how large a difference these runs could have shown by chance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias, TypeVar
 
 from nbkit import statistics
 from nbkit.errors import NotEnoughDataError
@@ -36,10 +37,19 @@ from nbkit.reports.parts import Lead, Table
 from nbkit.review.usable_arms import NOTHING_COMPARED, usable_arms
 from nbkit.statistics import MINIMUM_RUNS, NoiseFloor, Ratio, median_of
 from nbkit.store.nonfinite import NonFinite
+from nbkit.studies.durations import run_span
 from nbkit.studies.stored_study import StoredStudy
 
 ENOUGH = "enough for every difference"
 """Repeats that a table need not mention."""
+
+_MOST_APART = 0.125
+"""Of the time of two arms: how far apart they may be. A linear drift over that time
+adds this part of it to their difference. In balanced order it is at most 0.04."""
+
+Spans: TypeAlias = Mapping[str | None, tuple[float, float]]
+"""When each repeat started and ended."""
+Compared = TypeVar("Compared")
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,8 @@ class Arms:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
         ratios = {row.arm: row.ratio for row in self._compared() if row.ratio}
         if ratios:
-            arm = max(ratios, key=lambda arm: ratios[arm].estimate)
+            decided = with_enough_runs(ratios, lambda arm: ratios[arm])
+            arm = max(decided, key=lambda arm: ratios[arm].estimate)
             best, floor = ratios[arm], self.noise_floor
             if floor is not None and floor.covers(best):
                 text = not_beyond(floor, self.baseline)
@@ -369,12 +380,66 @@ def settled_arms(study: StoredStudy) -> set[str]:
     return set()
 
 
+def apart_sentence(study: StoredStudy) -> str:
+    """Return which arms were measured at another time than the baseline, in words.
+
+    Of arms with enough runs for a verdict on a time or rate, as after `resume`.
+    """
+    if study.parallel != 1 or (study.metric and not study.metric.is_timed):
+        return ""
+    spans = {
+        arm: {
+            (run.record.get("tags") or {}).get("repeat"): (
+                span[0].timestamp(),
+                span[1].timestamp(),
+            )
+            for run in runs
+            if (span := run_span(run.record))
+        }
+        for arm, runs in study.runs_by_arm().items()
+    }
+    base = spans.pop(study.base, {})
+    apart = [
+        arm
+        for arm, of_arm in spans.items()
+        if min(len(base), len(of_arm)) >= MINIMUM_RUNS
+        and _displacement(base, of_arm) > _MOST_APART
+    ]
+    if not apart:
+        return ""
+    return (
+        f"Not interleaved with {study.base}: {'; '.join(apart)}. A drift between them "
+        "is part of the difference, and not covered by the A/A control."
+    )
+
+
+def _displacement(base: Spans, arm: Spans) -> float:
+    """Return how far apart repeats are on average, as a part of the time of both."""
+    both = [*base.values(), *arm.values()]
+    total = max(end for _, end in both) - min(begin for begin, _ in both)
+    between = [sum(arm[one]) / 2 - sum(base[one]) / 2 for one in base if one in arm]
+    return abs(fmean(between)) / total if between else 1.0
+
+
 def not_beyond(floor: NoiseFloor, baseline: str) -> str:
     """Return what there is to say where the control differed by as much as any arm."""
     return (
         f"no arm is faster than {baseline} by more than the A/A control differs "
         f"({floor.difference})."
     )
+
+
+def with_enough_runs(
+    arms: Iterable[Compared], ratio: Callable[[Compared], Ratio | None]
+) -> list[Compared]:
+    """Return the arms with enough runs for a verdict; all, if none has them."""
+    every = list(arms)
+    verdicts = [one.verdict if (one := ratio(arm)) else None for arm in every]
+    few = (None, "not enough runs")
+    enough = [
+        arm for arm, verdict in zip(every, verdicts, strict=True) if verdict not in few
+    ]
+    return enough or every
 
 
 def best_of(arms: int) -> str:

@@ -55,14 +55,22 @@ class StartTimes:
         return sum(self._seconds.get(arm, usual) for arm in arms)
 
 
-def run_seconds(record: Mapping[str, Any]) -> float | None:
-    """Return the time from the start of a run's processes to their end."""
+def run_span(
+    record: Mapping[str, Any],
+) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """Return when a run's processes started and ended."""
     times = record.get("time", {})
     started, ended = times.get("started"), times.get("ended")
     if started is None or ended is None:
         return None
     begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    return (end - begin).total_seconds()
+    return begin, end
+
+
+def run_seconds(record: Mapping[str, Any]) -> float | None:
+    """Return the time from the start of a run's processes to their end."""
+    span = run_span(record)
+    return (span[1] - span[0]).total_seconds() if span else None
 
 
 def start_seconds(record: Mapping[str, Any]) -> float | None:

@@ -146,6 +146,12 @@ ALIKE = [(*one, 5, 100 / one[1]) for one in SIZES]
             ["bf16 reaches 602.4 images/s"],
         ),
         ([BASE, LOSSY], {}, {}, ["5.00x", "accuracy not compared."]),
+        (
+            [BASE, ("bf16", 200, 1, 5, 0.5), ("fp16", 500, 1, 1, 0.2)],
+            {},
+            {},
+            ["bf16 reaches 200.8 images/s"],
+        ),
         ([(*BASE, 1, 2), ("int8", 500, 1, 2, 0.2)], {}, {}, ["n=2): not enough runs"]),
         ([BASE], {}, {}, ["Only fp32 was measured"]),
         ([BASE, ("fp16", 200)], {}, {}, ["fp32, its A/A control or every other"]),

@@ -38,6 +38,7 @@ BF16 = arm(Format("bf16", "channels_last"), 2.0)
 
 WRONG = arm(Format("fp16", "channels_last"), 3.0, DIVERGED)
 SLOWER = arm(Format("fp16", "channels_last"), 1.5, DIVERGED)
+ONCE = arm(Format("fp16", "channels_last"), 3.0, runs=1)
 AGAIN = arm(FP32, 3.0, name="fp32, channels_last again")
 BROKEN = noise_floor(BASE, [rate * 1.2 for rate in BASE])
 TWICE = [rate * 2 for rate in BASE]
@@ -65,6 +66,7 @@ CORRECTED = ratio([104.0, 109.1, 105.0, 105.5, 106.5], BASE, comparisons=20)
             ],
         ),
         ([BASELINE, SLOWER, BF16], ["bf16", "of the first loss."]),
+        ([BASELINE, ONCE, BF16], ["bf16, channels_last trains 200", "faster (best of"]),
         (
             [BASELINE, WRONG],
             ["No arm except fp32, channels_last passed", "Excluded: fp16"],

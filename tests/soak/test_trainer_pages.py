@@ -1,15 +1,21 @@
 """The code on the pages of trainers, offline, on two ranks: numbers, stop and resume.
 
-The packages are installed beside nbkit's peers (`make setup-peers`).
+The packages are installed beside nbkit's peers (`make setup-peers`). nanoGPT is no
+package: `NBKIT_NANOGPT` is a clone of it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import nbkit
@@ -27,6 +33,18 @@ HERE = {"gpus=8": "gpus=2, device='cpu', oversubscribe=True"}
 EVERY_STEP = {"logging_steps=10": "logging_steps=1"}
 CPU = {"batch_size=2": "batch_size=2, bf16=False, use_cpu=True"}
 SMALL = {"Qwen/Qwen2.5-0.5B": "model", **HERE}
+NANOGPT = os.environ.get("NBKIT_NANOGPT")
+NANOGPT_ON_CPUS = {
+    "torch.cuda.set_device(device)": "device = 'cpu'",
+    "device_ids=[ddp_local_rank]": "device_ids=None",
+}
+"""With several ranks, its script has GPUs alone."""
+NANOGPT_OPTIONS = (
+    *("device=cpu", "backend=gloo", "dtype=float32", "compile=False"),
+    *("eval_interval=10", "eval_iters=2", "log_interval=2", "warmup_iters=0"),
+    *("block_size=16", "batch_size=4", "gradient_accumulation_steps=2"),
+    *("n_layer=1", "n_head=2", "n_embd=16", "dropout=0.0", "learning_rate=1e-2"),
+)
 
 
 @pytest.fixture
@@ -81,6 +99,14 @@ def lines_of(run):
     return [line for line in run.metrics("log") if "loss" in line["values"]]
 
 
+def wait_for_line(run):
+    def lines():
+        assert run.state is not RunState.FAILED, run.cause
+        return lines_of(run)
+
+    wait_until(lines, "a line of the trainer", 120)
+
+
 def test_trl_page_counts_real_tokens(folder, model):
     pytest.importorskip("trl")
     lengths = [3 + row % 9 for row in range(ROWS)]
@@ -127,7 +153,7 @@ def test_transformers_page_counts_real_tokens_and_resumes(folder, model):
     small = {"logging_steps=10": epochs}
 
     run = launch_page("transformers", **SMALL, **small)
-    wait_until(lambda: lines_of(run), "a line of the trainer", 120)
+    wait_for_line(run)
     run.stop()
     assert run.state is RunState.STOPPED
     run.resume().wait()
@@ -145,7 +171,7 @@ def test_lightning_page_counts_samples_and_resumes(folder):
     small = {"max_epochs=10": steps, 'devices="auto"': "devices=2"}
 
     run = launch_page("lightning", **HERE, **small)
-    wait_until(lambda: lines_of(run), "a line of the trainer", 120)
+    wait_for_line(run)
     run.stop()
     assert run.state is RunState.STOPPED
     run.resume().wait()
@@ -171,9 +197,48 @@ def test_accelerate_page_is_recorded_as_tensorboard_has_it(folder):
     assert [*losses] == [*range(2048)]
 
     run = launch_page("accelerate", **small)
-    wait_until(lambda: lines_of(run), "a line of the loop", 120)
+    wait_for_line(run)
     run.stop()
     run.resume().wait()
 
     resumed = {line["step"]: line["values"]["loss"] for line in lines_of(run)}
     assert resumed == pytest.approx(losses)
+
+
+@pytest.mark.skipif(not NANOGPT, reason="NBKIT_NANOGPT is no clone of nanoGPT")
+def test_nanogpt_page_records_what_is_printed_and_continues(folder, monkeypatch):
+    clone = folder / "nanoGPT"
+    subprocess.run(["git", "clone", "--quiet", str(NANOGPT), clone], check=True)
+    monkeypatch.chdir(clone)
+    code = Path("train.py").read_text()
+    assert all(code.count(written) == 1 for written in NANOGPT_ON_CPUS)
+    Path("train.py").write_text(_changed(code, NANOGPT_ON_CPUS))
+    data = Path("data/shakespeare_char")
+    (data / "input.txt").write_text(" ".join(WORDS * 100))
+    subprocess.run([sys.executable, data / "prepare.py"], check=True)
+
+    def launch(*options):
+        words = "".join(f", '--{option}'" for option in (*NANOGPT_OPTIONS, *options))
+        return launch_page("nanogpt", **HERE, **{'=8"]': f'=8"{words}]'}).wait()
+
+    run = launch("max_iters=30")
+
+    printed = re.findall(r"iter (\d+): loss ([\d.]+)", run.logs(0, "stdout"))
+    assert [int(step) for step, _ in printed] == [*range(0, 31, 2)]
+    losses = [(line["step"], line["values"]["loss"]) for line in lines_of(run)]
+    assert losses == [(int(step), float(loss)) for step, loss in printed]
+    evaluated = {
+        line["step"]: line["values"]["val loss"]
+        for line in run.metrics("log")
+        if "val loss" in line["values"]
+    }
+    assert [*evaluated] == [0, 10, 20, 30]
+    saved = torch.load("out-shakespeare-char/ckpt.pt")
+    assert evaluated[saved["iter_num"]] == pytest.approx(
+        float(saved["best_val_loss"]), abs=1e-4
+    )
+
+    again = launch("max_iters=40", "init_from=resume")
+
+    assert lines_of(again)[0]["step"] == saved["iter_num"]
+    assert again.summary.loss < losses[0][1]

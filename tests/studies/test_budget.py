@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from nbkit.questions.study_report import make
 from nbkit.reports.arm_rows import ArmRun
 from nbkit.reports.arms import Arms
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.paths import RunPaths, runs_folder
 from nbkit.studies.budget import Budget, first_arms, not_measured
 from nbkit.studies.durations import StartTimes
 from nbkit.studies.order import Slot
@@ -127,6 +129,19 @@ def test_fitting_keeps_the_verdict_of_the_pair_from_arms_that_take_longer(study,
     assert " ".join(done) == f"{PAIR} c0 {VERDICT}"
 
 
+def test_ends_round_after_the_first_pair_and_every_repeat(study, clock):
+    budget = Budget(study, 221 / 60, StartTimes(SECONDS), clock=lambda: clock.now)
+    fitting = budget.fitting(grouped(study.order, study.concurrent))
+
+    ends = [one for one in pairwise(fitting[:10]) if budget.ends_round(*one)]
+
+    assert [before for [before], _ in ends] == [
+        Slot("a again", 0),
+        Slot("c", 0),
+        Slot("a", 1),
+    ]
+
+
 def test_fitting_begins_the_first_start_whatever_it_takes(study, clock):
     assert execute(study, 0.01, SECONDS, clock) == ["a0"]
     assert len(execute(study, None, SECONDS, clock)) == 25
@@ -171,7 +186,7 @@ def limited(study, kept, minutes=0.5):
 
 
 def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
-    write_runs(study, {**dict.fromkeys("abcd", 100.0), "b": 150.0, "a again": 100.0})
+    write_runs(study, {"a": 100.0, "b": 150.0, "c": 300.0, "d": 1.0, "a again": 100.0})
     pair = ("a", "b", "a again")
     limited(study, lambda arm, repeat: arm in pair or (arm, repeat) == ("c", 0))
 
@@ -183,6 +198,23 @@ def test_a_report_lists_what_did_not_fit_and_has_its_answer(study):
     assert report.next_step == (
         f"nbkit.Study.open('{study.study_id}').resume(minutes=0) completes the study"
     )
+
+
+@pytest.mark.parametrize(("late", "apart"), [([], False), (["c"], True)])
+def test_a_report_says_what_was_measured_at_another_time(study, late, apart):
+    write_runs(study, {**dict.fromkeys("abcd", 100.0), "a again": 100.0})
+    entries = json.loads(study.paths.study.read_text())["runs"]
+    for place, entry in enumerate(entries):
+        at = f"2026-01-0{1 + (entry['arm'] in late)}T00:{place:02}"
+        path = RunPaths(runs_folder() / entry["run_id"]).record
+        record = json.loads(path.read_text())
+        times = {"started": f"{at}:00", "ended": f"{at}:59"}
+        path.write_text(json.dumps({**record, "time": times}))
+
+    notes = [one for one in make(study).notes if one.startswith("Not interleaved")]
+
+    assert bool(notes) == apart
+    assert not notes or notes[0].startswith("Not interleaved with a: c. A drift betw")
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 4])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nbkit.reports.arm_tables import ratio_text
+from nbkit.reports.arms import with_enough_runs
 from nbkit.statistics import (
     ACCURACY_MARGIN,
     NoiseFloor,
@@ -231,7 +232,8 @@ def computed_sentence(
         and floor.covers(arm.against)
     ]
     shown = [arm for arm in sound if arm not in hidden]
-    best = max(shown, key=_estimate, default=None)
+    decided = with_enough_runs(shown, lambda arm: arm.against)
+    best = max(decided, key=_estimate, default=None)
     if hidden and (best is None or _estimate(best) <= 1):
         best = max(hidden, key=_estimate)
         floor = known[best.batch_size].difference

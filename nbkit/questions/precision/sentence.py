@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nbkit.questions.precision.answers import LossParity
 from nbkit.questions.precision.layouts import Format
 from nbkit.reports.arm_tables import ratio_text
-from nbkit.reports.arms import best_of, not_beyond
+from nbkit.reports.arms import best_of, not_beyond, with_enough_runs
 from nbkit.statistics import NoiseFloor, Ratio, Summary
 from nbkit.statistics import quantities as wording
 
@@ -52,7 +52,8 @@ def computed_sentence(
             f"No speedup: the loss of the baseline {baseline} is suspect ({why}). Use "
             "a larger batch, or another model."
         )
-    best = max(sound, key=_estimate, default=None)
+    decided = with_enough_runs(sound, lambda arm: arm.against)
+    best = max(decided, key=_estimate, default=None)
     if best is None:
         text = f"No arm except {baseline} passed the loss check"
     elif floor is not None and best.against and floor.covers(best.against):
