@@ -140,7 +140,7 @@ def _model(run: Run) -> str | None:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     from nbkit.live.rows import state_words
-    from nbkit.statistics.quantities import UNKNOWN, duration, rate
+    from nbkit.statistics.quantities import UNKNOWN, duration, figures
 
     started = row["started_at"]
     age_seconds = None if started is None else time.time() - started
@@ -150,7 +150,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         state_words(row),
         row["model"] or UNKNOWN,
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
-        rate(row["images_per_second"]),
+        figures(row["images_per_second"]),
         duration(row["duration_seconds"]),
         duration(age_seconds),
     )

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from nbkit import statistics
+from nbkit.statistics.quantities import figures
 from nbkit.store.metrics import JsonLinesReader
 from nbkit.store.nonfinite import FiniteReading
 from nbkit.store.progress import end_words, queue_words, total_steps
@@ -158,7 +159,7 @@ def result(run: StoredRun) -> str:
     # First: what does not train has a speed that means nothing.
     words = "finished" if divergence is None else f"finished, {divergence}"
     if rate is not None:
-        words += f", {rate:,.1f} images/s"
+        words += f", {figures(rate)} images/s"
     return f"{words}; {summary.bursts}" if summary.bursts else words
 
 
@@ -170,15 +171,15 @@ def _position(line: dict[str, Any], run: StoredRun) -> str | None:
     if line["kind"] == "inference":
         [timing] = statistics.latency_timings([line]).values()
         rate = timing.images_per_second
-        return f"batches of {timing.batch_size:,}, {rate:,.0f} images/s"
+        return f"batches of {timing.batch_size:,}, {figures(rate)} images/s"
     if line["kind"] == "log":
         of = f" of {line['total_steps']:,}" if line.get("total_steps") else ""
         loss = line["values"].get("loss")
-        end = "" if loss is None else f", loss {loss:.4g}"
+        end = "" if loss is None else f", loss {figures(loss)}"
         return f"step {line['step']:,}{of}{end}"
     rate = line["images"] / line["step_time_seconds"]
     # Another version of nbkit may have launched it, with other fields.
     steps = line.get("total_steps") or total_steps(read_json(run.paths.config) or {})
     of = f" of {steps:,}" if steps else ""
     warmup = ", warm-up" if line["warmup"] else ""
-    return f"step {line['step']:,}{of}, {rate:,.0f} images/s{warmup}"
+    return f"step {line['step']:,}{of}, {figures(rate)} images/s{warmup}"

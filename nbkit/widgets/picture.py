@@ -12,14 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from nbkit.live.run import LiveRun
-from nbkit.statistics.quantities import (
-    UNKNOWN,
-    energy,
-    figures,
-    percent,
-    rate,
-    size,
-)
+from nbkit.statistics.quantities import UNKNOWN, energy, figures, percent, size
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
@@ -136,17 +129,17 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     is_training = head["task"] == "train"
     has_steps = head["task"] in WITH_STEPS
     if measured and measured["n"]:
-        quartiles = f"{rate(measured['q25'])} to {rate(measured['q75'])}"
-        words = f"{rate(measured['images_per_second'])} (n={measured['n']:,} steps)"
+        quartiles = f"{figures(measured['q25'])} to {figures(measured['q75'])}"
+        words = f"{figures(measured['images_per_second'])} (n={measured['n']:,} steps)"
         facts.append(("Images/s", words))
-        words = f"{rate(measured['median'])} ({quartiles})"
+        words = f"{figures(measured['median'])} ({quartiles})"
         facts.append(("Images/s per step, median and quartiles", words))
         if measured["bursts"]:
             facts.append(("Note", measured["bursts"]))
     elif has_steps or numbers["images_per_second"] is not None:
         steps = numbers["rate_steps"]
         of = f" over the last {steps} steps" if steps else ""
-        facts.append((f"Images/s{of}", rate(numbers["images_per_second"])))
+        facts.append((f"Images/s{of}", figures(numbers["images_per_second"])))
     if is_training or numbers["loss"] is not None:
         facts.append(("Loss", figures(numbers["loss"])))
     if numbers["updates_skipped"] is not None:

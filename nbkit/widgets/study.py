@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbkit import statistics
 from nbkit.launch.run import Run
 from nbkit.reports.parts import Note, Table
-from nbkit.statistics.quantities import UNKNOWN, rate
+from nbkit.statistics.quantities import UNKNOWN, figures
 from nbkit.studies.study import Study
 
 
@@ -37,4 +37,4 @@ def _rates(runs: list[Run]) -> list[str]:
     if not known:
         return [UNKNOWN] * 3
     found = statistics.summarise(known)
-    return [rate(found.median), rate(found.minimum), rate(found.maximum)]
+    return [figures(found.median), figures(found.minimum), figures(found.maximum)]

@@ -29,7 +29,7 @@ from nbkit.live.rows import (
     state_words,
 )
 from nbkit.live.running_time import RUNNING_TIME
-from nbkit.statistics.quantities import UNKNOWN, rate
+from nbkit.statistics.quantities import UNKNOWN, figures
 from nbkit.visible import visible
 from nbkit.widgets.picture import NO_LOST_WIDGET
 from nbkit.widgets.shown_runs import view_of
@@ -171,15 +171,15 @@ def _saved(runs: RunList) -> dict[str, str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    started, seconds, loss = row["started_at"], row["duration_seconds"], row["loss"]
+    started, seconds = row["started_at"], row["duration_seconds"]
     return (
         visible(row["name"] or UNKNOWN),
         state_words(row),
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         UNKNOWN if started is None else _utc(started),
         UNKNOWN if seconds is None else f"{seconds:,.0f} s",
-        rate(row["images_per_second"]),
-        UNKNOWN if loss is None else f"{loss:,.4g}",
+        figures(row["images_per_second"]),
+        figures(row["loss"]),
         row["run_id"],
     )
 

@@ -120,7 +120,7 @@ def test_stop_run_at_once(small):
     assert run.cause["message"] in (
         "stopped by user, before its ranks were started",
         "stopped by user, before its ranks were ready",
-        "stopped by user, at a step boundary",
+        "stopped by user, after the current step",
     )
 
 

@@ -95,7 +95,7 @@ def test_manual_ctrl_c_and_resume(by_hand, terminals, capsys):
     assert run.state is RunState.STOPPED
     assert run.cause["by"].startswith("torchrun on ")
     assert run.cause["by"].endswith(" (SIGINT)")
-    assert run.cause["message"].endswith("at a step boundary")
+    assert run.cause["message"].endswith("after the current step")
     first = len(run.metrics())
     assert run.metrics("checkpoint")
     assert not processes_of_run(run.paths)
@@ -110,7 +110,7 @@ def test_manual_ctrl_c_and_resume(by_hand, terminals, capsys):
     run.stop()
 
     assert run.state is RunState.STOPPED
-    assert run.cause["message"] == "stopped by user, at a step boundary"
+    assert run.cause["message"] == "stopped by user, after the current step"
     assert [attempt["number"] for attempt in run.record["attempts"]] == [0, 1]
     assert not processes_of_run(run.paths)
 

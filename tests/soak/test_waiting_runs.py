@@ -180,7 +180,7 @@ def test_stop_all(small, written, nbkit_command):
     done = nbkit_command("stop", "--all")
 
     assert f"{run.run_id}): running" in shown.stdout
-    how = "stopped by user, at a step boundary"
+    how = "stopped by user, after the current step"
     assert (done.returncode, done.stdout) == (0, f"{run.run_id} {how}\n")
     assert run.state is RunState.STOPPED
     assert run.cause["message"].startswith("stopped by user")

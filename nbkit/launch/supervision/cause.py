@@ -175,7 +175,7 @@ def stop_cause(
     # function that never asks; what waits for it can only be killed: nothing is lost.
     early = any(rank.returncode == -signal.SIGTERM for rank in ranks)
     forced = not early and any(rank.killed_by_us for rank in ranks)
-    how = "immediately" if early else "at a step boundary"
+    how = "immediately" if early else "after the current step"
     if not ready:
         how = f"before its ranks were {'ready' if ranks else 'started'}"
     if forced:
