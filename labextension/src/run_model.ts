@@ -12,6 +12,8 @@ interface IViewMessage {
   [field: string]: unknown;
 }
 
+const FOLLOWED_UNSEEN_MILLISECONDS = 30_000;
+
 type Listener = (message: IViewMessage) => void;
 
 /** What a live view needs of a page: see nbkit/live/static/view.js. */
@@ -65,13 +67,19 @@ export class RunModel {
     return this._stream.connectionChanged;
   }
 
-  /** Follow the run while the view is seen. */
+  /** Follow the run while the view is seen, and for a short look at another tab. */
   follow(isSeen: boolean): void {
     this._isSeen = isSeen;
     if (isSeen) {
+      window.clearTimeout(this._closing);
+      this._closing = 0;
       this._stream.open();
-    } else {
-      this._stream.close();
+    } else if (!this._closing) {
+      // A new connection reads the whole run again.
+      this._closing = window.setTimeout(
+        () => this._stream.close(),
+        FOLLOWED_UNSEEN_MILLISECONDS
+      );
     }
     this._others.forEach(other => other.follow(isSeen));
   }
@@ -153,6 +161,7 @@ export class RunModel {
 
   dispose(): void {
     this._onDispose();
+    window.clearTimeout(this._closing);
     [...this._others].forEach(other => other.dispose());
     this._stream.dispose();
     this._listeners.clear();
@@ -197,6 +206,7 @@ export class RunModel {
 
   private _stream: Stream<IViewMessage>;
   private _isSeen = false;
+  private _closing = 0;
   private _compared: string[] = [];
   private _others = new Set<RunModel>();
   private _onDispose: () => void = () => undefined;

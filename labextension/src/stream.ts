@@ -141,7 +141,8 @@ export class Stream<T> implements IDisposable {
       this._blocked = 0;
     }
     this._set(why);
-    if (why !== 'disconnected') {
+    // A listener may have closed it.
+    if (why !== 'disconnected' && attempt === this._attempt) {
       this._connectIn(HOPELESS_WAIT_SECONDS);
     }
   }

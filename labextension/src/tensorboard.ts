@@ -125,6 +125,7 @@ const ALLOWED: IFrame.SandboxExceptions[] = [
 const FRAME = 'nbkit/tensorboard/frame';
 const FRAME_TITLE = 'nbkit';
 const FRAME_WITHIN_MILLISECONDS = 10_000;
+const RETRIED_WITHIN_MILLISECONDS = 1_000;
 
 /** TensorBoards: a tab of Lab each, or of the browser where Lab is not. */
 export class TensorBoards {
@@ -197,10 +198,14 @@ export class TensorBoards {
   /** Whether Lab's page may show TensorBoard's in a frame; tried until it may. */
   private _mayBeFramed(): Promise<boolean> {
     if (!this._isFramed) {
-      this._isFramed = isShown(URLExt.join(this._settings.baseUrl, FRAME));
+      this._isFramed = isShown(
+        URLExt.join(this._settings.baseUrl, FRAME),
+        this._frameWithin
+      );
       void this._isFramed.then(isFramed => {
         // A fault of the network looks like a header that forbids it.
         this._isFramed = isFramed ? this._isFramed : null;
+        this._frameWithin = RETRIED_WITHIN_MILLISECONDS;
       });
     }
     return this._isFramed;
@@ -326,6 +331,7 @@ export class TensorBoards {
   }
 
   private _isFramed: Promise<boolean> | null = null;
+  private _frameWithin = FRAME_WITHIN_MILLISECONDS;
   private _tabs = new Map<string, MainAreaWidget<IFrame>>();
   private _keys = new WeakMap<MainAreaWidget<IFrame>, string>();
 }
@@ -344,7 +350,7 @@ function foldSettings(): void {
  * Tried, since not only the server's own headers may forbid it: a hub's, those that a
  * proxy adds, and the policy of Lab's page itself.
  */
-function isShown(url: string): Promise<boolean> {
+function isShown(url: string, withinMilliseconds: number): Promise<boolean> {
   const frame = document.createElement('iframe');
   frame.setAttribute('sandbox', 'allow-same-origin');
   frame.hidden = true;
@@ -356,7 +362,7 @@ function isShown(url: string): Promise<boolean> {
     };
     frame.onload = settle;
     // Not every browser loads something in its place.
-    setTimeout(settle, FRAME_WITHIN_MILLISECONDS);
+    setTimeout(settle, withinMilliseconds);
     document.body.append(frame);
   });
 }

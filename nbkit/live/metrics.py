@@ -25,6 +25,8 @@ _BLOCK_BYTES = 1 << 18
 _PAUSE_SECONDS = 0.002
 _MOST_NAMES = 100
 """A function may log under any names; so many are kept."""
+_MOST_OMITTED = 10_000
+"""Of the others, so many are counted."""
 _KINDS = ("step", "log", "evaluation", "checkpoint", "allreduce", "inference")
 X_NAMES = {
     "bus_bandwidth_gigabytes_per_second": "message_bytes",
@@ -276,7 +278,7 @@ class LiveMetrics:
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
                 self._add(name, line["step"], value)
-            else:
+            elif len(self.omitted) < _MOST_OMITTED:
                 self.omitted.add(name)
         if not line.get("beside_steps"):
             self.step, self.loss = line["step"], self.logged.get("loss")

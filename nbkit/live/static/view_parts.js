@@ -14,8 +14,9 @@ const TITLES = {
   latency_milliseconds: trans.__('Latency (ms, median)'),
   served_images_per_second: trans.__('Images/s by batch size')
 };
-/** What GPUs do, over time; the same name without it may be logged by a script. */
-const OF_DEVICES = /^device:/;
+/** What GPUs do, over time; a script may log any other name that begins so. */
+const OF_DEVICES =
+  /^device:(?=(gpu_utilization_percent|memory_used_gibibytes|power_watts)$)/;
 
 /** Tasks that read images; a function or script may log a rate of its own. */
 const WITH_IMAGES = new Set(['train', 'load']);
