@@ -165,13 +165,15 @@ def _lines(run: Run, log_lines: int | None) -> list[str]:
     # Imported here, since it takes half a second.
     from nbkit.config.fields import changed_fields
     from nbkit.live.run import LiveRun
+    from nbkit.store.private import program_fields
     from nbkit.store.record import read_json
     from nbkit.widgets.picture import picture
 
     live = LiveRun(run)
     live.read()
     lines = picture(live)["text/plain"].splitlines()
-    changed = changed_fields(read_json(run.paths.config) or {})
+    changed = program_fields(run.paths)
+    changed |= changed_fields(read_json(run.paths.config) or {})
     lines += _block("Non-default settings", changed.items())
     data = run.worker.get("data") or {}
     lines += _block("Data", _data(data))

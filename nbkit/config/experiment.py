@@ -34,6 +34,9 @@ GROUPS = {
 }
 """Headings of the fields, each by the first field below it, as in the class."""
 
+PROGRAM_TASKS = ("function", "script")
+"""Those that run a user's code."""
+
 
 class ExperimentConfig(ExperimentChecks):
     """One experiment: model, numbers, batch, optimizer, data and devices."""
@@ -269,7 +272,7 @@ class ExperimentConfig(ExperimentChecks):
     @property
     def has_entry(self) -> bool:
         """Whether it runs a function or a script, kept in the run's folder."""
-        return self.task in ("function", "script")
+        return self.task in PROGRAM_TASKS
 
     @property
     def has_steps(self) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nbkit.config.experiment import GROUPS, ExperimentConfig
+from nbkit.config.experiment import GROUPS, PROGRAM_TASKS, ExperimentConfig
+
+_PROGRAM_GROUPS = ("Devices", "Timeouts and restarts", "Slurm", "Manual launch")
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,25 @@ def described_fields() -> list[Field]:
 def changed_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a configuration that are not at their defaults."""
     defaults = dict(flat(ExperimentConfig().model_dump(mode="json")))
+    if stored.get("task") in PROGRAM_TASKS:
+        defaults["hang_timeout_seconds"] = None
     return {
         path: value
         for path, value in flat(stored)
         if path not in defaults or defaults[path] != value
     }
+
+
+def read_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a run reads: a program has no model and no images."""
+    if stored.get("task") not in PROGRAM_TASKS:
+        return dict(flat(stored))
+    names, group = set(), ""
+    for name in ExperimentConfig.model_fields:
+        group = GROUPS.get(name, group)
+        if name == "task" or group in _PROGRAM_GROUPS:
+            names.add(name)
+    return dict(flat({name: it for name, it in stored.items() if name in names}))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,8 @@ from nbkit.live.running_time import running_time
 from nbkit.live.series import Series
 from nbkit.review.diagnosis import diagnosis_of
 from nbkit.review.facts import put_together
+from nbkit.store.paths import RunPaths
+from nbkit.store.private import program_fields
 from nbkit.store.progress import (
     RATE_STEPS,
     WITH_STEPS,
@@ -61,7 +63,7 @@ class LiveRun:
         self._worker: Values = {}
         self._worker_stamp: tuple[int, ...] = ()
         self._config = read_json(run.paths.config) or {}
-        self._fields = _fields(self._config)
+        self._fields = _fields(self._config, run.paths)
         self._parts: Values = {}
         self._sent: Values = {}
         self._sent_series: dict[str, Series] = {}
@@ -330,14 +332,14 @@ class LiveRun:
         return total
 
 
-def _fields(config: Values) -> Values:
+def _fields(config: Values, paths: RunPaths) -> Values:
     """Return a configuration as text: what is not at its default, and the rest."""
     # Imported here: it imports what checks configurations.
-    from nbkit.config.fields import changed_fields, flat
+    from nbkit.config.fields import changed_fields, read_fields
 
-    changed = changed_fields(config)
-    rest = [pair for pair in flat(config) if pair[0] not in changed]
-    return {"changed": _shown(changed.items()), "default": _shown(rest)}
+    changed = program_fields(paths) | changed_fields(config)
+    rest = {name: it for name, it in read_fields(config).items() if name not in changed}
+    return {"changed": _shown(changed.items()), "default": _shown(rest.items())}
 
 
 def _shown(fields: Iterable[tuple[str, Any]]) -> list[list[str]]:

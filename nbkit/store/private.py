@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import RunError
+from nbkit.errors import RunError, StoreError
 from nbkit.store.paths import RunPaths, store_folder
 from nbkit.store.record import read_json
+from nbkit.store.redaction import redacted, redacted_argv
 
 PRIVATE_FIELDS = ("argv", "environment")
 """What is in ``private.json``."""
@@ -27,6 +29,28 @@ def read_entry(paths: RunPaths) -> dict[str, Any] | None:
     if entry is None:
         return None
     return {**entry, **(read_json(paths.private) or {})}
+
+
+def program_fields(paths: RunPaths) -> dict[str, Any]:
+    """Return which function or script a run executes, and its arguments in words.
+
+    Without secrets; of another user's run without arguments.
+    """
+    try:
+        entry = read_entry(paths)
+    except StoreError:
+        entry = read_json(paths.entry)
+    if entry is None:
+        return {}
+    if entry.get("kind") == "function":
+        name = f"{entry.get('module')}.{entry.get('qualified_name')}"
+        fields = {"function": name, "arguments": entry.get("arguments")}
+    else:
+        words = [str(word) for word in entry.get("argv") or []]
+        kind = "module" if entry.get("module") else "script"
+        name = entry.get("module") or entry.get("path")
+        fields = {kind: name, "arguments": shlex.join(redacted_argv(words))}
+    return {name: redacted(value) for name, value in fields.items() if value}
 
 
 def private_part(paths: RunPaths, entry: dict[str, Any]) -> dict[str, Any]:

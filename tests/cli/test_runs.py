@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 import nbkit
 from nbkit.cli.main import main
+from nbkit.config import ExperimentConfig
+from nbkit.launch.code.entry import function_entry, module_entry, script_entry
 from nbkit.live.run import LiveRun
 from nbkit.questions.question import notebooks_of_questions
 from nbkit.widgets.picture import picture
@@ -86,6 +89,46 @@ def test_show_failed_run(written, capsys):
         {"model": "resnet18", "precision": "bf16", "steps": "1000", "gpus": "2"}
     )
     assert lines[-3:] == ["Last lines of rank 1:", "  second", "  third"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings"),
+    [
+        (
+            lambda: function_entry(step, [7], {"loss": 0.5, "api_key": "hidden"}),
+            [
+                ["function", "tests.widgets.stored_run.step"],
+                ["arguments", "7, loss=0.5, api_key='***'"],
+            ],
+        ),
+        (
+            lambda: script_entry(__file__, ["--lr", 0.05, "--token", "hidden"]),
+            [["script", __file__], ["arguments", "--lr 0.05 --token '***'"]],
+        ),
+        (lambda: module_entry("json.tool", []), [["module", "json.tool"]]),
+    ],
+)
+def test_show_program(store, capsys, entry, settings):
+    """A program has no model: no field of a training is among its own."""
+    program = entry()
+    written = WrittenRun(
+        store,
+        **ExperimentConfig(task=program.task, gpus=2).model_dump(mode="json")
+        | {"hang_timeout_seconds": None},
+    )
+    program.write(written.run.paths)
+
+    assert main(["show", "aaaa"]) == 0
+
+    output = capsys.readouterr().out
+    [block] = re.findall(r"Non-default settings:\n((?:  .*\n)+)", output)
+    rows = [line.split(None, 1) for line in block.splitlines()]
+    assert rows == [*settings, ["gpus", "2"], ["task", program.task]]
+    live = LiveRun(written.run)
+    live.read()
+    rest = dict(live.snapshot()["config"]["default"])
+    assert {"nnodes", "hang_timeout_seconds"} <= {*rest}
+    assert not {"model", "batch_size_per_gpu", "data"} & {*rest}
 
 
 def test_show_data(written, capsys):

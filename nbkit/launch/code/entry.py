@@ -22,6 +22,7 @@ import inspect
 import linecache
 import os
 import re
+import reprlib
 import shlex
 import subprocess
 import sys
@@ -41,7 +42,7 @@ from nbkit.store.ownership import make_folder, write_file
 from nbkit.store.paths import RunPaths
 from nbkit.store.private import private_part
 from nbkit.store.record import read_json, write_json
-from nbkit.store.redaction import is_secret_name
+from nbkit.store.redaction import is_secret_name, redacted
 
 LARGE_BYTES = 50_000_000
 """A function that carries more is launched, with a warning."""
@@ -55,6 +56,9 @@ _NOT_CALLED = (
     ("a generator function", inspect.isgeneratorfunction),
     ("an asynchronous generator", inspect.isasyncgenfunction),
 )
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 100
 
 
 @dataclass(frozen=True)
@@ -285,7 +289,11 @@ def function_entry(
         "python_options": _python_options(),
         "sources": described,
     }
-    private = {"argv": _argv(), "environment": dict(environment or {})}
+    private = {
+        "argv": _argv(),
+        "arguments": _in_words(args, kwargs or {}),
+        "environment": dict(environment or {}),
+    }
     return RunEntry("function", name, description, private, pickle.data, sources)
 
 
@@ -328,6 +336,13 @@ def _name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+def _in_words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return arguments as a call has them, long ones cut."""
+    named = redacted({str(name): value for name, value in kwargs.items()})
+    words = [f"{name}={_BRIEF.repr(value)}" for name, value in named.items()]
+    return ", ".join([*map(_BRIEF.repr, args), *words])
 
 
 def _argv() -> list[str]:

@@ -150,6 +150,8 @@ function ticked(words, checked, onTick) {
 
 /** A list that opens below a button, and closes when something else is chosen. */
 function menu(summary, ...parts) {
+  // Else a click beside its parts would take the focus elsewhere, and close it.
+  const box = make('div', { class: 'nbkv-menu-box', tabindex: '-1' }, ...parts);
   const node = make(
     'details',
     {
@@ -168,9 +170,14 @@ function menu(summary, ...parts) {
       }
     },
     summary,
-    // Else a click beside its parts would take the focus elsewhere, and close it.
-    make('div', { class: 'nbkv-menu-box', tabindex: '-1' }, ...parts)
+    box
   );
+  // Once it is open, and when it is filled: no further to the right than the view.
+  new ResizeObserver(() => {
+    box.style.left = '0';
+    const edge = node.closest('.nbkv')?.getBoundingClientRect().right ?? Infinity;
+    box.style.left = `${Math.min(0, edge - box.getBoundingClientRect().right)}px`;
+  }).observe(box);
   return node;
 }
 
