@@ -86,7 +86,7 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
         average = WEIGHT * average + (1 - WEIGHT) * mean
         weights = WEIGHT * weights + (1 - WEIGHT)
     view.get_by_label("Smoothing").fill(str(WEIGHT))
-    expect(value).to_have_text(figures(average / weights))
+    expect(value).to_have_text(f"{figures(average / weights)} (smoothed)")
     expect(chart.locator(".nbkv-chart-raw")).to_have_count(1)
 
     view.get_by_label("x axis").select_option("time")

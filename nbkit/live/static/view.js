@@ -145,7 +145,14 @@ class View {
     this._choices.node.append(...(this._compared ? [this._compared.menu] : []));
     const choices = isPage
       ? [this._choices.node]
-      : [make('details', {}, make('summary', {}, trans.__('Chart options')), this._choices.node)];
+      : [
+          make(
+            'details',
+            { open: this._choices.isScaleChosen },
+            make('summary', {}, trans.__('Chart options')),
+            this._choices.node
+          )
+        ];
     this._chartsPart = make(
       'section',
       { class: 'nbkv-charts-part', 'aria-label': trans.__('Curves'), hidden: true },

@@ -455,7 +455,8 @@ class Chart {
             figures(most(known.map(point => point[2])))
           )
         : trans.__('no values');
-      const newest = figures(ys.findLast(value => value !== null));
+      const value = figures(ys.findLast(value => value !== null));
+      const newest = this._choices.smoothing ? trans.__('%1 (smoothed)', value) : value;
       return { newest, words: curves.length > 1 ? `${label} ${newest}, ${range}` : range };
     });
     const isPlain = curves.length === 1;

@@ -84,6 +84,13 @@ class ChoicesPanel {
     );
   }
 
+  /** Whether the charts are not drawn as they are for everybody at first. */
+  get isScaleChosen() {
+    return ['axis', 'log', 'smoothing', 'outliers'].some(
+      name => this.choices[name] !== DEFAULT_CHOICES[name]
+    );
+  }
+
   /** Offer these curves, and say how many logged names are not among them. */
   offer(names, numOmitted) {
     this._omitted.textContent = numOmitted
