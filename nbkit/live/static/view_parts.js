@@ -145,10 +145,9 @@ function keyFacts(head, numbers) {
 }
 
 function loggedFacts(numbers) {
-  return Object.entries(numbers.logged).map(([name, value]) => [
-    title(name),
-    figures(value)
-  ]);
+  return Object.entries(numbers.logged)
+    .filter(([name]) => name !== 'loss' || numbers.loss === null) // it is above
+    .map(([name, value]) => [title(name), figures(value)]);
 }
 
 /** Which run it is, and what it has. */
