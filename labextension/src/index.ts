@@ -208,6 +208,10 @@ function openAddressed(app: JupyterFrontEnd, router: IRouter): void {
     execute: async args => {
       const { path, hash, search } = args as unknown as IRouter.ILocation;
       const query = new URLSearchParams(search);
+      if (query.has('reset')) {
+        // Such as in a second tab of Lab: it loads the address again without it.
+        return;
+      }
       const wanted: [string, string | null][] = [
         [RUN_COMMAND, query.get('nbkit-run')],
         [REPORT_COMMAND, query.get('nbkit-report')]

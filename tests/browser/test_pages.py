@@ -126,6 +126,12 @@ def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     expect(text).to_contain_text("line 0 ")
     assert visitor.evaluate("window.evil") is None
 
+    # Lab gives a second tab a workspace of its own, and loads the address twice.
+    second = visitor.context.new_page()
+    second.goto(link)
+    expect(second.locator(".nbkv-page .nbkv-cause")).to_contain_text(evil)
+    second.close()
+
     visitor.goto(f"{link}b")
     gone = visitor.locator(".nbk-sentence")
     expect(gone).to_contain_text("is not in the store of this server")
