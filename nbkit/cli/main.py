@@ -38,7 +38,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nbkit",
         description="Launch, record and compare multi-GPU training runs. Runs are "
-        "launched from notebooks or Python; this command lists, shows and stops them.",
+        "launched from notebooks, Python or nbkit try; this command also lists, shows, "
+        "stops, compares and reports them.",
         epilog="RUN is a run id or a unique suffix of an id. See `nbkit COMMAND "
         "--help` for details.",
     )

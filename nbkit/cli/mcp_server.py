@@ -48,8 +48,9 @@ def add_to(commands: Commands) -> None:
         summary="serve GPUs, runs and reports to agents (MCP on stdio)",
         description="Serve read-only tools to an agent by the Model Context Protocol "
         "on standard input and output: gpus, runs, show, logs, report, compare, "
-        "diagnose. No tool takes code, and none stops a run. Each answers what the "
-        "command of its name prints as JSON. With --allow-try, the tool try compares "
+        "diagnose. No tool takes code, and none stops a run. gpus answers what nbkit "
+        "monitor --json prints, any other tool what the command of its name prints "
+        "with --json. With --allow-try, the tool try compares "
         "scripts below a folder with earlier commits.",
         example="nbkit mcp --allow-try experiments --max-gpus 2",
     )
@@ -86,7 +87,7 @@ def add_to(commands: Commands) -> None:
         type=int,
         default=100,
         metavar="N",
-        help="starts of all calls of try together (default: 100)",
+        help="runs of all calls of try together (default: 100)",
     )
 
 
@@ -131,7 +132,8 @@ class _Tools:
     async def runs(self, state: str | None = None, limit: int = 20) -> Answer:
         """List runs, newest first.
 
-        state: queued, starting, running, stopping, finished, failed, stopped or lost.
+        state: queued, starting, running, stopping, finished, failed, stopped, lost or
+        unknown.
         """
         chosen = [] if state is None else [f"--state={state}"]
         return self.marked(await output("runs", "--json", f"--limit={limit}", *chosen))
@@ -208,7 +210,7 @@ class _Trials:
         """Measure whether a script is better now than at a commit.
 
         script: below the allowed folder. metric: a name that it gives to nbkit.log or
-        prints as 'name: value', or seconds. against: a commit. repeats: starts per
+        prints as 'name: value', or seconds. against: a commit. repeats: runs per
         version; a verdict needs 5. arguments: of the script, for both versions.
         verdict 'better' means keep.
         """

@@ -38,7 +38,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--state",
         help="list only runs in this state: queued, starting, running, stopping, "
-        "finished, failed, stopped or lost",
+        "finished, failed, stopped, lost or unknown",
     )
     parser.add_argument(
         "--limit",
@@ -53,10 +53,12 @@ def add_to(commands: Commands) -> None:
         commands,
         "stop",
         _stop,
-        summary="stop runs after their next step, with a checkpoint",
-        description="Stop runs after their next step, with a checkpoint. Runs still "
-        "active after the grace period are killed without a checkpoint. The command "
-        "waits for all runs to end and prints the outcome of each.",
+        summary="stop runs; trainings after their next step, with a checkpoint",
+        description="Stop runs. Trainings end after their next step, with a "
+        "checkpoint. A function or script ends as it handles the request "
+        "(nbkit.context().should_stop(), SIGTERM), else immediately. Runs still active "
+        "after the grace period are killed. The command waits for all runs to end and "
+        "prints the outcome of each.",
         example="nbkit stop k3f9",
     )
     parser.add_argument("run", nargs="*", metavar="RUN", help="the runs to stop")
@@ -211,7 +213,7 @@ def _stop_each(chosen: list[Run], grace_seconds: float | None) -> dict[str, Nbki
         if run.run_id in refused:
             continue
         if run.run_id in asked:
-            say(f"{run.run_id}: stopping at its next step")
+            say(f"{run.run_id}: stopping")
         with each(run):
             run.stop(grace_seconds, wait=True)
             write_lines([f"{run.run_id} {end_words(run.state, run.cause or {})}"])

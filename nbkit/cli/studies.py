@@ -29,8 +29,8 @@ def add_to(commands: Commands) -> None:
         "export",
         _export,
         summary="export a run or study to a zip file",
-        description="Export a completed run, or a study with all its runs, to a zip "
-        "file that only you can read.",
+        description="Export a run that has ended, or a study with all its runs, to a "
+        "zip file that only you can read.",
         example="nbkit export k3f9 run.zip",
     )
     parser.add_argument("run", metavar="RUN", help="a run or a study, by id")
@@ -87,7 +87,7 @@ def add_to(commands: Commands) -> None:
         summary="print the path of an nbkit notebook, for papermill",
         description='Print the path of an nbkit notebook, as in `papermill "$(nbkit '
         'notebook scaling)" out.ipynb -p gpus 8`. Without a name, list the notebooks '
-        "and their questions.",
+        "and their contents.",
         example="nbkit notebook scaling",
     )
     parser.add_argument(
@@ -163,7 +163,7 @@ def _notebook(arguments: argparse.Namespace) -> int:
         return 0
     from nbkit.questions.question import notebooks_of_questions
 
-    rows = [("NOTEBOOK", "QUESTION")]
+    rows = [("Notebook", "Contents")]
     rows += [(question.name, question.text) for question in notebooks_of_questions()]
     write_lines(aligned(rows))
     return 0

@@ -22,7 +22,7 @@ def add_to(commands: Commands) -> None:
         "times each, and report whether the metric improved. Each version runs in a "
         "copy of the repository, with links to untracked files, such as data. "
         "Arguments after -- are passed to both; {repeat} in them is the number of the "
-        "start (0, 1, ...), for a seed. The same command continues what was "
+        "repeat (0, 1, ...), for a seed. The same command continues what was "
         "interrupted; a change that was already measured is not run again, its stored "
         "result is printed. Exit code: 0 better, 1 no difference shown or no verdict, "
         "2 worse, 3 an error or a wrong command line.",
@@ -31,7 +31,10 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script")
     parser.add_argument(
-        "--against", default="HEAD", metavar="COMMIT", help="default: HEAD"
+        "--against",
+        default="HEAD",
+        metavar="COMMIT",
+        help="commit to compare with (default: HEAD, to test uncommitted changes)",
     )
     parser.add_argument(
         "--metric",
@@ -50,15 +53,16 @@ def add_to(commands: Commands) -> None:
         "--margin",
         type=float,
         default=0.0,
-        metavar="PART",
-        help="smallest relevant difference, such as 0.01 (default: 0)",
+        metavar="FRACTION",
+        help="smallest relevant difference, relative: 0.01 is 1%% (default: 0)",
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=5,
         metavar="N",
-        help="runs per version; a verdict needs 5 (default: 5)",
+        help="runs per version; a verdict needs 5, unless the change is much worse "
+        "(default: 5)",
     )
     parser.add_argument(
         "--control",
@@ -75,7 +79,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--minutes",
         type=float,
-        help="begin no start that would end later (default: no limit)",
+        help="start no run that would end later (default: no limit)",
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(

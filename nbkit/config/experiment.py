@@ -71,9 +71,10 @@ class ExperimentConfig(ExperimentChecks):
 
     # Precision
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp32"
-    """Format of matrix products and convolutions; weights stay fp32 in training.
-    ``fp16`` scales the loss (GradScaler); ``int8`` is for ``task="inference"`` alone,
-    which casts or quantizes the weights too."""
+    """Format of matrix products and convolutions: ``fp32``, ``tf32``, ``fp16``,
+    ``bf16``, or ``int8`` for ``task="inference"`` alone; weights stay fp32 in training.
+    ``fp16`` scales the loss (GradScaler); inference casts or quantizes the weights
+    too."""
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     """Layout of images: NHWC (channels_last) for tensor cores; NCHW (channels_first)
     loses much of the speedup of 16-bit precision."""
@@ -107,7 +108,8 @@ class ExperimentConfig(ExperimentChecks):
 
     # Optimizer
     optimizer: Literal["sgd", "lars", "adamw"] = "sgd"
-    """SGD with momentum, LARS (https://arxiv.org/abs/1708.03888) or AdamW."""
+    """``sgd`` (with momentum), ``lars`` (https://arxiv.org/abs/1708.03888) or
+    ``adamw``."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
     """Peak learning rate for the global batch (no implicit scaling)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -119,8 +121,8 @@ class ExperimentConfig(ExperimentChecks):
     decay_norm_and_bias: bool = False
     """Also decay biases and normalization weights."""
     schedule: Literal["constant", "cosine", "step", "polynomial"] = "cosine"
-    """Learning rate schedule after the warm-up; ``cosine`` ends at 0, and
-    ``polynomial`` at ``polynomial_end``."""
+    """Learning rate schedule after the warm-up: ``constant``, ``step``, ``cosine``
+    (ends at 0) or ``polynomial`` (ends at ``polynomial_end``)."""
     learning_rate_warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs over which the learning rate rises linearly to its peak."""
     step_epochs: tuple[Annotated[float, Field(gt=0)], ...] = (30.0, 60.0, 80.0)
@@ -153,12 +155,12 @@ class ExperimentConfig(ExperimentChecks):
 
     # Data
     data: str = "synthetic"
-    """``synthetic`` (made on the device), ``photos`` (real photographs, made once),
-    ``made-labels`` (drawn patterns with several labels, made once), ``cifar10`` or
-    ``imagenette`` (downloaded once), or a path: of an image folder (one subfolder
-    per class, or ``train/`` and ``val/`` of such folders), of the CSV file of a
-    multi-label set or of NIH ChestX-ray14, or of a folder of WebDataset, RecordIO or
-    TFRecord files."""
+    """``synthetic`` (made on the device), ``photos`` (crops of scikit-image's
+    photographs, made once), ``made-labels`` (drawn patterns with several labels, made
+    once), ``cifar10`` or ``imagenette`` (downloaded once), or a path: of an image
+    folder (one subfolder per class, or ``train/`` and ``val/`` of such folders), of the
+    CSV file of a multi-label set or of NIH ChestX-ray14, or of a folder of WebDataset,
+    RecordIO or TFRecord files."""
     loader: str = "torch"
     """Loader of image files, by its registered name: ``torch``, ``dali``, ``tfrecord``
     (configurable steps over TFRecord files) or ``naive`` (one image after the
@@ -216,8 +218,8 @@ class ExperimentConfig(ExperimentChecks):
     nnodes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Nodes; world_size = nnodes x gpus."""
     device: Literal["auto", "cuda", "cpu", "replay"] = "auto"
-    """``auto`` uses GPUs if there are any, else CPUs. ``replay`` is a demo without
-    GPUs: the run leases replayed GPUs, and computes on CPUs."""
+    """``cuda``, ``cpu``, ``auto`` (GPUs if there are any, else CPUs), or ``replay``, a
+    demo without GPUs: the run leases replayed GPUs, and computes on CPUs."""
     devices: tuple[int | str, ...] | None = None
     """GPUs by NVML index or UUID; None uses the first free ones."""
     oversubscribe: bool = False
@@ -226,7 +228,7 @@ class ExperimentConfig(ExperimentChecks):
     """CPU numbers to which ranks and their loading processes are pinned; None allows
     all CPUs of the launcher."""
     cpu_binding: Literal["none", "cores", "numa", "socket"] = "none"
-    """CPU binding of a rank: ``numa`` to its GPU's NUMA node (torchrun's
+    """CPU binding of a rank: ``none``, ``numa`` to its GPU's NUMA node (torchrun's
     ``--numa-binding=node``), ``socket`` to its GPU's socket (mpirun's ``--map-by
     socket``), ``cores`` to an equal number of whole cores near its GPU. On CPUs,
     ranks are spread over the NUMA nodes or sockets in blocks. If that is not
@@ -245,8 +247,8 @@ class ExperimentConfig(ExperimentChecks):
     checkpoint (or from the beginning)."""
     hang_timeout_seconds: Annotated[float, Field(ge=1, le=86_400)] | None = 600.0
     """Time without progress of any rank after which a run is ended as hung (also for
-    the first step, with compilation). None, the default of functions and scripts, has
-    no limit; each `nbkit.log` is progress."""
+    the first step, with compilation); None, the default of functions, scripts and
+    modules, sets no limit. Each `nbkit.log` is progress."""
 
     # All-reduce
     allreduce: AllReduceConfig = AllReduceConfig()

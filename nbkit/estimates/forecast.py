@@ -158,7 +158,7 @@ def estimate(
     price_per_hour: float | None = None,
     currency: str = "USD",
 ) -> WholeTraining:
-    """Project how long a whole training takes: here, and on GPUs others published.
+    """Project how long a training takes here and, by published rates, on other GPUs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`notebook_launcher`: accelerate's call, so its notebooks run unchanged."""
+"""`notebook_launcher`: accelerate's call; its notebooks only change the import."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def notebook_launcher(
 ) -> Run:
     """Run a function on several processes and wait for its end, as accelerate does.
 
-    The processes are an ordinary run and no forks of this kernel, which may have used
-    its GPUs. Interrupting the cell stops them. Their output is shown here and kept in
-    the run's logs by rank.
+    The processes are an ordinary run, not forks of this kernel, so the kernel may
+    already have used a GPU. Interrupting the cell stops them. Their output is shown
+    here and kept in the run's logs by rank.
 
     Parameters
     ----------

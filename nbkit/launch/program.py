@@ -80,7 +80,7 @@ def module(
 ) -> Program:
     """Return a module that runs as with ``python -m``, as an arm of a study.
 
-    Unlike a script, it is imported at each start as it is then.
+    Unlike a script, it is imported again at each start, with your latest edits.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def function(
     Parameters
     ----------
     call
-        The function; one of a notebook's cell, too.
+        The function; it may be defined in a cell.
     args, kwargs
         Its arguments.
     environment, **fields

@@ -99,7 +99,11 @@ class Run(StoredRun):
     def stop(
         self, grace_seconds: float | None = None, *, by: str = "user", wait: bool = True
     ) -> Self:
-        """Stop the run with a checkpoint at its next step, else by force.
+        """Stop the run: a training after its next step, with a checkpoint.
+
+        A function or script stops as it handles the request
+        (``nbkit.context().should_stop()``, SIGTERM), else immediately. What is still
+        active after the grace period is killed.
 
         Parameters
         ----------

@@ -50,8 +50,8 @@ def launch(
     Parameters
     ----------
     what
-        A configuration; or a function, which every rank calls (one of a cell, too);
-        or the path of a Python script. None takes the configuration's defaults.
+        A configuration; or a function, which every rank calls (it may be defined in a
+        cell); or the path of a Python script. None takes the configuration's defaults.
     module
         Instead of ``what``: name of a module that runs as with ``python -m``, such as
         ``trl.scripts.sft``.

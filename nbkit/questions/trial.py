@@ -81,17 +81,17 @@ def try_(
         A Python script in a git repository.
     args
         Its arguments, for both versions; ``{repeat}`` in them is the number of the
-        start, for a seed.
+        repeat, for a seed.
     metric, better, margin, parallel
         As of `nbkit.Study.create`.
     against
         The commit that it is compared with.
     repeats
-        Starts per version; a verdict needs five.
+        Runs per version; a verdict needs five, unless the change is much worse.
     control
-        Also start a second copy of the commit, to measure the noise floor.
+        Also run a second copy of the commit, to measure the noise floor.
     minutes
-        Begin no start that would end later; None or 0 is no limit.
+        Start no run that would end later; None or 0 is no limit.
     gpus, device
         Fields of `nbkit.ExperimentConfig`.
     progress

@@ -46,7 +46,7 @@ class RunSummary:
     compute_share: float | None
     """Share of the window's time in which ranks computed, mean over ranks."""
     communication_share: float | None
-    """Share of the window's time in which ranks waited for the gradient exchange
+    """Share of the window's time in which ranks waited for the gradient all-reduce
     with nothing left to compute, mean over ranks."""
     rank_compute_spread: float | None
     """(slowest - fastest) / median of the ranks' compute time."""

@@ -106,8 +106,8 @@ class Study(StoredStudy):
         name
             Name of the study, such as the notebook's name.
         arms
-            Configuration by the name that reports will use; or `nbkit.script` or
-            `nbkit.function` with its arguments.
+            Configuration by the name that reports will use; or `nbkit.script`,
+            `nbkit.module` or `nbkit.function` with its arguments.
         metric
             What the arms are compared by: a name that runs give to `nbkit.log` or
             print (``val_loss: 0.5``), ``seconds``, or a name of ``run.summary``. None
@@ -117,7 +117,8 @@ class Study(StoredStudy):
         better
             ``lower`` or ``higher``: which values of the metric are better.
         margin
-            Smallest difference of the metric that is worth a verdict, as a part.
+            Smallest relative difference of the metric that is worth a verdict: 0.01 is
+            1 %.
         minimum_runs
             Finished starts per arm that a verdict on the metric needs.
         discard_floors
@@ -357,7 +358,7 @@ class Study(StoredStudy):
         force: bool = False,
         minutes: float | None = None,
     ) -> Self:
-        """Continue an interrupted study; the same as `run`."""
+        """Continue an interrupted study; the same as `run`, without an idle wait."""
         return self.run(progress=progress, trust=trust, force=force, minutes=minutes)
 
     def _wait_for_idle(
