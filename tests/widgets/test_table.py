@@ -197,6 +197,19 @@ def test_a_run_of_very_many_steps_holds_no_cell_up(written):
     # Read once, it is known.
     assert run_numbers(written.run, 0)["images_per_second"] == rate
 
+def test_direction_characters_of_a_name_are_shown(written, asked, displayed):
+    written.record("finished", name="a \u202eevil\u202c")
+    live = LiveRun(written.run)
+    live.read()
+
+    show_table(nbkit.runs(), with_widgets=False)
+    (row,) = asked(RunTable(nbkit.runs(), VBox()), kind="open")["rows"]
+
+    name = r"a \u202eevil\u202c"
+    assert row["name"] == live.snapshot()["head"]["name"] == name
+    assert all(name in text for text in displayed[0].values())
+
+
 
 def test_a_table_says_why_a_run_cannot_be_shown(written, asked):
     run = written.run
