@@ -7,11 +7,13 @@ import json
 
 import pytest
 from playwright.sync_api import expect
+from anywidget import AnyWidget
 
 import nbkit
 from nbkit.live.run import LiveRun
 from nbkit.statistics.quantities import figures
 from nbkit.widgets.table import RunTable
+from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.view import RunView
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -21,7 +23,7 @@ _OPEN = """async code => {
   const widget = (await import(url)).default;
   const hears = new Set();
   const model = {
-    get: name => (name === 'run_id' ? 'a-run' : undefined),
+    get: name => ({run_id: 'a-run', ...window.state})[name],
     on: (_, hear) => hears.add(hear),
     off: (_, hear) => hears.delete(hear),
     send: message => {
@@ -42,7 +44,7 @@ _OPEN = """async code => {
 def show(page):
     """Return a way to show a widget; its page has ``tell``, and what ``lab`` does."""
 
-    def show_in(widget: type[RunTable] | type[RunView], lab: str = "0"):
+    def show_in(widget: type[AnyWidget], lab: str = "0"):
         visitor = page("about:blank")
         visitor.clock.install(time=_NOW - datetime.timedelta(hours=1))
         visitor.clock.pause_at(_NOW)
@@ -425,3 +427,19 @@ def test_kernel_that_cannot_stop_a_run_says_why(show, run):
         visitor.clock.run_for(3_000)
         expect(alert).to_contain_text(words)
         expect(alert).to_contain_text("nbkit's sidebar")
+def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
+    form = nbkit.ExperimentForm()
+    form.panel.wait_for_threads()
+    names = ("sections", "presets", "entered", "checked", "gpus", "partitions", "said")
+    state = {name: getattr(form.panel, name) for name in names}
+    form.close_all()
+    visitor = show(FormPanel, f"window.state = {json.dumps(state)}")
+    visitor.add_style_tag(content=FormPanel._css)
+    free = visitor.get_by_text("0 of 1 GPUs free")
+
+    expect(free).to_be_hidden()
+    visitor.evaluate("tell({})")
+    expect(free).to_be_visible()
+
+
