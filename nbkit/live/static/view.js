@@ -477,7 +477,7 @@ class View {
       onCsv: () => void this._downloadCsv(name)
     });
     if (isOverTime) {
-      chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
+      chart.node.title = trans.__("Mean, and lowest to highest, of the run's GPUs");
     }
     this._charts.set(name, chart);
     const order = this._names();
