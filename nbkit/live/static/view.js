@@ -354,7 +354,8 @@ class View {
    * Say that the view is looked at.
    *
    * A message keeps an idle kernel from being ended by its server: none is sent to it of
-   * a run that has ended.
+   * a run that has ended. One that goes on, and that Lab's server does not know, has only
+   * its kernel to follow it.
    */
   _sayHere() {
     const isOver = this._feed.values?.head.is_final && !this._hasFailed;
