@@ -6,14 +6,15 @@ import datetime
 import json
 
 import pytest
-from playwright.sync_api import expect
 from anywidget import AnyWidget
 
+from playwright.sync_api import expect
 import nbkit
 from nbkit.live.run import LiveRun
 from nbkit.statistics.quantities import figures
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.form_panel import FormPanel
+from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
 from tests.widgets.stored_run import WrittenRun, step
 
@@ -268,6 +269,29 @@ def test_keys_move_a_cursor_whose_value_is_announced(show, run):
     spoken = chart.locator("[aria-live=polite]")
 
     chart.locator(".nbkv-plot").focus()
+def test_axis_has_two_ticks_in_any_range(page):
+    numbers = random.Random(1)
+    ranges = []
+    for _ in range(3000):
+        low = numbers.uniform(-1, 1) * 10 ** numbers.uniform(-9, 9)
+        high = low + abs(low) * 10 ** numbers.uniform(-8, 8)
+        ranges.append([low, high, numbers.randint(1, 6), numbers.random() < 0.2])
+    # Not told apart by twelve digits, nor by counting in steps of one.
+    ranges.append([0.3, 0.3 + 2**-54, 5, False])
+    code = f"{RunView._esm}\nwindow.ticksBetween = ticksBetween;"
+    visitor = page("about:blank")
+    visitor.add_script_tag(content=code, type="module")
+    visitor.wait_for_function("Boolean(window.ticksBetween)")
+
+    found = visitor.evaluate("all => all.map(it => ticksBetween(...it))", ranges)
+
+    assert len(found) == len(ranges)
+    for (low, high, count, _), ticks in zip(ranges[:-1], found, strict=False):
+        assert 2 <= len({*ticks}) <= max(count, 8) + 2
+        margin = 1e-9 * (high - low) + 1e-11 * max(abs(low), abs(high))
+        assert low - margin <= min(ticks) < max(ticks) <= high + margin
+
+
     for key, words in (
         ("ArrowRight", "step 1: 1"),
         ("ArrowRight", "step 2: 2"),
@@ -422,11 +446,6 @@ def test_kernel_that_cannot_stop_a_run_says_why(show, run):
         (True, "the kernel of this view was restarted. Run the cell again"),
     ):
         visitor.evaluate("it => (window.isRestarted = it)", restarted)
-        visitor.get_by_role("button", name="Stop", exact=True).click()
-        visitor.get_by_role("button", name="Stop the run").click()
-        visitor.clock.run_for(3_000)
-        expect(alert).to_contain_text(words)
-        expect(alert).to_contain_text("nbkit's sidebar")
 def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch):
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
     form = nbkit.ExperimentForm()
@@ -443,3 +462,8 @@ def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch
     expect(free).to_be_visible()
 
 
+        visitor.get_by_role("button", name="Stop", exact=True).click()
+        visitor.get_by_role("button", name="Stop the run").click()
+        visitor.clock.run_for(3_000)
+        expect(alert).to_contain_text(words)
+        expect(alert).to_contain_text("nbkit's sidebar")
