@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 
 import pytest
 from anywidget import AnyWidget
-
 from playwright.sync_api import expect
+
 import nbkit
 from nbkit.live.run import LiveRun
 from nbkit.statistics.quantities import figures
-from nbkit.widgets.table import RunTable
 from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
@@ -141,12 +141,14 @@ def test_table_follows_runs_under_way_by_the_server(page):
         asked.append(route.request)
         if route.request.url.endswith("/hub/nbkit/api/runs"):
             run = {"run_id": "a", "state": states[0], "images_per_second": 12.0}
-            route.fulfill(json={"runs": [{**run, "loss": 0.5, "nonfinite": None}]})
+            run |= {"loss": 0.5, "nonfinite": None}
+            runs = [{**run, "run_id": run_id} for run_id in newer]
+            route.fulfill(json={"runs": [*runs, run]})
         else:
             text = f'<script id="jupyter-config-data">{json.dumps(config)}</script>'
             route.fulfill(body=f"<!doctype html>{text}", content_type="text/html")
 
-    states = ["running"]
+    states, newer = ["running"], []
     visitor.route("**/*", answer)
     visitor.goto("http://lab.test/")
     visitor.clock.pause_at(_NOW + datetime.timedelta(hours=1))
@@ -178,9 +180,19 @@ def test_table_follows_runs_under_way_by_the_server(page):
     visitor.clock.run_for(5_000)
     expect(row.locator("[data-state=finished]")).to_have_class("nbkv-sign")
     assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers"] * 3
+    # Of runs that are launched while none is under way, less often.
+    status = visitor.get_by_role("status")
+    newer += ["20260101-000000000-b", "20250101-000000000-imported"]
+    numbers = {"at": _NOW.timestamp(), "state": "finished", "duration_seconds": 8}
+    told = {"kind": "numbers", "numbers": {"a": numbers}}
+    tell_rows(visitor, _NOW.timestamp() - 1)
+    visitor.evaluate("message => tell(message)", told)
     before = len(asked)
-    visitor.clock.run_for(20_000)
-    assert len(asked) == before
+    visitor.clock.run_for(30_000)
+    expect(status).to_contain_text("1 newer run")
+    assert len(asked) == before + 1
+    tell_rows(visitor, _NOW.timestamp() + 1)
+    expect(status).not_to_contain_text("newer")
 
 
 def test_numbers_that_come_too_late_are_asked_for_again(show):
@@ -257,18 +269,6 @@ def test_axis_labels_of_near_values_differ(show, run):
     assert {"2,511.5", "2,512"} <= {*texts}
 
 
-def test_keys_move_a_cursor_whose_value_is_announced(show, run):
-    live = LiveRun(run)
-    live.read()
-    values = live.snapshot()
-    values["series"]["loss"] = [[n, n, n, n] for n in (1, 2, 3)]
-    visitor = show(RunView)
-    visitor.add_style_tag(content=RunView._css)
-    tell_all(visitor, values)
-    chart = visitor.locator(".nbkv-chart", has_text="Loss")
-    spoken = chart.locator("[aria-live=polite]")
-
-    chart.locator(".nbkv-plot").focus()
 def test_axis_has_two_ticks_in_any_range(page):
     numbers = random.Random(1)
     ranges = []
@@ -292,6 +292,18 @@ def test_axis_has_two_ticks_in_any_range(page):
         assert low - margin <= min(ticks) < max(ticks) <= high + margin
 
 
+def test_keys_move_a_cursor_whose_value_is_announced(show, run):
+    live = LiveRun(run)
+    live.read()
+    values = live.snapshot()
+    values["series"]["loss"] = [[n, n, n, n] for n in (1, 2, 3)]
+    visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
+    tell_all(visitor, values)
+    chart = visitor.locator(".nbkv-chart", has_text="Loss")
+    spoken = chart.locator("[aria-live=polite]")
+
+    chart.locator(".nbkv-plot").focus()
     for key, words in (
         ("ArrowRight", "step 1: 1"),
         ("ArrowRight", "step 2: 2"),
@@ -434,18 +446,6 @@ def test_view_is_fed_by_labs_server_until_that_does_not_know_the_run(show, run):
     assert visitor.locator(".nbkv-state").all_text_contents() == ["running"]
 
 
-def test_kernel_that_cannot_stop_a_run_says_why(show, run):
-    live = LiveRun(run)
-    live.read()
-    visitor = show(RunView)
-    tell_all(visitor, live.snapshot())
-    alert = visitor.get_by_role("alert")
-
-    for restarted, words in (
-        (False, "The kernel does not respond: it is running a cell"),
-        (True, "the kernel of this view was restarted. Run the cell again"),
-    ):
-        visitor.evaluate("it => (window.isRestarted = it)", restarted)
 def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch):
     monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
     form = nbkit.ExperimentForm()
@@ -462,6 +462,18 @@ def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch
     expect(free).to_be_visible()
 
 
+def test_kernel_that_cannot_stop_a_run_says_why(show, run):
+    live = LiveRun(run)
+    live.read()
+    visitor = show(RunView)
+    tell_all(visitor, live.snapshot())
+    alert = visitor.get_by_role("alert")
+
+    for restarted, words in (
+        (False, "The kernel does not respond: it is running a cell"),
+        (True, "the kernel of this view was restarted. Run the cell again"),
+    ):
+        visitor.evaluate("it => (window.isRestarted = it)", restarted)
         visitor.get_by_role("button", name="Stop", exact=True).click()
         visitor.get_by_role("button", name="Stop the run").click()
         visitor.clock.run_for(3_000)
