@@ -7,7 +7,7 @@ import {
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { IFrame } from '@jupyterlab/ui-components';
+import { IFrame, launchIcon } from '@jupyterlab/ui-components';
 import {
   ReadonlyJSONObject,
   ReadonlyPartialJSONObject
@@ -16,6 +16,7 @@ import { Poll } from '@lumino/polling';
 
 import { tensorBoardIcon } from './icons';
 import { IRun } from './messages';
+import { toolbarButton } from './pages';
 import { request } from './requests';
 
 /** What has to be known of a run to show its curves. */
@@ -259,7 +260,15 @@ export class TensorBoards {
     tab.title.label = label;
     tab.title.caption = `${label}\n${curves.key}`;
     tab.title.icon = tensorBoardIcon;
-    tab.toolbar.hide();
+    // A proxy may forbid frames for some pages of the server only.
+    tab.toolbar.addItem(
+      'browser',
+      toolbarButton(launchIcon, this._trans.__('Open in Browser Tab'), () => {
+        this._openInBrowser(curves).catch(error => {
+          Notification.error((error as Error).message);
+        });
+      })
+    );
     this._tabs.set(curves.key, tab);
     this._keys.set(tab, curves.key);
     void this.tabs.add(tab);

@@ -19,6 +19,7 @@ from nbkit.review.facts import RankTimes, update_share
 from nbkit.store.metrics import Restarts
 from nbkit.store.nonfinite import FiniteReading
 from nbkit.store.progress import RATE_STEPS, newest_rate
+from nbkit.visible import visible
 
 _BLOCK_BYTES = 1 << 18
 """Read in one go: between two reads of 300 MB other threads of a kernel continue."""
@@ -274,7 +275,8 @@ class LiveMetrics:
         self._add("images_per_second", number, rate)
 
     def _take_log(self, line: Line) -> None:
-        for name, value in line["values"].items():
+        for written, value in line["values"].items():
+            name = visible(written)
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
                 self._add(name, line["step"], value)

@@ -199,6 +199,7 @@ class LiveRun:
         # The button does not ask whether an imported run is trusted.
         host = self.run.imported_from
         is_resumable = is_resumable and host is None
+        queue = self.run.queue if state is RunState.QUEUED else None
         name = record.get("name") or self._config.get("name")
         return {
             "run_id": self.run.run_id,
@@ -208,7 +209,7 @@ class LiveRun:
             "attempt": self.run.attempt,
             # The number of an attempt that was not submitted is not used.
             "num_attempts": len(record.get("attempts") or ()),
-            "queue": self.run.queue if state is RunState.QUEUED else None,
+            "queue": queue and {**queue, "reason": visible(str(queue["reason"]))},
             "nonfinite": self._nonfinite(),
             "imported_from": host and visible(host),
             "cause": _cause(state, cause),
@@ -370,12 +371,12 @@ def _cause(state: str, cause: Values | None) -> Values | None:
     return {
         "rank": cause.get("rank"),
         # What a page prints in bold before the message.
-        "begin": end_words(state, cause).removesuffix(message),
+        "begin": visible(end_words(state, cause).removesuffix(message)),
         "message": visible(message, lines=True),
-        "traceback": trace,
+        "traceback": trace and visible(trace, lines=True),
         "log": cause.get("log"),
         "stacks": {
-            rank: str(stack)[-_MOST_TRACEBACK_CHARACTERS:]
+            rank: visible(str(stack)[-_MOST_TRACEBACK_CHARACTERS:], lines=True)
             for rank, stack in list(stacks.items())[:_MOST_DEVICES]
         },
     }

@@ -2,8 +2,8 @@
 
 All rows are sent in one message, and the page filters, sorts and turns pages by itself,
 also while the kernel is busy. Values that must be read from each run are requested one
-page at a time. Runs under way are followed by the server, where it is nbkit's, too;
-*Refresh* asks the kernel for all of them.
+page at a time. The server, where it is nbkit's, too, says how runs under way go on and
+how many are newer; *Refresh* asks the kernel for all of them.
 """
 
 from __future__ import annotations

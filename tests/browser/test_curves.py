@@ -81,6 +81,17 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
     ys = heights(chart)
     assert ys["0.1"] - ys["1"] == pytest.approx(ys["1"] - ys["10"])
 
+    view.get_by_label("Ignore outliers").check()
+    until(visitor, lambda: "10" not in heights(chart), "an axis without outliers")
+    ends = [end for _, *two, _, _ in chart.evaluate("it => it.points") for end in two]
+    low, high = (sorted(ends)[round(part * (len(ends) - 1))] for part in (0.05, 0.95))
+    (one, at_one), (two, at_two), *_ = heights(chart).items()
+    one, two = float(one), float(two)
+    # A text is 3.5 px below its line, and the plot begins at 6 px.
+    top = one * (two / one) ** ((9.5 - at_one) / (at_two - at_one))
+    assert top == pytest.approx(high * (high / low) ** 0.05, rel=1e-4)
+    view.get_by_label("Ignore outliers").uncheck()
+
     average, weights = 0.0, 0.0
     for _, _, _, mean, *_ in chart.evaluate("chart => chart.points"):
         average = WEIGHT * average + (1 - WEIGHT) * mean

@@ -32,6 +32,10 @@ def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     assert series.json()[0]["runToSeries"]["a run"][2]["value"] == 1.0
     # Its settings, a third of the tab, are folded.
     expect(curves.locator("metrics-dashboard-right-pane")).to_have_count(0)
+    with visitor.expect_popup() as opened:
+        visitor.get_by_role("button", name="Open in Browser Tab").click()
+    expect(opened.value.get_by_text("train/loss").first).to_be_visible()
+    opened.value.close()
     visitor.get_by_role("menuitem", name="File", exact=True).click()
     visitor.get_by_text("New Launcher").click()
     expect(tab).to_have_attribute("aria-selected", "false")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 
 import pytest
+from anywidget import AnyWidget
 from playwright.sync_api import expect
 
 import nbkit
 from nbkit.live.run import LiveRun
 from nbkit.statistics.quantities import figures
+from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
 from tests.widgets.stored_run import WrittenRun, step
@@ -21,7 +24,7 @@ _OPEN = """async code => {
   const widget = (await import(url)).default;
   const hears = new Set();
   const model = {
-    get: name => (name === 'run_id' ? 'a-run' : undefined),
+    get: name => ({run_id: 'a-run', ...window.state})[name],
     on: (_, hear) => hears.add(hear),
     off: (_, hear) => hears.delete(hear),
     send: message => {
@@ -42,7 +45,7 @@ _OPEN = """async code => {
 def show(page):
     """Return a way to show a widget; its page has ``tell``, and what ``lab`` does."""
 
-    def show_in(widget: type[RunTable] | type[RunView], lab: str = "0"):
+    def show_in(widget: type[AnyWidget], lab: str = "0"):
         visitor = page("about:blank")
         visitor.clock.install(time=_NOW - datetime.timedelta(hours=1))
         visitor.clock.pause_at(_NOW)
@@ -138,12 +141,14 @@ def test_table_follows_runs_under_way_by_the_server(page):
         asked.append(route.request)
         if route.request.url.endswith("/hub/nbkit/api/runs"):
             run = {"run_id": "a", "state": states[0], "images_per_second": 12.0}
-            route.fulfill(json={"runs": [{**run, "loss": 0.5, "nonfinite": None}]})
+            run |= {"loss": 0.5, "nonfinite": None}
+            runs = [{**run, "run_id": run_id} for run_id in newer]
+            route.fulfill(json={"runs": [*runs, run]})
         else:
             text = f'<script id="jupyter-config-data">{json.dumps(config)}</script>'
             route.fulfill(body=f"<!doctype html>{text}", content_type="text/html")
 
-    states = ["running"]
+    states, newer = ["running"], []
     visitor.route("**/*", answer)
     visitor.goto("http://lab.test/")
     visitor.clock.pause_at(_NOW + datetime.timedelta(hours=1))
@@ -175,9 +180,19 @@ def test_table_follows_runs_under_way_by_the_server(page):
     visitor.clock.run_for(5_000)
     expect(row.locator("[data-state=finished]")).to_have_class("nbkv-sign")
     assert visitor.evaluate("sent.map(({kind}) => kind)") == ["numbers"] * 3
+    # Of runs that are launched while none is under way, less often.
+    status = visitor.get_by_role("status")
+    newer += ["20260101-000000000-b", "20250101-000000000-imported"]
+    numbers = {"at": _NOW.timestamp(), "state": "finished", "duration_seconds": 8}
+    told = {"kind": "numbers", "numbers": {"a": numbers}}
+    tell_rows(visitor, _NOW.timestamp() - 1)
+    visitor.evaluate("message => tell(message)", told)
     before = len(asked)
-    visitor.clock.run_for(20_000)
-    assert len(asked) == before
+    visitor.clock.run_for(30_000)
+    expect(status).to_contain_text("1 newer run")
+    assert len(asked) == before + 1
+    tell_rows(visitor, _NOW.timestamp() + 1)
+    expect(status).not_to_contain_text("newer")
 
 
 def test_numbers_that_come_too_late_are_asked_for_again(show):
@@ -252,6 +267,29 @@ def test_axis_labels_of_near_values_differ(show, run):
     labels = visitor.locator(".nbkv-chart", has_text="Loss").locator("text")
     texts = labels.all_text_contents()
     assert {"2,511.5", "2,512"} <= {*texts}
+
+
+def test_axis_has_two_ticks_in_any_range(page):
+    numbers = random.Random(1)
+    ranges = []
+    for _ in range(3000):
+        low = numbers.uniform(-1, 1) * 10 ** numbers.uniform(-9, 9)
+        high = low + abs(low) * 10 ** numbers.uniform(-8, 8)
+        ranges.append([low, high, numbers.randint(1, 6), numbers.random() < 0.2])
+    # Not told apart by twelve digits, nor by counting in steps of one.
+    ranges.append([0.3, 0.3 + 2**-54, 5, False])
+    code = f"{RunView._esm}\nwindow.ticksBetween = ticksBetween;"
+    visitor = page("about:blank")
+    visitor.add_script_tag(content=code, type="module")
+    visitor.wait_for_function("Boolean(window.ticksBetween)")
+
+    found = visitor.evaluate("all => all.map(it => ticksBetween(...it))", ranges)
+
+    assert len(found) == len(ranges)
+    for (low, high, count, _), ticks in zip(ranges[:-1], found, strict=False):
+        assert 2 <= len({*ticks}) <= max(count, 8) + 2
+        margin = 1e-9 * (high - low) + 1e-11 * max(abs(low), abs(high))
+        assert low - margin <= min(ticks) < max(ticks) <= high + margin
 
 
 def test_keys_move_a_cursor_whose_value_is_announced(show, run):
@@ -406,6 +444,22 @@ def test_view_is_fed_by_labs_server_until_that_does_not_know_the_run(show, run):
     assert visitor.evaluate("sent[1].kind") == "open"
     tell_all(visitor, live.snapshot())
     assert visitor.locator(".nbkv-state").all_text_contents() == ["running"]
+
+
+def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch):
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
+    form = nbkit.ExperimentForm()
+    form.panel.wait_for_threads()
+    names = ("sections", "presets", "entered", "checked", "gpus", "partitions", "said")
+    state = {name: getattr(form.panel, name) for name in names}
+    form.close_all()
+    visitor = show(FormPanel, f"window.state = {json.dumps(state)}")
+    visitor.add_style_tag(content=FormPanel._css)
+    free = visitor.get_by_text("0 of 1 GPUs free")
+
+    expect(free).to_be_hidden()
+    visitor.evaluate("tell({})")
+    expect(free).to_be_visible()
 
 
 def test_kernel_that_cannot_stop_a_run_says_why(show, run):

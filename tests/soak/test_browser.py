@@ -499,6 +499,53 @@ def test_notebook_7_has_the_panel_and_opens_curves_in_a_tab_of_the_browser(
     settle(visitor, server, 1)
 
 
+def test_lab_without_the_panel_has_the_tiles_and_no_error(lab, page, tmp_path):
+    config = tmp_path / "more" / "labconfig" / "page_config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"disabledExtensions": {"nbkit:plugin": True}}))
+    server = lab("replay:no-gpu", JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
+    visitor = page("about:blank")
+    logged = []
+    visitor.on("console", lambda it: it.type == "error" and logged.append(it.text))
+    visitor.goto(server.address())
+
+    tiles = visitor.locator(".jp-LauncherCard[data-category='nbkit']")
+    expect(tiles.first).to_be_visible()
+    expect(visitor.locator("#jupyterlab-splash")).to_have_count(0)
+    expect(visitor.locator('.jp-SideBar [data-id="nbkit-panel"]')).to_have_count(0)
+    assert [text for text in logged if "nbkit" in text] == []
+
+
+def test_lines_of_eight_runs_differ_in_the_systems_chosen_colours(shared_lab, page):
+    server = shared_lab("replay:no-gpu")
+    runs = [{"run_id": f"20200101-000000-{n}-aaaa", "name": None} for n in range(8)]
+    for n, each in enumerate(runs):
+        lines = [step(number, loss=number + n) for number in range(1, 9)]
+        metrics = store_run(server.store, each["run_id"]) / "metrics.jsonl"
+        metrics.write_text("".join(map(to_json_line, lines)))
+    visitor = page(f"{server.address()}&nbkit-run={runs[0]['run_id']}", 1440)
+    view = visitor.locator(".nbkv-page")
+    expect(view.locator(".nbkv-state")).to_have_text("finished")
+    visitor.evaluate(
+        """runs => document.dispatchEvent(
+          new CustomEvent('nbkit:compare', {detail: {runs}, cancelable: true}))""",
+        runs,
+    )
+    chart = view.locator(".nbkv-chart", has_text="Loss")
+    expect(chart.locator(".nbkv-chart-line")).to_have_count(8)
+
+    visitor.emulate_media(forced_colors="active")
+    # At once: a chart that is drawn again has other lines.
+    looks = chart.evaluate(
+        """chart => [...chart.querySelectorAll('.nbkv-chart-line')]
+          .map(line => getComputedStyle(line))
+          .map(({stroke, strokeDasharray}) => [stroke, strokeDasharray])"""
+    )
+    ground = view.evaluate("view => getComputedStyle(view).backgroundColor")
+    assert len({*map(tuple, looks)}) == 8
+    assert ground not in {colour for colour, _ in looks}
+
+
 def test_a_tensorboard_that_does_not_start_says_why_and_what_else_shows_curves(
     lab, page, tmp_path
 ):

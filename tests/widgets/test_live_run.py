@@ -65,6 +65,30 @@ def test_more_than_twelve_logged_curves_are_sent_on_request(tmp_path):
     assert live.take_changes()["series"] == {"n15": None}
 
 
+def test_direction_characters_in_what_a_run_wrote_are_shown(tmp_path):
+    evil, shown = "\u202eevil", r"\u202eevil"
+    written = WrittenRun(tmp_path, task="function")
+    line = {"kind": "log", "attempt": 0, "step": 1, "t": 50.0}
+    written.append({**line, "values": {evil: 7.0}})
+    queue = {"position": 1, "length": 2, "reason": evil, "since": "2020"}
+    live = LiveRun(written.run)
+
+    written.record("queued", queue=queue)
+    live.read()
+    waits = live.snapshot()
+    trace = f"\t{evil}\n"
+    cause = {"message": "it", "traceback": trace, "stacks": {"0": trace}}
+    written.record("failed", cause={**cause, "rank": 0, "node": evil})
+    live.read()
+    ended = live.snapshot()["head"]["cause"]
+
+    assert waits["head"]["queue"] == {**queue, "reason": shown}
+    assert waits["curves"] == [*waits["series"]] == [shown]
+    assert waits["numbers"]["logged"] == {shown: 7.0}
+    assert ended["begin"] == f"failed on rank 0 ({shown}): "
+    assert ended["traceback"] == ended["stacks"]["0"] == f"\t{shown}\n"
+
+
 def test_changes_of_a_line_add_up_to_all_of_it():
     series, copy = Series(most_points=64), []
     for x in range(1000):

@@ -120,10 +120,22 @@ def test_a_refresh_asks_the_question_again_and_a_slice_stays(written, asked):
     assert run_numbers(written.run) is None
 
 
-def test_a_page_without_widgets_is_told_what_is_missing(written):
+@pytest.fixture
+def displayed(monkeypatch) -> list[dict[str, str]]:
+    """Return what is displayed from now on."""
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr(table_module, "display", lambda data, **_: shown.append(data))
+    return shown
+
+
+def test_a_page_without_widgets_is_told_what_is_missing(written, displayed):
     runs = nbkit.runs()
 
-    assert repr(RunTable(runs, VBox())).startswith("<table of 1 run: ")
+    show_table(runs, with_widgets=True)
+
+    widget, _ = displayed
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert widget["text/plain"].startswith("<table of 1 run: ")
     assert repr(RunTable(runs[:0], VBox())).startswith("<table of 0 runs: ")
     assert written.run.run_id in repr(RunView(written.run))
 
@@ -170,21 +182,32 @@ def test_during_warm_up_the_rate_is_unknown(tmp_path):
 
 
 def test_the_saved_table_says_of_when_it_is_and_what_its_numbers_are(
-    written, monkeypatch
+    written, displayed
 ):
-    shown: list[dict[str, str]] = []
-    monkeypatch.setattr(table_module, "display", lambda data, **_: shown.append(data))
     written.record("finished")
 
     show_table(nbkit.runs(), with_widgets=False)
 
-    (bundle,) = shown
+    (bundle,) = displayed
     for text in bundle.values():
         assert re.search(r"As of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.", text)
         assert "images / time of the measured steps, without warm-up" in text
     cells = bundle["text/plain"].splitlines()[1].split()
     assert cells[:3] == ["written", "finished", "2"]
     assert "71.4" in cells
+
+
+def test_direction_characters_of_a_name_are_shown(written, asked, displayed):
+    written.record("finished", name="a \u202eevil\u202c")
+    live = LiveRun(written.run)
+    live.read()
+
+    show_table(nbkit.runs(), with_widgets=False)
+    (row,) = asked(RunTable(nbkit.runs(), VBox()), kind="open")["rows"]
+
+    name = r"a \u202eevil\u202c"
+    assert row["name"] == live.snapshot()["head"]["name"] == name
+    assert all(name in text for text in displayed[0].values())
 
 
 def test_a_run_of_very_many_steps_holds_no_cell_up(written):

@@ -361,7 +361,8 @@ class View {
    * Say that the view is looked at.
    *
    * A message keeps an idle kernel from being ended by its server: none is sent to it of
-   * a run that has ended.
+   * a run that has ended. One that goes on, and that Lab's server does not know, has only
+   * its kernel to follow it.
    */
   _sayHere() {
     const isOver = this._feed.values?.head.is_final && !this._hasFailed;
@@ -484,7 +485,7 @@ class View {
       onCsv: () => void this._downloadCsv(name)
     });
     if (isOverTime) {
-      chart.node.title = "Mean, and lowest to highest, of the run's GPUs";
+      chart.node.title = trans.__("Mean, and lowest to highest, of the run's GPUs");
     }
     this._charts.set(name, chart);
     const order = this._names();

@@ -41,7 +41,7 @@ function smoothed(values, weight) {
   });
 }
 
-/** Round numbers between two others, about so many; of time, in its units. */
+/** About so many round numbers between two others, at least two; of time, in its units. */
 function ticksBetween(low, high, count, isTime = false, least = 0) {
   const rough = Math.max(least, (high - low) / Math.max(1, count));
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -51,10 +51,15 @@ function ticksBetween(low, high, count, isTime = false, least = 0) {
     step = TIME_STEPS.find(it => it >= rough) ?? days;
   }
   const ticks = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) {
-    ticks.push(Number((n * step).toPrecision(12)));
+  const first = Math.ceil(low / step - 1e-9);
+  // Above 2 ** 53, `first++` would change nothing.
+  for (let n = 0; (first + n) * step <= high + step * 1e-9; n++) {
+    ticks.push(Number(((first + n) * step).toPrecision(12)));
   }
-  return ticks;
+  // A round step is at most 2.5 times the wanted one: of eight, there are two.
+  return ticks.length > 1 || count >= 8
+    ? ticks
+    : ticksBetween(low, high, 2 * count, isTime, least);
 }
 
 /** The smallest distance between two of them. */

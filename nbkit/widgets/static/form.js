@@ -41,7 +41,7 @@ class Form {
     this._gpus = new Gpus(this, this._said.get('refresh'));
     this._partitions = new Partitions(this, this._said.get('partitions'));
     this._meaning = new Meaning();
-    this._free = make('span', { class: 'nbkf-quiet' });
+    this._free = make('span', { class: 'nbkf-quiet nbkf-free' });
     this.node = make('div', {
       class: 'nbkf',
       role: 'form',

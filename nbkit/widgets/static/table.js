@@ -8,6 +8,8 @@ const NUMBERS_AGAIN_MILLISECONDS = 30_000;
 const OPEN_AGAIN_MILLISECONDS = [500, 1500, 4000];
 const UNANSWERED_MILLISECONDS = 6_000;
 const FOLLOW_MILLISECONDS = 5_000;
+/** Of a table without runs under way, so many turns for one look. */
+const TURNS_AT_REST = 6;
 const FINAL = new Set(['finished', 'failed', 'stopped', 'lost', 'removed']);
 
 /** Of each column: key, name, text, and what it means. */
@@ -104,6 +106,8 @@ class Table {
     this._sortedBy = 'run_id'; // which begins with the time of the launch
     this._descending = true;
     this._asked = new Set();
+    this._numNewer = 0;
+    this._followed = 0;
     this._canCompare = compareRuns([]);
     /** Ids of the ticked runs. */
     this._ticked = new Set();
@@ -208,6 +212,8 @@ class Table {
     if (message.kind === 'rows') {
       clearTimeout(this._waiting);
       this._message.textContent = '';
+      this._at = message.at;
+      this._numNewer = 0;
       const unknown = Object.fromEntries(ASKED.map(key => [key, null]));
       this._rows = message.rows.map(row => ({ ...row, ...unknown, at: message.at }));
       this._byId = new Map(this._rows.map(row => [row.run_id, row]));
@@ -249,7 +255,7 @@ class Table {
   }
 
   /**
-   * Take what the server knows of runs under way, while they are in sight.
+   * Take what the server knows of runs under way and of newer ones, while it is in sight.
    *
    * A message to the kernel would keep it from being idle, and a busy one has to wait.
    */
@@ -257,10 +263,15 @@ class Table {
     const { top, bottom, height } = this.node.getBoundingClientRect();
     const isInSight = height > 0 && bottom > 0 && top < window.innerHeight;
     const going = (this._rows ?? []).filter(row => !FINAL.has(row.state));
-    if (!isInSight || document.hidden || !going.length) {
+    const isAtRest = !going.length && ++this._followed % TURNS_AT_REST > 0;
+    const isLooking = this._rows && isInSight && !document.hidden && !isAtRest;
+    const listed = isLooking && (await serverRuns());
+    if (!listed) {
       return;
     }
-    const runs = new Map((await serverRuns())?.map(run => [run.run_id, run]));
+    const runs = new Map(listed.map(run => [run.run_id, run]));
+    const numBefore = this._numNewer;
+    this._numNewer = this._newerOf(listed).length;
     const now = Date.now() / 1000;
     for (const row of going) {
       const run = runs.get(row.run_id);
@@ -275,9 +286,20 @@ class Table {
       const { state, images_per_second, loss, nonfinite } = run;
       Object.assign(row, { state, images_per_second, loss, nonfinite, seen: now });
     }
-    if (going.some(row => row.seen === now)) {
+    if (this._numNewer !== numBefore || going.some(row => row.seen === now)) {
       this._show();
     }
+  }
+
+  /** The runs that were launched since the kernel listed its own. */
+  _newerOf(listed) {
+    const isKnown = ({ run_id }) => this._byId.has(run_id);
+    // As an id begins: 20260131-235959999.
+    const at = new Date(1000 * this._at).toISOString();
+    const since = at.replace(/[-:.Z]/g, '').replace('T', '-');
+    const newer = listed.filter(run => run.run_id > since && !isKnown(run));
+    // The server may have another store than the kernel.
+    return listed.some(isKnown) ? newer : [];
   }
 
   /** Ask for the runs of now, and for the numbers of those in sight. */
@@ -333,7 +355,10 @@ class Table {
     const times = shown.map(row => (FINAL.has(row.state) ? 0 : (row.seen ?? row.at)));
     const at = new Date(1000 * (Math.max(...times) || Math.min(...shown.map(it => it.at))));
     const of = shown.length ? trans.__('as of %1', at.toLocaleTimeString()) : '';
-    this._status.textContent = [range, of, reading].filter(Boolean).join(' · ');
+    const newer = this._numNewer
+      ? trans._n('%1 newer run', '%1 newer runs', this._numNewer)
+      : '';
+    this._status.textContent = [range, of, newer, reading].filter(Boolean).join(' · ');
     for (const [key, head] of this._heads) {
       const way = this._descending ? 'descending' : 'ascending';
       head.setAttribute('aria-sort', key === this._sortedBy ? way : 'none');
