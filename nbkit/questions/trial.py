@@ -25,7 +25,7 @@ from nbkit.store.ownership import is_of_others, write_file
 from nbkit.store.paths import study_folders
 from nbkit.store.processes import hostname
 from nbkit.store.record import DAMAGE_ERRORS
-from nbkit.studies.starts import resume_hint
+from nbkit.studies.stored_study import resume_hint
 from nbkit.studies.study import Study
 
 DISCARD_FLOORS = 5.0
@@ -171,7 +171,7 @@ def try_(
             study.run(progress=progress, minutes=minutes or 0)
         except NbkitError as error:
             if not hasattr(error, "__notes__"):
-                error.add_note(resume_hint(study.study_id))
+                error.add_note(resume_hint(study))
             raise
     return _trial(study)
 

@@ -57,11 +57,10 @@ from nbkit.studies.starts import (
     has_diverged,
     new_study_id,
     refuse_same,
-    resume_hint,
     variables_set,
     wait_for_all,
 )
-from nbkit.studies.stored_study import StoredStudy
+from nbkit.studies.stored_study import StoredStudy, resume_hint
 from nbkit.visible import visible
 
 STUDY_SCHEMA = "nbkit.study/1"
@@ -468,7 +467,7 @@ class Study(StoredStudy):
                 check=check,
             )
         except (KeyboardInterrupt, RunError) as error:
-            error.add_note(resume_hint(self.study_id))
+            error.add_note(resume_hint(self))
             raise
 
     def _begin(self, slot: Slot, permit: Permit, start: int, place: Place = ()) -> Run:
@@ -509,7 +508,7 @@ class Study(StoredStudy):
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
             if interrupted or isinstance(error, RunError):
-                error.add_note(resume_hint(self.study_id))
+                error.add_note(resume_hint(self))
             raise
         finally:
             for label, run in zip(labels, runs, strict=False):
@@ -643,7 +642,7 @@ def _headline_if_stopped(study: Study, *, shown: bool) -> Iterator[None]:
         # What is raised says how to continue, too, but papermill shows no notes of it.
         with suppress(Exception):
             if shown and (headline := headline_so_far(study)):
-                text = f"{headline}\n{resume_hint(study.study_id)}"
+                text = f"{headline}\n{resume_hint(study)}"
                 sys.stdout.write(f"\n{visible(text, lines=True)}\n")
                 sys.stdout.flush()
         raise
