@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from nbkit.errors import ConfigError, NbkitError
+from nbkit.errors import ConfigError, NbkitError, RunError
 from nbkit.launch.code.variables import is_recorded
 from nbkit.launch.code.worktrees import ScriptChange, find_change
 from nbkit.launch.program import Program
@@ -21,10 +21,13 @@ from nbkit.launch.program import script as program
 from nbkit.questions.study_report import make
 from nbkit.reports.renderer import Report
 from nbkit.statistics import MINIMUM_RUNS
-from nbkit.store.ownership import is_of_others, write_file
-from nbkit.store.paths import study_folders
+from nbkit.store.locks import locked
+from nbkit.store.metrics import store_error
+from nbkit.store.ownership import is_of_others, make_folder, write_file
+from nbkit.store.paths import StudyPaths, store_folder, study_folders, trial_lock
+from nbkit.store.private import make_store
 from nbkit.store.processes import hostname
-from nbkit.store.record import DAMAGE_ERRORS
+from nbkit.store.record import DAMAGE_ERRORS, read_json
 from nbkit.studies.stored_study import resume_hint
 from nbkit.studies.study import Study
 
@@ -101,6 +104,8 @@ def try_(
     ------
     ConfigError
         If there are no two versions that can be compared, or a value is not valid.
+    RunError
+        If another process measures this change.
     RunFailedError, NotEnoughDataError
         If no start of a version finishes, or has the metric.
 
@@ -131,49 +136,65 @@ def try_(
         raise ConfigError(message)
     measured = [base, new, str(change.script), words, metric, better, margin]
     identity = _identity([str(change.top), *measured, gpus, device, control])
-    study = _stored(identity, repeats)
-    if study is not None and not study.missing:
-        _say(
-            f"study {study.study_id} has measured this change (repeats={study.repeats})"
-            ". Its result counts; to measure again, remove its folder."
-        )
-        return replace(_trial(study), is_stored=True)
-    # The same ones where the study continues.
-    with change.worktrees(identity[:12]) as folders:
-        if study is None:
-            command = _command(script, bool(words), settings)
-            arms = {
-                name: _arm(change, folder, words, command, gpus, device)
-                for name, folder in folders.items()
-            }
-            study = Study.create(
-                f"try {path.stem}",
-                arms,
-                metric=metric,
-                better=better,
-                margin=margin,
-                repeats=repeats,
-                control="base" if control else None,
-                parallel=parallel,
-                minutes=minutes,
-                discard_floors=DISCARD_FLOORS,
-                plan={
-                    "notes": change.notes(against),
-                    "change": identity,
-                    "command": command,
-                },
+    key = identity[:12]
+    lock = trial_lock(hostname(), key)
+    try:
+        make_store()
+        make_folder(lock.parent)
+    except OSError as error:
+        raise store_error(lock, error) from error
+    with locked(lock) as is_locked:
+        if is_locked is False:
+            message = "Another process measures this change. Wait for it."
+            raise RunError(message)
+        study = _stored(identity, repeats)
+        if study is not None and not study.missing:
+            _say(
+                f"study {study.study_id} has measured this change (repeats="
+                f"{study.repeats}). Its result counts; to measure again, remove its "
+                "folder."
             )
-            write_file(study.paths.change, change.patch())
-            _say(f"study {study.study_id}")
-        else:
-            _say(f"study {study.study_id} continues")
-        try:
-            study.run(progress=progress, minutes=minutes or 0)
-        except NbkitError as error:
-            if not hasattr(error, "__notes__"):
-                error.add_note(resume_hint(study))
-            raise
+            return replace(_trial(study), is_stored=True)
+        # The same folders where the study continues.
+        with change.worktrees(key, is_locked=bool(is_locked)) as folders:
+            if study is None:
+                command = _command(script, bool(words), settings)
+                arms = {
+                    name: _arm(change, folder, words, command, gpus, device)
+                    for name, folder in folders.items()
+                }
+                study = Study.create(
+                    f"try {path.stem}",
+                    arms,
+                    metric=metric,
+                    better=better,
+                    margin=margin,
+                    repeats=repeats,
+                    control="base" if control else None,
+                    parallel=parallel,
+                    minutes=minutes,
+                    discard_floors=DISCARD_FLOORS,
+                    plan={
+                        "notes": change.notes(against),
+                        "change": identity,
+                        "command": command,
+                    },
+                )
+                write_file(study.paths.change, change.patch())
+                _say(f"study {study.study_id}")
+            else:
+                _say(f"study {study.study_id} continues")
+            _run(study, minutes, progress=progress)
     return _trial(study)
+
+
+def _run(study: Study, minutes: float | None, *, progress: bool) -> None:
+    try:
+        study.run(progress=progress, minutes=minutes or 0)
+    except NbkitError as error:
+        if not hasattr(error, "__notes__"):
+            error.add_note(resume_hint(study))
+        raise
 
 
 def _trial(study: Study) -> Trial:
@@ -187,6 +208,7 @@ def _identity(measured: Sequence[object]) -> str:
     here = {
         "host": hostname(),
         "folder": str(Path.cwd()),
+        "store": str(store_folder().resolve()),
         "python": sys.executable,
         "packages": sorted(
             {f"{it.name}=={it.version}" for it in metadata.distributions()}
@@ -207,14 +229,15 @@ def _stored(identity: str, repeats: int) -> Study | None:
     One of too few runs for a verdict does not count for more.
     """
     for folder in reversed(study_folders()):
+        paths = StudyPaths(folder)
         try:
-            study = Study(folder)
+            content = read_json(paths.study) or {}
             if (
-                study.plan.get("change") == identity
-                and study.repeats >= min(repeats, MINIMUM_RUNS)
-                and not is_of_others(study.paths.imported, [folder, study.paths.study])
+                (content.get("plan") or {}).get("change") == identity
+                and content["repeats"] >= min(repeats, MINIMUM_RUNS)
+                and not is_of_others(paths.imported, [folder, paths.study])
             ):
-                return study
+                return Study(folder)
         except DAMAGE_ERRORS:
             continue  # it cannot be reported either
     return None

@@ -35,7 +35,7 @@ from nbkit.studies.budget import (
     not_measured,
     start_times,
 )
-from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
+from nbkit.studies.executor import executed_by, executing, wait_for_the_last_runs
 from nbkit.studies.given_up import GivenUp, failed_starts
 from nbkit.studies.idle_machine import wait_for
 from nbkit.studies.kinds import answer_so_far, before_start, headline_so_far
@@ -601,7 +601,7 @@ class Study(StoredStudy):
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        with locked(self.paths):
+        with executing(self.paths):
             if self._content["executor"] is not None:
                 self._refuse_while_alive(force=force)
                 entries = self._content["runs"]
