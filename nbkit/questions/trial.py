@@ -18,6 +18,7 @@ from nbkit.launch.code.variables import is_recorded
 from nbkit.launch.code.worktrees import ScriptChange, find_change
 from nbkit.launch.program import Program
 from nbkit.launch.program import script as program
+from nbkit.launch.start import check_arguments
 from nbkit.questions.study_report import make
 from nbkit.reports.renderer import Report
 from nbkit.statistics import MINIMUM_RUNS
@@ -36,6 +37,13 @@ DISCARD_FLOORS = 5.0
 tests/soak/test_try_rule.py for what this saves and costs."""
 
 _PATH = "import_path"
+_SET_BY_IMPORTS = (
+    "CUDA_MODULE_LOADING",
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+    "TORCHINDUCTOR_CACHE_DIR",
+)
+"""Variables that libraries set in the process that imports or uses them."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,8 @@ def try_(
     ------
     ConfigError
         If there are no two versions that can be compared, or a value is not valid.
+        Also if the study of this change was interrupted with other ``repeats`` or
+        another ``parallel``.
     RunError
         If another process measures this change.
     RunFailedError, NotEnoughDataError
@@ -125,6 +135,7 @@ def try_(
         "gpus": gpus,
         "device": device,
     }
+    check_arguments(args)
     path, words = Path(script).expanduser().resolve(), [str(arg) for arg in args]
     change = find_change(path, against)
     base, new = change.trees
@@ -134,7 +145,7 @@ def try_(
             "file that git tracks, or compare with an earlier commit: against HEAD~1."
         )
         raise ConfigError(message)
-    measured = [base, new, str(change.script), words, metric, better, margin]
+    measured = [base, new, str(change.script), words, metric, better, float(margin)]
     identity = _identity([str(change.top), *measured, gpus, device, control])
     key = identity[:12]
     lock = trial_lock(hostname(), key)
@@ -155,6 +166,8 @@ def try_(
                 "folder."
             )
             return replace(_trial(study), is_stored=True)
+        if study is not None:
+            _refuse_other_limits(study, repeats, parallel)
         # The same folders where the study continues.
         with change.worktrees(key, is_locked=bool(is_locked)) as folders:
             if study is None:
@@ -177,6 +190,7 @@ def try_(
                     plan={
                         "notes": change.notes(against),
                         "change": identity,
+                        "parallel": parallel,
                         "command": command,
                     },
                 )
@@ -195,6 +209,10 @@ def _run(study: Study, minutes: float | None, *, progress: bool) -> None:
         if not hasattr(error, "__notes__"):
             error.add_note(resume_hint(study))
         raise
+    except KeyboardInterrupt:
+        if not progress:  # else it is below the headline
+            _say(resume_hint(study))
+        raise
 
 
 def _trial(study: Study) -> Trial:
@@ -209,7 +227,7 @@ def _identity(measured: Sequence[object]) -> str:
         "host": hostname(),
         "folder": str(Path.cwd()),
         "store": str(store_folder().resolve()),
-        "python": sys.executable,
+        "python": sys.version,
         "packages": sorted(
             {f"{it.name}=={it.version}" for it in metadata.distributions()}
         ),
@@ -217,7 +235,11 @@ def _identity(measured: Sequence[object]) -> str:
             name: value
             for name, value in sorted(os.environ.items())
             if name == "PYTHONPATH"
-            or (is_recorded(name) and not name.startswith(("NBKIT", "SLURM")))
+            or (
+                is_recorded(name)
+                and name not in _SET_BY_IMPORTS
+                and not name.startswith(("NBKIT", "SLURM"))
+            )
         },
     }
     return hashlib.sha256(json.dumps([measured, here]).encode()).hexdigest()
@@ -241,6 +263,21 @@ def _stored(identity: str, repeats: int) -> Study | None:
         except DAMAGE_ERRORS:
             continue  # it cannot be reported either
     return None
+
+
+def _refuse_other_limits(study: Study, repeats: int, parallel: int | None) -> None:
+    """Refuse to continue a study with other limits than it has.
+
+    A new study is no way out: who has seen the results so far would choose between two.
+    """
+    stored = (study.repeats, study.plan.get("parallel"))
+    if (repeats, parallel) != stored:
+        message = (
+            f"repeats={repeats}, parallel={parallel}: study {study.study_id} of this "
+            f"change was interrupted with repeats={stored[0]}, parallel={stored[1]}. "
+            "Use these, or remove its folder."
+        )
+        raise ConfigError(message)
 
 
 def _command(
