@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -77,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             _drop_output()  # it may be written to the full disk
         say(f"nbkit: {error}")
+        return refused_code(words)
+    except Exception:  # noqa: BLE001 - Python's exit code 1 is a negative result
+        say(traceback.format_exc())
         return refused_code(words)
 
 

@@ -168,7 +168,7 @@ def entry_of(
     module: str | None = None,
 ) -> RunEntry | None:
     """Return what every rank executes; None of a configuration."""
-    _check_arguments(args, kwargs)
+    check_arguments(args, kwargs)
     if what is not None and module is not None:
         message = f"module={module!r} and {what!r:.80} cannot be combined. Pass one."
         raise ConfigError(message)
@@ -197,7 +197,10 @@ def entry_of(
     return None
 
 
-def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+def check_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> None:
+    """Raise unless arguments are a sequence, and keyword arguments a dict."""
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         kind = type(args).__name__
         message = (

@@ -76,7 +76,9 @@ def report(study: Study) -> Report:
     rows = metric_rows(metric, values, base, control, floor, unfair)
     facts = {**shared_conditions(by_arm), "study_id": study.study_id}
     of_run = {run.run_id: one for many in measured.values() for run, one in many}
-    answer = _answer(metric, rows, base, control, floor)
+    # `nbkit try` measures a change once.
+    is_final = "change" in study.plan
+    answer = _answer(metric, rows, base, control, floor, is_final=is_final)
     answer += "".join(f" {note}." for note in failed) + _one_seed(values)
     return Report(
         title=f"{study.name}: {metric.name} by arm",
@@ -228,6 +230,8 @@ def _answer(
     base: str,
     control: str | None,
     floor: NoiseFloor | None,
+    *,
+    is_final: bool,
 ) -> str:
     compared = [row for row in rows if row.ratio is not None]
     of_base = [row.values for row in rows if row.arm == base]
@@ -265,8 +269,9 @@ def _answer(
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
     }[row.verdict]
     many = f" Best of {len(compared)} arms." if len(compared) > 1 else ""
-    more = row.verdict == "no difference shown"
-    return first + many + noise + _starts_needed(metric, ratio, floor) * more
+    if row.verdict != "no difference shown" or is_final:
+        return first + many + noise
+    return first + many + noise + _starts_needed(metric, ratio, floor)
 
 
 def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> str:
@@ -281,7 +286,7 @@ def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> st
     )
     if needed.runs is None or not needed.more:
         return ""
-    more = needed.runs - max(ratio.n_a, ratio.n_b)
+    more = needed.runs - min(ratio.n_a, ratio.n_b)
     return (
         f" {needed.runs} starts per arm ({more} more) would decide on a "
         f"difference of {margin * 100:g}%."

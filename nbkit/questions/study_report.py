@@ -39,7 +39,7 @@ from nbkit.store.stored_runs import StoredRun, find_run_folder
 from nbkit.studies.budget import not_measured
 from nbkit.studies.kinds import report_of_its_kind
 from nbkit.studies.snapshot import StudySnapshot
-from nbkit.studies.starts import resume_command
+from nbkit.studies.stored_study import resume_command
 from nbkit.studies.study import Study
 
 _IN_AUDIT = {"input": "input-bound"}
@@ -189,7 +189,7 @@ def _with_checks(report: Report, study: Study, lost: Mapping[str, NonFinite]) ->
     limited = not_measured(study)
     if study.missing:
         how = "minutes=0" if limited else ""
-        resume = resume_command(study.study_id, study.plan, how)
+        resume = resume_command(study, how)
         notes = [*filter(None, [limited]), *report.notes]
         report = replace(report, notes=notes, next_step=f"{resume} completes the study")
     rest = "" if lacking or limited else progress_text(study)

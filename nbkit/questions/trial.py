@@ -13,19 +13,23 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from nbkit.errors import ConfigError, NbkitError
+from nbkit.errors import ConfigError, NbkitError, RunError
 from nbkit.launch.code.variables import is_recorded
 from nbkit.launch.code.worktrees import ScriptChange, find_change
 from nbkit.launch.program import Program
 from nbkit.launch.program import script as program
+from nbkit.launch.start import check_arguments
 from nbkit.questions.study_report import make
 from nbkit.reports.renderer import Report
 from nbkit.statistics import MINIMUM_RUNS
-from nbkit.store.ownership import is_of_others, write_file
-from nbkit.store.paths import study_folders
+from nbkit.store.locks import locked
+from nbkit.store.metrics import store_error
+from nbkit.store.ownership import is_of_others, make_folder, write_file
+from nbkit.store.paths import StudyPaths, store_folder, study_folders, trial_lock
+from nbkit.store.private import make_store
 from nbkit.store.processes import hostname
-from nbkit.store.record import DAMAGE_ERRORS
-from nbkit.studies.starts import resume_hint
+from nbkit.store.record import DAMAGE_ERRORS, read_json
+from nbkit.studies.stored_study import resume_hint
 from nbkit.studies.study import Study
 
 DISCARD_FLOORS = 5.0
@@ -33,6 +37,13 @@ DISCARD_FLOORS = 5.0
 tests/soak/test_try_rule.py for what this saves and costs."""
 
 _PATH = "import_path"
+_SET_BY_IMPORTS = (
+    "CUDA_MODULE_LOADING",
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+    "TORCHINDUCTOR_CACHE_DIR",
+)
+"""Variables that libraries set in the process that imports or uses them."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,10 @@ def try_(
     ------
     ConfigError
         If there are no two versions that can be compared, or a value is not valid.
+        Also if the study of this change was interrupted with other ``repeats`` or
+        another ``parallel``.
+    RunError
+        If another process measures this change.
     RunFailedError, NotEnoughDataError
         If no start of a version finishes, or has the metric.
 
@@ -120,6 +135,7 @@ def try_(
         "gpus": gpus,
         "device": device,
     }
+    check_arguments(args)
     path, words = Path(script).expanduser().resolve(), [str(arg) for arg in args]
     change = find_change(path, against)
     base, new = change.trees
@@ -129,51 +145,74 @@ def try_(
             "file that git tracks, or compare with an earlier commit: against HEAD~1."
         )
         raise ConfigError(message)
-    measured = [base, new, str(change.script), words, metric, better, margin]
+    measured = [base, new, str(change.script), words, metric, better, float(margin)]
     identity = _identity([str(change.top), *measured, gpus, device, control])
-    study = _stored(identity, repeats)
-    if study is not None and not study.missing:
-        _say(
-            f"study {study.study_id} has measured this change (repeats={study.repeats})"
-            ". Its result counts; to measure again, remove its folder."
-        )
-        return replace(_trial(study), is_stored=True)
-    # The same ones where the study continues.
-    with change.worktrees(identity[:12]) as folders:
-        if study is None:
-            command = _command(script, bool(words), settings)
-            arms = {
-                name: _arm(change, folder, words, command, gpus, device)
-                for name, folder in folders.items()
-            }
-            study = Study.create(
-                f"try {path.stem}",
-                arms,
-                metric=metric,
-                better=better,
-                margin=margin,
-                repeats=repeats,
-                control="base" if control else None,
-                parallel=parallel,
-                minutes=minutes,
-                discard_floors=DISCARD_FLOORS,
-                plan={
-                    "notes": change.notes(against),
-                    "change": identity,
-                    "command": command,
-                },
+    key = identity[:12]
+    lock = trial_lock(hostname(), key)
+    try:
+        make_store()
+        make_folder(lock.parent)
+    except OSError as error:
+        raise store_error(lock, error) from error
+    with locked(lock) as is_locked:
+        if is_locked is False:
+            message = "Another process measures this change. Wait for it."
+            raise RunError(message)
+        study = _stored(identity, repeats)
+        if study is not None and not study.missing:
+            _say(
+                f"study {study.study_id} has measured this change (repeats="
+                f"{study.repeats}). Its result counts; to measure again, remove its "
+                "folder."
             )
-            write_file(study.paths.change, change.patch())
-            _say(f"study {study.study_id}")
-        else:
-            _say(f"study {study.study_id} continues")
-        try:
-            study.run(progress=progress, minutes=minutes or 0)
-        except NbkitError as error:
-            if not hasattr(error, "__notes__"):
-                error.add_note(resume_hint(study.study_id))
-            raise
+            return replace(_trial(study), is_stored=True)
+        if study is not None:
+            _refuse_other_limits(study, repeats, parallel)
+        # The same folders where the study continues.
+        with change.worktrees(key, is_locked=bool(is_locked)) as folders:
+            if study is None:
+                command = _command(script, bool(words), settings)
+                arms = {
+                    name: _arm(change, folder, words, command, gpus, device)
+                    for name, folder in folders.items()
+                }
+                study = Study.create(
+                    f"try {path.stem}",
+                    arms,
+                    metric=metric,
+                    better=better,
+                    margin=margin,
+                    repeats=repeats,
+                    control="base" if control else None,
+                    parallel=parallel,
+                    minutes=minutes,
+                    discard_floors=DISCARD_FLOORS,
+                    plan={
+                        "notes": change.notes(against),
+                        "change": identity,
+                        "parallel": parallel,
+                        "command": command,
+                    },
+                )
+                write_file(study.paths.change, change.patch())
+                _say(f"study {study.study_id}")
+            else:
+                _say(f"study {study.study_id} continues")
+            _run(study, minutes, progress=progress)
     return _trial(study)
+
+
+def _run(study: Study, minutes: float | None, *, progress: bool) -> None:
+    try:
+        study.run(progress=progress, minutes=minutes or 0)
+    except NbkitError as error:
+        if not hasattr(error, "__notes__"):
+            error.add_note(resume_hint(study))
+        raise
+    except KeyboardInterrupt:
+        if not progress:  # else it is below the headline
+            _say(resume_hint(study))
+        raise
 
 
 def _trial(study: Study) -> Trial:
@@ -187,7 +226,8 @@ def _identity(measured: Sequence[object]) -> str:
     here = {
         "host": hostname(),
         "folder": str(Path.cwd()),
-        "python": sys.executable,
+        "store": str(store_folder().resolve()),
+        "python": sys.version,
         "packages": sorted(
             {f"{it.name}=={it.version}" for it in metadata.distributions()}
         ),
@@ -195,7 +235,11 @@ def _identity(measured: Sequence[object]) -> str:
             name: value
             for name, value in sorted(os.environ.items())
             if name == "PYTHONPATH"
-            or (is_recorded(name) and not name.startswith(("NBKIT", "SLURM")))
+            or (
+                is_recorded(name)
+                and name not in _SET_BY_IMPORTS
+                and not name.startswith(("NBKIT", "SLURM"))
+            )
         },
     }
     return hashlib.sha256(json.dumps([measured, here]).encode()).hexdigest()
@@ -207,17 +251,33 @@ def _stored(identity: str, repeats: int) -> Study | None:
     One of too few runs for a verdict does not count for more.
     """
     for folder in reversed(study_folders()):
+        paths = StudyPaths(folder)
         try:
-            study = Study(folder)
+            content = read_json(paths.study) or {}
             if (
-                study.plan.get("change") == identity
-                and study.repeats >= min(repeats, MINIMUM_RUNS)
-                and not is_of_others(study.paths.imported, [folder, study.paths.study])
+                (content.get("plan") or {}).get("change") == identity
+                and content["repeats"] >= min(repeats, MINIMUM_RUNS)
+                and not is_of_others(paths.imported, [folder, paths.study])
             ):
-                return study
+                return Study(folder)
         except DAMAGE_ERRORS:
             continue  # it cannot be reported either
     return None
+
+
+def _refuse_other_limits(study: Study, repeats: int, parallel: int | None) -> None:
+    """Refuse to continue a study with other limits than it has.
+
+    A new study is no way out: who has seen the results so far would choose between two.
+    """
+    stored = (study.repeats, study.plan.get("parallel"))
+    if (repeats, parallel) != stored:
+        message = (
+            f"repeats={repeats}, parallel={parallel}: study {study.study_id} of this "
+            f"change was interrupted with repeats={stored[0]}, parallel={stored[1]}. "
+            "Use these, or remove its folder."
+        )
+        raise ConfigError(message)
 
 
 def _command(

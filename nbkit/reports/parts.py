@@ -36,7 +36,10 @@ _NUMBER = re.compile(r"[<>≤≥≈~(\[]*\s*[+−-]?\s*\.?\d")
 _PERCENT = re.compile(r"(?<=\d) %")
 """Of a number, which it does not leave at the end of a line."""
 
-_COMMAND = re.compile(r"(papermill [^\n]*|nbkit\.Study\.open\(.*?\)\.resume\(\))")
+_COMMAND = re.compile(
+    r"`?(papermill [^\n]*|nbkit\.Study\.open\(.*?\)\.resume\(\)"
+    r"|(?<=`)nbkit try [^`\n]*)`?"
+)
 """What a next step tells to run."""
 
 # Viewers that drop style sheets keep these.

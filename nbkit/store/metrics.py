@@ -137,8 +137,9 @@ class Restarts:
     def begins(self, line: Mapping[str, Any]) -> int | None:
         """Note the first line of a new attempt; return its step, which is repeated."""
         attempt = line.get("attempt", 0)
-        if attempt <= (self._attempts[-1] if self._attempts else 0):
-            return None
+        newest = self._attempts[-1] if self._attempts else 0
+        if attempt <= newest or line["kind"] == "returned":
+            return None  # what a function returned is of no step
         if len(self._attempts) >= _MOST_ATTEMPTS:
             message = f"more than {_MOST_ATTEMPTS} attempts"
             raise ValueError(message)

@@ -76,7 +76,7 @@ class FiniteReading:
     def take(self, line: Line) -> None:
         """Take in the next line."""
         kind, step = line["kind"], line.get("step", 0)
-        if line.get("attempt", 0) > self.attempt:
+        if line.get("attempt", 0) > self.attempt and kind != "returned":
             self.attempt = line["attempt"]
             first_step_again = step if kind in ("step", "log") else step + 1
             if self._reported is not None and self._reported.step >= first_step_again:

@@ -30,8 +30,10 @@
         code/{entry.pkl,private.json}  the launcher, once: their arguments (0600)
         imported.json        the importer, once; only in runs of another machine
     <store>/studies/<study_id>/study.json   the process that executes the study
+    <store>/studies/<study_id>/lock   that process holds it; empty
     <store>/studies/<study_id>/imported.json   as in a run
     <store>/studies/<study_id>/programs/<n>/code/   its creator, once, as in a run
+    <store>/trials/<host>-<key>   that ``nbkit try`` of a change holds it; empty
     <store>/datasets/<stamp>.jsonl   manifests of data sets, by the first run with each
     <store>/reports/<report_id>/     the process that makes a report of no one study
 """
@@ -96,6 +98,11 @@ def studies_folder(store: Path | None = None) -> Path:
 def reports_folder() -> Path:
     """Return the folder of the reports that belong to no study."""
     return store_folder() / "reports"
+
+
+def trial_lock(host: str, key: str) -> Path:
+    """Return what ``nbkit try`` locks on a host while it measures a change."""
+    return store_folder() / "trials" / f"{host}-{key}"
 
 
 def manifests_folder() -> Path:
@@ -250,6 +257,8 @@ class StudyPaths:
 
     study = _At("study.json")
     """Plan, order and run ids."""
+    lock = _At("lock")
+    """Locked by the process that executes the study."""
     progress = _At("progress.json")
     """When an execution will have ended, and the answer so far."""
     imported = _At("imported.json")

@@ -1,13 +1,11 @@
 """Becoming the one process that executes a study.
 
-On one host a lock of the study's folder decides, and ends with its process. Of another
-host only what it has written into the study's file is known.
+A lock in the study's folder decides, and ends with its process. Where there are no
+locks, or no common ones of all hosts, what the study's file says is known.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -15,38 +13,19 @@ from typing import Any
 from nbkit.errors import RunError, RunNotFoundError
 from nbkit.launch.run import attach
 from nbkit.store.liveness import STALE_SECONDS
-from nbkit.store.metrics import store_error
+from nbkit.store.locks import locked
 from nbkit.store.paths import StudyPaths
 from nbkit.store.record import RunState, read_json
 
 
 @contextmanager
-def locked(study: StudyPaths) -> Iterator[None]:
-    """Hold a study's lock; refuse if another executor of this host has it."""
-    try:
-        descriptor = os.open(study.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise store_error(study.root, error) from error
-    try:
-        if not _is_free(descriptor):
+def executing(study: StudyPaths) -> Iterator[None]:
+    """Hold a study's lock; refuse if another executor has it."""
+    with locked(study.lock) as is_held:
+        if is_held is False:
             executor = (read_json(study.study) or {}).get("executor")
             raise RunError(executed_by(study, executor))
         yield
-    finally:
-        # A process that was forked meanwhile has the folder open, too.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
-def _is_free(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # NFS locks no folder: the study's file alone decides
-    return True
 
 
 def executed_by(study: StudyPaths, executor: Mapping[str, Any] | None) -> str:

@@ -24,7 +24,7 @@ _TIMED = re.compile(
 )
 """Names of times, rates and energies."""
 
-_FORM = re.compile(r"(?:(mean|best|returned|step(\d+)):)?(.+)", re.DOTALL)
+_FORM = re.compile(r"(?:(mean|best|returned|step(\d+)):)?(.*)", re.DOTALL)
 """What stands before a name: ``best:val_loss``; the last value without it."""
 
 SECONDS = "seconds"
@@ -124,28 +124,41 @@ class Metric:
         their mean, ``best:name`` the best, ``step100:name`` that of step 100;
         ``returned`` is what a function returned, ``returned:name`` a value of its dict.
         """
-        summary = run.summary
-        logged = summary.logged
-        found = self._recorded(run)
-        lines = [line for line in run.metrics("log") if self.name in line["values"]]
+        lines = run.metrics(None)
+        logs = [line for line in lines if line["kind"] == "log"]
+        logged = {name for line in logs for name in line["values"]}
+        form, step, name = cast("re.Match[str]", _FORM.fullmatch(self.name)).groups()
+        if self.name in logged:  # code may log a name such as "best:loss"
+            form, step, name = None, None, self.name
+        elif "returned" in (form, self.name):
+            form, logs = "returned", [it for it in lines if it["kind"] == "returned"]
+        of_name = [line for line in logs if name in line["values"]]
+        values = [
+            line["values"][name]
+            for line in of_name
+            if step in (None, str(line["step"]))
+        ]
+        found = self._one_of(values, form) if values else None
         # A line that it prints at the end is newer than those of its steps.
-        if lines and lines[-1].get("printed"):
-            at_end = _printed(run, self.name)
+        if form is None and of_name and of_name[-1].get("printed"):
+            at_end = _printed(run, name)
             found = found if at_end is None else at_end
-        if found is None and self.name not in logged:
-            found = getattr(summary, self.name, None)
+        if found is None:
+            found = getattr(run.summary, self.name, None)
         if found is None and self.name == SECONDS:
             found = run_seconds(run.record)
-        if found is None and self.name not in logged:
+        if found is None:
             found = _printed(run, self.name)
-        if found is None and self.name in logged:
-            found = math.nan  # no JSON number
         if not isinstance(found, int | float) or isinstance(found, bool):
+            remedy = f"Call nbkit.log({{{name!r}: ...}})"
+            if form is None:
+                remedy += f", or print '{name}: 0.5'"
+            elif form == "returned":
+                remedy = "Return a number, or for returned:loss {'loss': 0.5}"
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
                 f"{', '.join(sorted(logged)) or 'nothing'} and printed "
-                f"{', '.join(sorted(_printed_names(run))) or 'nothing'}. Call "
-                f"nbkit.log({{{self.name!r}: ...}}), or print '{self.name}: 0.5'."
+                f"{', '.join(sorted(_printed_names(run))) or 'nothing'}. {remedy}."
             )
             raise NotEnoughDataError(message)
         if not math.isfinite(found):
@@ -160,18 +173,9 @@ class Metric:
             raise NotEnoughDataError(message)
         return float(found)
 
-    def _recorded(self, run: Run) -> float | None:
-        """Return what a run has recorded; NaN for what is not finite."""
-        form, step, name = cast("re.Match[str]", _FORM.fullmatch(self.name)).groups()
-        is_returned = "returned" in (form, self.name)
-        values = [
-            line["values"][name]
-            for line in run.metrics("returned" if is_returned else "log")
-            if name in line["values"] and step in (None, str(line["step"]))
-        ]
+    def _one_of(self, values: Sequence[float | None], form: str | None) -> float:
+        """Return one of values that were recorded; NaN for what is not finite."""
         finite = [value for value in values if value is not None]
-        if not values:
-            return None
         if form == "best":
             best = min if self.better == "lower" else max
             return best(finite, default=math.nan)

@@ -18,7 +18,7 @@ from nbkit.launch.code.entry import refuse_without_copy
 from nbkit.launch.program import Program
 from nbkit.launch.run import Run, attach
 from nbkit.launch.submit import refusals
-from nbkit.store.paths import RunPaths, StudyPaths, studies_folder
+from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity, kill
 from nbkit.store.record import RunState, read_json
 from nbkit.studies.order import Slot
@@ -184,22 +184,6 @@ def _end(run: Run, by: str, *, wait: bool) -> None:
         if wait:
             run.wait(raise_on_failure=False, on_poll=lambda _: None)
             run.stop(by=by)  # it has ended: what a lost one left is ended too
-
-
-def resume_command(study_id: str, plan: Mapping[str, Any], arguments: str = "") -> str:
-    """Return what completes a study: its command, if it has one."""
-    command = plan.get("command")
-    resume = f"nbkit.Study.open({study_id!r}).resume({arguments})"
-    return resume if command is None else f"`{command}`"
-
-
-def resume_hint(study_id: str) -> str:
-    """Return what to do with a study that was interrupted, in words."""
-    content = read_json(StudyPaths(studies_folder() / study_id).study) or {}
-    return (
-        f"{resume_command(study_id, content.get('plan') or {})} completes the study; "
-        f"nbkit report {study_id} reports the finished runs."
-    )
 
 
 @contextmanager

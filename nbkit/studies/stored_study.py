@@ -65,6 +65,15 @@ class StoredStudy:
         return self._content.get("plan") or {}
 
     @property
+    def command(self) -> str | None:
+        """Command that measures the study, if it has one that no other user has chosen.
+
+        The file is not read again: it may be what has failed.
+        """
+        plan = self._last_content.get("plan") or {}
+        return None if self._was_of_others else plan.get("command")
+
+    @property
     def environment(self) -> dict[str, str]:
         """Environment variables that every run gets."""
         return dict(self._content["environment"])
@@ -284,3 +293,17 @@ class StoredStudy:
 
     def _finished(self, *, diverged: bool = False) -> dict[Slot, Run]:
         return finished_runs(self._content["runs"], self.concurrent, diverged=diverged)
+
+
+def resume_command(study: StoredStudy, arguments: str = "") -> str:
+    """Return what completes a study: its command, if it has one."""
+    resume = f"nbkit.Study.open({study.study_id!r}).resume({arguments})"
+    return resume if study.command is None else f"`{study.command}`"
+
+
+def resume_hint(study: StoredStudy) -> str:
+    """Return what to do with a study that was interrupted, in words."""
+    return (
+        f"{resume_command(study)} completes the study; nbkit report {study.study_id} "
+        "reports the finished runs."
+    )

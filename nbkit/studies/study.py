@@ -35,7 +35,7 @@ from nbkit.studies.budget import (
     not_measured,
     start_times,
 )
-from nbkit.studies.executor import executed_by, locked, wait_for_the_last_runs
+from nbkit.studies.executor import executed_by, executing, wait_for_the_last_runs
 from nbkit.studies.given_up import GivenUp, failed_starts
 from nbkit.studies.idle_machine import wait_for
 from nbkit.studies.kinds import answer_so_far, before_start, headline_so_far
@@ -57,11 +57,10 @@ from nbkit.studies.starts import (
     has_diverged,
     new_study_id,
     refuse_same,
-    resume_hint,
     variables_set,
     wait_for_all,
 )
-from nbkit.studies.stored_study import StoredStudy
+from nbkit.studies.stored_study import StoredStudy, resume_hint
 from nbkit.visible import visible
 
 STUDY_SCHEMA = "nbkit.study/1"
@@ -469,7 +468,7 @@ class Study(StoredStudy):
                 check=check,
             )
         except (KeyboardInterrupt, RunError) as error:
-            error.add_note(resume_hint(self.study_id))
+            error.add_note(resume_hint(self))
             raise
 
     def _begin(self, slot: Slot, permit: Permit, start: int, place: Place = ()) -> Run:
@@ -510,7 +509,7 @@ class Study(StoredStudy):
             interrupted = isinstance(error, KeyboardInterrupt)
             end_all(runs, by="interrupt" if interrupted else "study")
             if interrupted or isinstance(error, RunError):
-                error.add_note(resume_hint(self.study_id))
+                error.add_note(resume_hint(self))
             raise
         finally:
             for label, run in zip(labels, runs, strict=False):
@@ -603,7 +602,7 @@ class Study(StoredStudy):
     @contextmanager
     def _executing(self, *, force: bool) -> Iterator[None]:
         """Be the one process that executes the study and writes its file."""
-        with locked(self.paths):
+        with executing(self.paths):
             if self._content["executor"] is not None:
                 self._refuse_while_alive(force=force)
                 entries = self._content["runs"]
@@ -644,7 +643,7 @@ def _headline_if_stopped(study: Study, *, shown: bool) -> Iterator[None]:
         # What is raised says how to continue, too, but papermill shows no notes of it.
         with suppress(Exception):
             if shown and (headline := headline_so_far(study)):
-                text = f"{headline}\n{resume_hint(study.study_id)}"
+                text = f"{headline}\n{resume_hint(study)}"
                 sys.stdout.write(f"\n{visible(text, lines=True)}\n")
                 sys.stdout.flush()
         raise

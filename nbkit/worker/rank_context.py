@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import math
 import operator
 import os
 from collections.abc import Mapping
 from enum import IntEnum
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from nbkit.worker.distributed import StopAgreement
 
+
+_MOST_RETURNED = 1000
+"""Values of a dict: who reads the run's metrics reads them all."""
 
 _current: Context | None = None
 _recorder: Callable[[Mapping[str, float], int | None], None] | None = None
@@ -217,12 +222,18 @@ class Context:
             self._tensorboard.write(recorded, step)
 
     def record_returned(self, returned: Any) -> None:
-        """Record the numbers that a function returned, by name if it is a dict."""
-        values = returned if isinstance(returned, Mapping) else {"returned": returned}
+        """Record the first numbers that a function returned, by name if it is a dict.
+
+        It may have returned anything: the rest is not looked at.
+        """
+        if self._writer is None:
+            return
+        values = returned if isinstance(returned, dict) else {"returned": returned}
         recorded: dict[str, float | None] = {}
-        for name, value in values.items():
-            with contextlib.suppress(Exception):  # it may be anything
-                recorded |= numbers({name: value})
+        for name, value in itertools.islice(dict.items(values), _MOST_RETURNED):
+            with contextlib.suppress(Exception):
+                if isinstance(value, Real) or hasattr(value, "item"):
+                    recorded |= numbers({name: value})
         if recorded:
             self._write("returned", self.step, values=recorded)
 
@@ -399,9 +410,13 @@ def _number(name: object, value: Any) -> float | None:
     """Return a number for JSON; what is not finite becomes None."""
     try:
         number = value.item() if hasattr(value, "item") else value
-        if isinstance(number, int) and not isinstance(number, bool):
+        # Python prints no more than 4,300 digits.
+        is_int = isinstance(number, int) and not isinstance(number, bool)
+        if is_int and abs(number) < 2**63:
             return number
         number = float(number)
+    except OverflowError:
+        return None
     except (TypeError, ValueError, RuntimeError) as error:
         what = f"{value!r:.80}"
         message = f"{name}={what} is not a number ({error}). Log numbers only."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from nbkit.store.ownership import make_folder
 from nbkit.worker.rank import Rank
+
+_FLUSH_SECONDS = 5
 
 
 class TensorBoard:
@@ -22,21 +25,32 @@ class TensorBoard:
         """Write the numbers of a step; None is left out."""
         if self._is_missing:
             return
+        try:
+            # Not torch's writer: with it, a script's first number imports torch.
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            self._is_missing = True
+            sys.stderr.write(f"nbkit: no TensorBoard files are written: {error}.\n")
+            return
+
+        def add(**content: Any) -> None:
+            self._writer.add_event(Event(wall_time=time.time(), step=step, **content))
+
         if self._writer is None:
-            try:
-                from torch.utils.tensorboard.writer import SummaryWriter
-            except ImportError as error:
-                self._is_missing = True
-                sys.stderr.write(f"nbkit: no TensorBoard files are written: {error}.\n")
-                return
-            purge = step if self._rank.attempt else None
             folder = self._rank.paths.tensorboard
             make_folder(folder)
-            self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=5)
-            self._writer.is_of_nbkit = True  # for nbkit.worker.trackers
-        for name, value in values.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, step)
+            self._writer = EventFileWriter(str(folder), flush_secs=_FLUSH_SECONDS)
+            if self._rank.attempt:
+                # TensorBoard then drops what the attempt before wrote after this step.
+                add(session_log=SessionLog(status=SessionLog.START))
+        scalars = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in values.items()
+            if value is not None
+        ]
+        add(summary=Summary(value=scalars))
 
     def close(self) -> None:
         """Write what is left."""

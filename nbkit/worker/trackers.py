@@ -50,9 +50,8 @@ def follow_writers(tensorboard: ModuleType) -> None:
         **kwargs: Any,
     ) -> None:
         add(self, tag, scalar_value, global_step, *args, **kwargs)
-        if not getattr(self, "is_of_nbkit", False):
-            name = "loss" if tag.lower() in _LOSSES else tag
-            _record(Source.TRACKER, {name: scalar_value}, global_step)
+        name = "loss" if tag.lower() in _LOSSES else tag
+        _record(Source.TRACKER, {name: scalar_value}, global_step)
 
     tensorboard.SummaryWriter.add_scalar = add_and_record
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -11,9 +10,11 @@ import pytest
 
 import nbkit
 from nbkit.cli.main import main
-from nbkit.errors import RunError
+from nbkit.errors import ConfigError, RunError
 from nbkit.questions.study_report import make
-from nbkit.store.paths import studies_folder
+from nbkit.store.locks import locked
+from nbkit.store.paths import store_folder, studies_folder, trial_lock
+from nbkit.store.processes import hostname
 
 SCRIPT = """
 import os, random, signal, sys, time
@@ -68,25 +69,26 @@ def test_try_compares_the_files_of_now_with_a_commit(repository, capsys):
     for folder in (repository / "data", repository.parent):
         (folder / "scale.txt").write_text("1.0")
     files = ("config.txt", "data/scale.txt", "../scale.txt")
-    # Of a process that was killed, and of one that goes on.
-    for name in ("killed", "running"):
-        other = repository.parent / f".nbkit-try-{name}"
-        command = ["git", "worktree", "add", "--detach", str(other), "HEAD"]
+    others = [".nbkit-try-new-elsewhere", ".nbkit-try-new-running"]
+    for name in (*others, ".nbkit-try-new-killed"):
+        command = ["git", "worktree", "add", "--detach", f"../{name}", "HEAD"]
         subprocess.run(command, check=True, capture_output=True)
-    lock = os.open(other, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    locks = [trial_lock(hostname(), key) for key in ("killed", "running")]
+    locks[0].parent.mkdir(parents=True)
+    locks[0].touch()
+    trial_lock("another-host", "elsewhere").touch()
 
-    code = run("--repeats", "2", "--json", files=files)
+    with locked(locks[1]):
+        code = run("--repeats", "2", "--json", files=files)
 
     result = json.loads(capsys.readouterr().out)
     assert (code, result["verdict"]) == (1, "not enough runs")
     base, new = (sum(row["values"]) / 2 for row in result["rows"])
     assert base == pytest.approx(1.0, rel=0.02)
     assert new == pytest.approx(0.8, rel=0.02)
-    os.close(lock)
-    assert worktrees() == 2  # the copies are gone
+    assert worktrees() == 3  # the copies are gone
     left = [path.name for path in repository.parent.iterdir()]
-    assert sorted(left) == [other.name, "repository", "scale.txt", "store"]
+    assert sorted(left) == [*others, "repository", "scale.txt", "store"]
     assert (repository / "data" / "scale.txt").read_text() == "1.0"
     assert not (repository / "written.txt").exists()
 
@@ -102,6 +104,10 @@ def test_try_states_uncommitted_changes_and_measures_a_change_once(repository, c
     second = capsys.readouterr()
     assert f"study {study.study_id} has measured this change" in second.err
     assert first.out.endswith(second.out)
+    [lock] = (store_folder() / "trials").iterdir()
+    with locked(lock):
+        assert run("--repeats", "1") == 3
+    assert "Another process measures this change. W" in capsys.readouterr().err
     patch = study.paths.change.read_text()
     assert "-FACTOR = 0.5\n+FACTOR = 0.4\n" in patch
     subprocess.run(["git", "apply", "--reverse", study.paths.change], check=True)
@@ -121,11 +127,24 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
     assert f"`{command} --device cpu -- ...` completes the study" in printed.out
     study = nbkit.Study.open(printed.err.split("study ")[1].split()[0])
     assert make(study).next_step.startswith(f"`{command}")
+    study.paths.imported.write_text('{"time": "", "host": "", "exported": ""}')
+    assert make(study).next_step.startswith("nbkit.Study.open(")
+    study.paths.imported.unlink()
     assert factor not in study.paths.study.read_text()
     finished = study.runs_by_arm()["base"][0]
     for again in (study.resume, lambda: nbkit.reproduce(finished)):
         with pytest.raises(RunError, match=f"was removed. Run `{command}"):
             again()
+    assert run("--repeats", "2", "--json", factor=factor) == 130
+    assert f"`{command}" in capsys.readouterr().err
+    for limits in (("--repeats", "1"), ("--repeats", "2", "--parallel", "1")):
+        assert run(*limits, factor=factor) == 3
+        words = f"{study.study_id} of this change was interrupted with repeats=2, paral"
+        assert words in capsys.readouterr().err
+    # What a killed process leaves, and what `import sklearn` sets.
+    [lock] = (store_folder() / "trials").iterdir()
+    (repository.parent / f".nbkit-try-base-{lock.name[-12:]}").mkdir()
+    monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
     monkeypatch.delenv("INTERRUPTED")
 
     trial = nbkit.try_(
@@ -133,6 +152,7 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
         [factor],
         metric="loss",
         better="lower",
+        margin=0,
         repeats=2,
         device="cpu",
         progress=False,
@@ -140,7 +160,7 @@ def test_try_continues_what_was_interrupted(repository, monkeypatch, capsys):
 
     assert trial.study.study_id == study.study_id
     assert f"study {study.study_id} continues" in capsys.readouterr().err
-    assert (trial.verdict, len(nbkit.runs())) == ("not enough runs", 5)
+    assert (trial.verdict, len(nbkit.runs())) == ("not enough runs", 6)
     base, new = (sum(row["values"]) / 2 for row in trial.report.result["rows"])
     assert base == pytest.approx(1.0, rel=0.02)
     assert new == pytest.approx(0.8, rel=0.02)
@@ -248,6 +268,19 @@ def test_try_links_a_submodule_that_is_the_same_in_both(repository, capsys):
     assert run("--against", "HEAD~1") == 3
 
     assert "a submodule of" in capsys.readouterr().err
+
+
+def test_try_refuses_arguments_in_one_text(repository):
+    with pytest.raises(ConfigError, match="args='--lr 1' is of type str"):
+        nbkit.try_("code/train.py", "--lr 1", metric="loss", better="lower")
+
+
+def test_try_distinguishes_a_crash_from_a_verdict(monkeypatch, capsys):
+    monkeypatch.setattr("nbkit.questions.trial.try_", lambda *_, **__: [][0])
+
+    assert main(["try", "train.py", "--metric", "loss", "--better", "lower"]) == 3
+
+    assert "IndexError: list index out of range" in capsys.readouterr().err
 
 
 def test_try_distinguishes_a_wrong_command_line_from_worse(capsys):

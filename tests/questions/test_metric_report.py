@@ -73,16 +73,25 @@ def test_metric_report_is_not_decided_by_noise(small):
     ]
 
 
-def test_metric_report_states_how_many_starts_a_difference_needs(small):
-    made = make(study_of(small, {"base": 100.0, "new": 100.02}, margin=0.0025))
+@pytest.mark.parametrize("plan", [{}, {"change": "of nbkit try"}])
+def test_metric_report_states_how_many_starts_a_difference_needs(small, plan):
+    rates = {"base": 100.0, "new": 100.02}
+    study = study_of(small, rates, margin=0.0025, repeats=6)
+    content = json.loads(study.paths.study.read_text())
+    del content["runs"][-1]
+    study.paths.study.write_text(json.dumps({**content, "plan": plan}))
+
+    made = make(study)
 
     base, new = (row["values"] for row in made.result["rows"])
     needed = nbkit.statistics.runs_needed(new, base, margin=0.0025).runs
     assert needed > 5
-    assert made.answer.endswith(
+    sentence = (
         f" {needed} starts per arm ({needed - 5} more) would decide on a difference of "
         "0.25%."
     )
+    assert (sentence in made.answer) == (not plan)
+    assert "No difference shown: new / base" in made.answer
 
 
 def test_metric_report_of_few_starts_gives_no_verdict(small):

@@ -21,7 +21,7 @@ from nbkit.reports.headline import headline, main
 from nbkit.reports.parts import escape
 from nbkit.reports.renderer import REPORT_MIME, Note, Report, Source, Table
 from nbkit.statistics import allreduce_timing
-from nbkit.studies.starts import resume_hint
+from nbkit.studies.stored_study import StoredStudy, resume_hint
 
 TABLE = Table(
     "Measured <b>",
@@ -188,8 +188,15 @@ def test_page_loads_nothing():
                 "<p>completes the study</p>",
             ],
         ),
+        (
+            "`nbkit try a.py --metric x -- ...` completes the study",
+            [
+                "<pre><code>nbkit try a.py --metric x -- ...</code></pre>",
+                "<p>completes the study</p>",
+            ],
+        ),
     ],
-    ids=["prose", "a command", "Python"],
+    ids=["prose", "a command", "Python", "a command in quotes"],
 )
 def test_next_step_commands(said, blocks, tmp_path):
     report = replace(REPORT, next_step=said, figures=[])
@@ -340,8 +347,13 @@ def test_headline_unfinished_notebook(tmp_path, capsys):
 
 
 def test_headline_interrupted_notebook(tmp_path):
+    root = tmp_path / "20260101-000000-demo-ab12"
+    root.mkdir()
+    (root / "study.json").write_text('{"plan": null}')
+    study = StoredStudy(root)
+    (root / "study.json").write_text("{")  # it may be the file that has failed
     error = KeyboardInterrupt()
-    error.add_note(resume_hint("20260101-000000-demo-ab12"))
+    error.add_note(resume_hint(study))
     shown = traceback.format_exception(error)
     output = nbformat.v4.new_output("error", ename="KeyboardInterrupt", traceback=shown)
     cell = nbformat.v4.new_code_cell("study.run()", outputs=[output])

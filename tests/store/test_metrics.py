@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from nbkit.errors import StoreError
-from nbkit.store.metrics import JsonLinesReader, JsonLinesWriter, read_json_lines
+from nbkit.store.metrics import (
+    JsonLinesReader,
+    JsonLinesWriter,
+    read_json_lines,
+    without_repeats,
+)
 
 
 def test_reader_keeps_half_line(tmp_path):
@@ -42,6 +47,17 @@ def test_writer_cuts_half_line(tmp_path, before, half):
         writer.write({"step": 2})
 
     assert path.read_bytes() == before + b'{"step":2}\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "kept"),
+    [("log", 1, [0]), ("returned", 0, [0, 1, 2])],
+)
+def test_without_repeats_of_a_later_attempt(kind, step, kept):
+    lines = [{"kind": "log", "attempt": 0, "step": step} for step in range(3)]
+    later = {"kind": kind, "attempt": 1, "step": step}
+
+    assert without_repeats([*lines, later]) == [*(lines[it] for it in kept), later]
 
 
 def test_writer_nan_is_null(tmp_path):

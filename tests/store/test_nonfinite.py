@@ -55,6 +55,11 @@ CASES = {
         {},
         NonFinite("loss", 2),
     ),
+    "an attempt that only returned": (
+        [step(1), step(2, None), {"kind": "returned", "attempt": 1, "step": 0}],
+        {},
+        NonFinite("loss", 2),
+    ),
     "a dozen attempts": (
         [step(1), *(step(2, None, attempt) for attempt in range(12))],
         {},

@@ -6,6 +6,7 @@ import pytest
 
 import nbkit
 from nbkit.errors import NotEnoughDataError
+from nbkit.launch.run import Run
 from nbkit.studies.metric import Metric
 
 TIMED = "tokens/s tok_s it/s fps dt Throughput MFU energy_joules step_ms elapsed"
@@ -40,18 +41,20 @@ def test_metric_discards_what_is_worse_by_the_margin(better, new, margin, is_dis
     assert (floors is not None) == is_discarded
 
 
-def test_metric_forms_of_what_a_function_logged_and_returned():
+def test_metric_forms_of_what_a_function_logged_and_returned(monkeypatch):
     def fit(returned):
         import nbkit
 
         for step, loss in enumerate([3.0, 1.0, 4.0]):
-            nbkit.log({"loss": loss}, step)
+            nbkit.log({"loss": loss, "best:own": loss}, step)
         return returned
 
     returned = {"accuracy": 0.5, "weights": object}
     run = nbkit.launch(fit, args=(returned,), device="cpu", gpus=1).wait()
+    monkeypatch.setattr(Run, "summary", None)  # it would read the file again
     expected = {
         ("loss", "lower"): 4.0,
+        ("best:own", "lower"): 4.0,
         ("mean:loss", "lower"): 8 / 3,
         ("best:loss", "lower"): 1.0,
         ("best:loss", "higher"): 4.0,
@@ -60,8 +63,16 @@ def test_metric_forms_of_what_a_function_logged_and_returned():
     }
     values = {of: Metric(*of, 0.0).value(run) for of in expected}
     assert values == pytest.approx(expected)
-    for name in ("step9:loss", "returned:weights", "returned", "mean:accuracy"):
-        with pytest.raises(NotEnoughDataError, match=f"no metric '{name}'"):
+    remedies = {
+        "acc": "Call nbkit.log({'acc': ...}), or print 'acc: 0.5'.",
+        "step9:loss": "Call nbkit.log({'loss': ...}).",
+        "mean:accuracy": "Call nbkit.log({'accuracy': ...}).",
+        "returned:weights": "Return a number, or for returned:loss {'loss': 0.5}.",
+        "returned": "Return a number, or for returned:loss {'loss': 0.5}.",
+    }
+    for name, remedy in remedies.items():
+        with pytest.raises(NotEnoughDataError, match=f"no metric '{name}'") as error:
             Metric(name, "lower", 0.0).value(run)
+        assert str(error.value).endswith(f"nothing. {remedy}")
     run = nbkit.launch(fit, args=(0.25,), device="cpu", gpus=1).wait()
     assert Metric("returned", "lower", 0.0).value(run) == 0.25

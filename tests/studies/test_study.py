@@ -23,7 +23,7 @@ from nbkit.errors import (
 from nbkit.launch.start import start_run
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState
-from nbkit.studies.executor import locked
+from nbkit.studies.executor import executing
 from nbkit.studies.parameters import Parameters
 from tests.waiting import patient, wait_until
 
@@ -217,7 +217,10 @@ def test_a_study_that_does_not_exist_says_where_studies_are(store):
 def test_study_is_executed_once_at_a_time(small):
     study = nbkit.Study.create("demo", {"a": small()})
 
-    with locked(study.paths), pytest.raises(RunError, match=r"by another process\. W"):
+    with (
+        executing(study.paths),
+        pytest.raises(RunError, match=r"by another process\. W"),
+    ):
         study.run(progress=False)
 
     assert list(nbkit.runs()) == []

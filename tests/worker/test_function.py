@@ -4,7 +4,53 @@ from __future__ import annotations
 
 import linecache
 
+import pytest
+import torch
+
+from nbkit.config import ExperimentConfig
+from nbkit.store.metrics import read_json_lines
 from nbkit.worker.function import _show_sources
+from nbkit.worker.rank_context import Context
+
+CONFIG = ExperimentConfig(task="function", device="cpu")
+
+
+class Untouched:
+    def __repr__(self):
+        pytest.fail("it was printed")
+
+
+class Scalar:
+    def item(self):
+        pytest.fail("it was asked for its value")
+
+
+@pytest.mark.parametrize(
+    ("returned", "recorded"),
+    [
+        (0.25, {"returned": 0.25}),
+        (
+            {"a": 0.5, "b": torch.tensor(2), "large": 10**5000, "text": "0.5"}
+            | {"list": [0.5], "object": Untouched()},
+            {"a": 0.5, "b": 2, "large": None},
+        ),
+        (dict.fromkeys(range(2000), 1), {str(name): 1 for name in range(1000)}),
+    ],
+    ids=["a number", "anything", "many"],
+)
+def test_record_returned_of_a_function(new_run, returned, recorded):
+    rank = new_run()
+    context = Context(rank, CONFIG, None)
+
+    context.record_returned(returned)
+    context.close()
+
+    [line] = read_json_lines(rank.paths.metrics)
+    assert line["values"] == recorded
+
+
+def test_record_returned_on_rank_0_alone(new_run):
+    Context(new_run(rank=1), CONFIG, None).record_returned(Scalar())
 
 
 def test_lines_of_a_traceback_are_those_that_python_counts(new_run, monkeypatch):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbkit.errors import ConfigError, RunError
+from nbkit.errors import ConfigError, RunError, StoreError
+from nbkit.store.locks import locked
+from nbkit.store.paths import trial_lock
+from nbkit.store.processes import hostname
 
 _PREFIX = ".nbkit-try-"
 """Of worktrees, as only `nbkit try` makes them."""
@@ -52,16 +54,24 @@ class ScriptChange:
         return _git_output(self.top, *arguments, self.base, self.new)
 
     @contextmanager
-    def worktrees(self, key: str) -> Iterator[dict[str, Path]]:
+    def worktrees(self, key: str, *, is_locked: bool) -> Iterator[dict[str, Path]]:
         """Check out both versions, in folders of this name, and remove them at the end.
 
         Scripts run in them: files that git tracks, such as configurations, are then
         those of their commit. Others are links.
 
+        Parameters
+        ----------
+        key
+            Of the change, this host and this store.
+        is_locked
+            Whether the caller has the `trial_lock` of this key: then no other process
+            uses these folders.
+
         Raises
         ------
         RunError
-            If another process uses them.
+            If one of them exists, and may be in use.
         """
         arguments = ("ls-files", "--others", "--directory", "-z")
         links = [*_names(self.top, *arguments), *_submodules(self.top, self.new)]
@@ -69,13 +79,16 @@ class ScriptChange:
         is_writable = os.access(self.top.parent, os.W_OK)
         place = self.top.parent if is_writable else Path(tempfile.gettempdir())
         folders = {name: place / f"{_PREFIX}{name}-{key}" for name in ("base", "new")}
-        _remove_abandoned(self.top, folders.values())
+        _remove_abandoned(self.top)
         with ExitStack() as stack:
             for name, folder in folders.items():
-                stack.enter_context(_new_folder(folder))
-                commit = getattr(self, name)
-                _git(self.top, "worktree", "add", "--detach", str(folder), commit)
+                if is_locked:
+                    _remove_worktree(self.top, folder)
+                _new_folder(folder)
                 stack.callback(_remove_worktree, self.top, folder)
+                # Twice: git may know one that is gone.
+                add = ("worktree", "add", "--force", "--force", "--detach")
+                _git(self.top, *add, str(folder), getattr(self, name))
                 for path in links:
                     _link(self.top / path, folder / path)
             yield folders
@@ -135,59 +148,34 @@ def _submodules(top: Path, commit: str) -> dict[str, str]:
     return {path: sha for mode, _, sha, path in entries if mode == "160000"}
 
 
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder, hold its lock, and remove what is left of it."""
+def _new_folder(folder: Path) -> None:
     try:
         folder.mkdir(0o700)
     except FileExistsError:
         message = (
-            f"{folder} exists: another process measures this change. Wait for it, or "
-            "remove the folder."
+            f"{folder} exists: another process may measure this change. Wait for it, "
+            "or remove the folder."
         )
         raise RunError(message) from None
-    with _held(folder):
-        try:
-            yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with this process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned(top: Path, own: Iterable[Path]) -> None:
+def _remove_abandoned(top: Path) -> None:
     """Remove worktrees of processes that were killed."""
     lines = _git(top, "worktree", "list", "--porcelain").splitlines()
-    listed = [Path(it[9:]) for it in lines if it.startswith("worktree ")]
-    for folder in {*own, *(it for it in listed if it.name.startswith(_PREFIX))}:
-        if _is_abandoned(folder):
-            _remove_worktree(top, folder)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        with _held(folder):
-            return True
-    except FileNotFoundError:
-        return True
-    except OSError:  # in use, or of another user
-        return False
+    for folder in (Path(it[9:]) for it in lines if it.startswith("worktree ")):
+        lock = trial_lock(hostname(), folder.name.rpartition("-")[2])
+        # Without one, it is of another host or store.
+        if folder.name.startswith(_PREFIX) and lock.is_file():
+            with suppress(StoreError), locked(lock) as is_locked:
+                if is_locked:
+                    _remove_worktree(top, folder)
 
 
 def _remove_worktree(top: Path, folder: Path) -> None:
     with suppress(_GitError):  # git does not know it
         # Twice: it may have been killed while git made it.
         _git(top, "worktree", "remove", "--force", "--force", str(folder))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _link(original: Path, copy: Path) -> None:
