@@ -263,8 +263,8 @@ def _answer(
         "worse": f"{row.arm} is worse than {base}: {numbers}.",
         "no difference shown": f"No difference shown: {row.arm} / {base}: {numbers}.",
         "not enough runs": (
-            f"Not enough runs for a verdict ({metric.minimum_runs} per arm needed): "
-            f"{row.arm} / {base}: {numbers}."
+            f"{row.arm} / {base}: {numbers}. Not enough runs for a verdict "
+            f"({metric.minimum_runs} per arm needed)."
         ),
         "withheld": f"Verdict withheld: {row.arm} / {base}: {numbers}.",
     }[row.verdict]

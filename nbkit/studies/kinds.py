@@ -43,8 +43,10 @@ def headline_so_far(study: StoredStudy) -> str:
 
 
 def answer_so_far(study: StoredStudy) -> str:
-    """Return the answer of what has finished."""
-    return importlib.import_module("nbkit.questions.study_report").make(study).answer
+    """Return the answer of what has finished, without how much that is."""
+    answer = importlib.import_module("nbkit.questions.study_report").make(study).answer
+    progress = importlib.import_module("nbkit.reports.caveats").progress_text(study)
+    return str(answer.removeprefix(progress).lstrip())
 
 
 def settled_arms(study: StoredStudy) -> set[str]:

@@ -522,8 +522,7 @@ class Study(StoredStudy):
         """Return the answer as of now; empty if there is none yet."""
         with suppress(Exception):  # a report that cannot be made yet ends no study
             answer = answer_so_far(self)
-            is_marked = answer.startswith("So far") or not self.missing
-            return answer if is_marked else f"So far: {answer}"
+            return f"So far: {answer}" if self.missing else answer
         return ""
 
     def _launch(self, slot: Slot, permit: Permit, place: Place = ()) -> Run:

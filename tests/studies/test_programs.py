@@ -54,7 +54,7 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     assert json.loads(study.paths.progress.read_text())["answer"] == made.answer
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])
     assert "batch" not in made.conditions
-    assert made.answer.startswith("Not enough runs for a verdict (5 per arm needed)")
+    assert "Not enough runs for a verdict (5 per arm needed)" in made.answer
     assert f"{ratio:.4f}x" in made.answer
     arguments = [row for row in made.tables[1].rows if row[2] == "argv"]
     assert [row[3:] for row in arguments] == [["['0.5']", "['0.4', 'seed={repeat}']"]]
