@@ -27,16 +27,19 @@ class TensorBoard:
             return
         try:
             # Not torch's writer: with it, a script's first number imports torch.
-            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
             self._is_missing = True
             sys.stderr.write(f"nbkit: no TensorBoard files are written: {error}.\n")
             return
 
+        events: Any = event_pb2  # generated: types are not known
+        summaries: Any = summary_pb2
+
         def add(**content: Any) -> None:
-            self._writer.add_event(Event(wall_time=time.time(), step=step, **content))
+            event = events.Event(wall_time=time.time(), step=step, **content)
+            self._writer.add_event(event)
 
         if self._writer is None:
             folder = self._rank.paths.tensorboard
@@ -44,13 +47,13 @@ class TensorBoard:
             self._writer = EventFileWriter(str(folder), flush_secs=_FLUSH_SECONDS)
             if self._rank.attempt:
                 # TensorBoard then drops what the attempt before wrote after this step.
-                add(session_log=SessionLog(status=SessionLog.START))
+                add(session_log=events.SessionLog(status=events.SessionLog.START))
         scalars = [
-            Summary.Value(tag=name, simple_value=value)
+            summaries.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()
             if value is not None
         ]
-        add(summary=Summary(value=scalars))
+        add(summary=summaries.Summary(value=scalars))
 
     def close(self) -> None:
         """Write what is left."""

@@ -31,11 +31,12 @@ print("iter 9: loss 7.0", file=sys.stderr)
 print("epoch of 3 steps", "step 5: loss 1.0")
 print("val_loss: 0.25", "a/val_loss: 7.0", "b-val_loss: 8.0")
 print("tok/s: 12,345.6 pair: 1,5 bad: 0.5 bad: nan")
+assert "torch" not in sys.modules, "a number has imported it"
 """
 CONTINUED = """
 import resource, sys
 import nbkit
-sys.modules["torch.utils.tensorboard.writer"] = None
+sys.modules["tensorboard.summary.writer.event_file_writer"] = None
 print("step 0: val_loss 10.9")
 for step in range(1, 4):
     nbkit.log({"loss": 1 / step}, step)
