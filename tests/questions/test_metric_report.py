@@ -91,6 +91,7 @@ def test_metric_report_states_how_many_starts_a_difference_needs(small, plan):
         "0.25%."
     )
     assert (sentence in made.answer) == (not plan)
+    assert ("would decide" in made.answer) == (not plan)
     assert "No difference shown: new / base" in made.answer
 
 
