@@ -49,7 +49,7 @@ class TensorBoard:
                 # TensorBoard then drops what the attempt before wrote after this step.
                 add(session_log=events.SessionLog(status=events.SessionLog.START))
         scalars = [
-            summaries.Summary.Value(tag=name, simple_value=value)
+            summaries.Summary.Value(tag=name, simple_value=float(value))
             for name, value in values.items()
             if value is not None
         ]
