@@ -7,7 +7,6 @@ import json
 import random
 
 import pytest
-from anywidget import AnyWidget
 from playwright.sync_api import expect
 
 import nbkit
@@ -45,7 +44,9 @@ _OPEN = """async code => {
 def show(page):
     """Return a way to show a widget; its page has ``tell``, and what ``lab`` does."""
 
-    def show_in(widget: type[AnyWidget], lab: str = "0"):
+    def show_in(
+        widget: type[RunTable] | type[RunView] | type[FormPanel], lab: str = "0"
+    ):
         visitor = page("about:blank")
         visitor.clock.install(time=_NOW - datetime.timedelta(hours=1))
         visitor.clock.pause_at(_NOW)
