@@ -435,7 +435,7 @@ def test_launch_function_environment():
     assert run.returns == [["blue", "Tree", "0", ":4096:8", sys.argv]]
     described = json.loads(run.paths.entry.read_text())
     assert "environment" not in described
-    private = {"argv": sys.argv, "environment": given}
+    private = {"argv": sys.argv, "arguments": "", "environment": given}
     assert json.loads(run.paths.private.read_text()) == private
     assert described["name"] == "<lambda>"
     recorded = run.record["environment"]["variables"]

@@ -347,7 +347,7 @@ def test_a_limited_study_says_what_is_left_and_resumes(small, capsys):
     assert study.missing == []
     assert study.minutes is None
     assert "[1/3] b, repeat 1: finished" in said
-    assert "\nSo far, " in said
+    assert "\nSo far: " in said
     # For who watches from elsewhere.
     shown = json.loads(study.paths.progress.read_text())
     assert shown["answer"].startswith("CPU smoke test: b: ")

@@ -40,7 +40,7 @@ def test_lists_and_wait_say_not_finite(finished):
 
     assert repr(finished) == f"<Run {finished.run_id} finished, {WORDS}>"
     assert (row["nonfinite"], row["loss_not_finite_at_step"]) == (WORDS, 3)
-    assert result(finished) == f"finished, {WORDS}, 100.0 images/s"
+    assert result(finished) == f"finished, {WORDS}, 100 images/s"
 
 
 def test_the_progress_of_a_run_that_goes_on(lost):

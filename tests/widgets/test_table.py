@@ -194,7 +194,7 @@ def test_the_saved_table_says_of_when_it_is_and_what_its_numbers_are(
         assert "images / time of the measured steps, without warm-up" in text
     cells = bundle["text/plain"].splitlines()[1].split()
     assert cells[:3] == ["written", "finished", "2"]
-    assert "71.4" in cells
+    assert "71.43" in cells
 
 
 def test_direction_characters_of_a_name_are_shown(written, asked, displayed):
