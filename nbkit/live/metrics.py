@@ -60,6 +60,9 @@ class LiveMetrics:
         self._highest_step = -1
         self._first_t: float | None = None
         self._seconds: float | None = None
+        self._attempt = 0
+        self.resumed_seconds: list[float] = []
+        """When later attempts began, since the run's first value."""
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
         self._newest_measured: deque[Line] = deque(maxlen=RATE_STEPS)
         self._rates = array("d")
@@ -240,6 +243,10 @@ class LiveMetrics:
             return
         self._highest_step = max(self._highest_step, line["step"])
         self._take_time(line.get("t"))
+        if line["attempt"] > self._attempt and self._seconds is not None:
+            self._attempt = line["attempt"]
+            # As `Series` rounds what follows.
+            self.resumed_seconds.append(round(self._seconds, 2))
         self.finite.take(line)
         if line["kind"] in _KINDS:
             getattr(self, f"_take_{line['kind']}")(line)
