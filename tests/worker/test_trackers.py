@@ -40,7 +40,7 @@ import nbkit
 sys.modules["tensorboard.summary.writer.event_file_writer"] = None
 print("step 0: val_loss 10.9")
 for step in range(1, 4):
-    nbkit.log({"loss": 1 / step}, step)
+    nbkit.log({"loss": 1 / step}, step, total_steps=3)
     print(f"step {step} of 3: val_loss {12_000 / step:,}, loss 9.0, tok/s 7.0")
 size = (nbkit.context().run_folder / "metrics.jsonl").stat().st_size
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -48,6 +48,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
 print("step 4: val_loss 0.5")  # as on a full disk
 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 print("step 5: val_loss 0.4")
+print("loss: 7, top1: 0.5")
 """
 
 
@@ -97,7 +98,10 @@ def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
 def test_printed_metric_goes_on_beside_what_is_logged(tmp_path, monkeypatch):
     run = launched(tmp_path, monkeypatch, CONTINUED)
 
-    assert run.summary.logged == {"val_loss": 4000.0, "loss": 1 / 3}
+    assert run.summary.logged == {"val_loss": 4000.0, "loss": 1 / 3, "top1": 0.5}
+    reading = LiveMetrics(run.paths.metrics)
+    reading.read()
+    assert (reading.step, reading.total_steps, reading.loss) == (3, 3, 1 / 3)
     assert Metric("val_loss", "lower", 0.0).value(run) == 4000.0
     errors = run.logs(0, "stderr")
     assert errors.count("nbkit: no TensorBoard files are written") == 1
