@@ -286,12 +286,13 @@ class LiveMetrics:
             name = visible(written)
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
-                self._add(name, line["step"], value)
+                if not line.get("at_end"):
+                    self._add(name, line["step"], value)
             elif len(self.omitted) < _MOST_OMITTED:
                 self.omitted.add(name)
         if not line.get("beside_steps"):
             self.step, self.loss = line["step"], self.logged.get("loss")
-            self.total_steps = line.get("total_steps")
+            self.total_steps = line.get("total_steps", self.total_steps)
 
     def _take_evaluation(self, line: Line) -> None:
         self.evaluation = line

@@ -61,10 +61,11 @@ def context() -> Context:
 
 
 def log(
-    values: Mapping[str, float],
+    values: Mapping[str, float] | None = None,
     step: int | None = None,
     *,
     total_steps: int | None = None,
+    **named: float,
 ) -> None:
     """Record metrics; rank 0 writes them, and every rank reports progress.
 
@@ -83,15 +84,24 @@ def log(
         current step.
     total_steps
         Steps that there will be, for the views; a training knows its own.
+    **named
+        Refused: values are a dict, since their names may hold any letter.
 
     Raises
     ------
     ConfigError
-        If a value is not a number, if the step is not an integer of 0 or more, or if
-        nbkit records this name itself.
+        If there is no dict, if a value is not a number, if the step is not an integer
+        of 0 or more, or if nbkit records this name itself.
     RunError
         Outside of a run, or in a process that a rank has forked.
     """
+    if values is None or named:
+        given = ", ".join(f"{name}=..." for name in named)
+        message = (
+            f"nbkit.log({given}) has no dict of values. Pass "
+            f"nbkit.log({named or {'loss': 0.1}!r:.80})."
+        )
+        raise ConfigError(message)
     if _recorder is None:
         context().log(values, step, total_steps=total_steps)
     else:
@@ -220,6 +230,16 @@ class Context:
         self._write("log", step, values=recorded, **marks)
         if self._tensorboard is not None:
             self._tensorboard.write(recorded, step)
+
+    def record_last_prints(self, values: Mapping[str, float]) -> None:
+        """Record what rank 0 printed last, unless a name has a better source."""
+        recorded = {
+            name: value
+            for name, value in numbers(values).items()
+            if self._source_of.get(name, Source.PRINT) is Source.PRINT
+        }
+        if recorded:
+            self._write("log", self.step, values=recorded, at_end=True)
 
     def record_returned(self, returned: Any) -> None:
         """Record the first numbers that a function returned, by name if it is a dict.
