@@ -243,8 +243,9 @@ class LiveMetrics:
             return
         self._highest_step = max(self._highest_step, line["step"])
         self._take_time(line.get("t"))
-        if line["attempt"] > self._attempt and self._seconds is not None:
-            self._attempt = line["attempt"]
+        attempt = line.get("attempt", 0)
+        if attempt > self._attempt and self._seconds is not None:
+            self._attempt = attempt
             # As `Series` rounds what follows.
             self.resumed_seconds.append(round(self._seconds, 2))
         self.finite.take(line)

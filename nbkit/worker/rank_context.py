@@ -61,11 +61,10 @@ def context() -> Context:
 
 
 def log(
-    values: Mapping[str, float] | None = None,
+    values: Mapping[str, float],
     step: int | None = None,
     *,
     total_steps: int | None = None,
-    **named: float,
 ) -> None:
     """Record metrics; rank 0 writes them, and every rank reports progress.
 
@@ -84,24 +83,15 @@ def log(
         current step.
     total_steps
         Steps that there will be, for the views; a training knows its own.
-    **named
-        Refused: values are a dict, since their names may hold any letter.
 
     Raises
     ------
     ConfigError
-        If there is no dict, if a value is not a number, if the step is not an integer
-        of 0 or more, or if nbkit records this name itself.
+        If a value is not a number, if the step is not an integer of 0 or more, or if
+        nbkit records this name itself.
     RunError
         Outside of a run, or in a process that a rank has forked.
     """
-    if values is None or named:
-        given = ", ".join(f"{name}=..." for name in named)
-        message = (
-            f"nbkit.log({given}) has no dict of values. Pass "
-            f"nbkit.log({named or {'loss': 0.1}!r:.80})."
-        )
-        raise ConfigError(message)
     if _recorder is None:
         context().log(values, step, total_steps=total_steps)
     else:
