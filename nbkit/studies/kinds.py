@@ -7,6 +7,7 @@ an entry point of an installed package, and never what an imported file asks for
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +46,7 @@ def headline_so_far(study: StoredStudy) -> str:
 def answer_so_far(study: StoredStudy) -> str:
     """Return the answer of what has finished, without how much that is."""
     answer = importlib.import_module("nbkit.questions.study_report").make(study).answer
-    progress = importlib.import_module("nbkit.reports.caveats").progress_text(study)
-    return str(answer.removeprefix(progress).lstrip())
+    return re.sub(r"^So far, \d+ of \d+ planned runs have finished\.\s*", "", answer)
 
 
 def settled_arms(study: StoredStudy) -> set[str]:
