@@ -70,7 +70,7 @@ def devices(run):
 def test_starts_side_by_side_survive_a_kill_and_a_failure(arms, capsys):
     check_kill_and_failure(arms, places=4)
 
-    assert "\nSo far, " in capsys.readouterr().out
+    assert "\nSo far: " in capsys.readouterr().out
 
 
 def check_kill_and_failure(arms, places):
