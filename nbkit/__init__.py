@@ -136,7 +136,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"nbkit.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    from difflib import get_close_matches
+
+    names = {known.lower(): known for known in __dir__()}
+    within = [known for known in names if known.endswith(name.lower())]
+    near = within or get_close_matches(name.lower(), names, 1)
+    hint = ", ".join(repr(names[known]) for known in near)
     message = f"module 'nbkit' has no attribute {name!r}"
+    message += f". Did you mean {hint}?" if hint else ""
     raise AttributeError(message)
 
 

@@ -77,6 +77,12 @@ export class Actions {
       : this._trans.__('The values shown are not current');
   }
 
+  /** Whether this server runs a kernel. */
+  hasKernel(kernelId: string | null): boolean {
+    const kernels = [...this._services.kernels.running()];
+    return kernels.some(({ id }) => id === kernelId);
+  }
+
   async openNotebook(path: string): Promise<void> {
     const { contents } = this._services;
     await this._try(async () => {
@@ -287,6 +293,10 @@ export class Actions {
 
   async stop(run: IRun): Promise<void> {
     const trans = this._trans;
+    const saves =
+      run.task === 'train' && run.state === 'running'
+        ? ` ${trans.__('It saves a checkpoint after its next step; Resume on its page continues from it.')}`
+        : '';
     const sure = await this._confirm(
       trans.__('Stop the run %1?', run.name ?? run.run_id),
       run.state === 'queued'
@@ -294,13 +304,13 @@ export class Actions {
             'It is removed from the queue and does not start: %1.',
             run.run_id
           )
-        : trans.__(
+        : `${trans.__(
             'Its processes on %1 end. Its recorded data is kept: %2.',
             run.devices.length
               ? trans._n('%1 GPU', '%1 GPUs', run.devices.length)
               : trans.__('this machine'),
             run.run_id
-          ),
+          )}${saves}`,
       trans.__('Stop Run')
     );
     if (!sure) {

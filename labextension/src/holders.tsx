@@ -110,8 +110,15 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
       : (migLabels(gpu).get(holder.mig_uuid) ?? holder.mig_uuid);
   const refusal = actions.holderRefusal(holder.own);
   const run = model.runs?.find(({ run_id }) => run_id === holder.run_id);
+  const isRecorded =
+    model.inventory?.source === 'replay' &&
+    !run &&
+    !actions.hasKernel(holder.kernel_id);
   const kernel =
-    holder.kind === 'kernel' && holder.kernel_id !== null
+    holder.kind === 'kernel' &&
+    holder.kernel_id !== null &&
+    // What belongs to others is refused with the reason.
+    !(isRecorded && holder.own)
       ? {
           kernel_id: holder.kernel_id,
           path: holder.path,
@@ -126,8 +133,11 @@ function Holder({ gpu, group, expanded }: IHolderProps): JSX.Element {
     <li className="nbk-holder">
       <div className="nbk-row">
         <HolderIcon kind={holder.kind} />
-        {holder.path === null ? (
-          <span className="nbk-name" title={`${name}\n${details}`}>
+        {holder.path === null || isRecorded ? (
+          <span
+            className="nbk-name"
+            title={`${isRecorded ? trans.__('Recorded: %1', name) : name}\n${details}`}
+          >
             {name}
           </span>
         ) : (

@@ -144,7 +144,10 @@ const panel: JupyterFrontEndPlugin<IMonitor> = {
       label: trans.__('Show GPUs and Runs'),
       caption: trans.__('Show GPUs, their processes, and runs'),
       icon: gpuIcon,
-      execute: () => app.shell.activateById(widget.id)
+      execute: () => {
+        app.shell.activateById(widget.id);
+        return widget.focus();
+      }
     });
     app.commands.addCommand('nbkit:reconnect', {
       label: trans.__('Reconnect to the GPU Monitor'),

@@ -126,6 +126,8 @@ export interface IQueue {
 export interface IRun {
   run_id: string;
   name: string | null;
+  /** Null if the configuration cannot be read. */
+  task: string | null;
   state: RunState;
   cause: string | null;
   started: string | null;
@@ -173,6 +175,8 @@ export interface IStudyRow {
   changed: string | null;
   /** What its report says, or what it said after its last round. */
   answer: string | null;
+  /** What completes it; null for a study of others. */
+  command: string | null;
   folder: string | null;
   folder_path: string;
 }

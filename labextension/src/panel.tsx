@@ -4,7 +4,8 @@ import {
   ReactWidget,
   settingsIcon
 } from '@jupyterlab/ui-components';
-import { Message } from '@lumino/messaging';
+import { Message, MessageLoop } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { Card, FEW_GPUS } from './card';
@@ -63,6 +64,13 @@ export class MonitorPanel extends ReactWidget {
         <Content />
       </PanelProvider>
     );
+  }
+
+  /** Let the keyboard go on at the first control, once it is there. */
+  async focus(): Promise<void> {
+    MessageLoop.sendMessage(this, Widget.Msg.UpdateRequest);
+    await this.renderPromise;
+    this.node.querySelector('button')?.focus();
   }
 
   protected override onAfterShow(message: Message): void {

@@ -96,6 +96,18 @@ export function Study(props: {
           {ago !== null && ` · ${trans.__('%1 ago', duration(ago, trans))}`}
         </div>
       )}
+      {study.state === 'incomplete' && study.command !== null && (
+        <div className="nbk-row nbk-note">
+          <span className="nbk-name">
+            {trans.__('Continue: %1', study.command)}
+          </span>
+          <IconButton
+            icon={copyIcon}
+            label={trans.__('Copy the command that continues %1', name)}
+            onClick={() => void actions.copyPath(study.command!)}
+          />
+        </div>
+      )}
       {study.damage !== null && (
         <div className="nbk-note nbk-cause">{study.damage}</div>
       )}

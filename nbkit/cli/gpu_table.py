@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nbkit.cli.text import aligned
-from nbkit.statistics.quantities import UNKNOWN, duration
+from nbkit.statistics.quantities import UNKNOWN, elapsed
 
 _HEADING = ("GPU", "Name", "Util", "Memory GiB", "Power W", "Temp", "SM MHz")
 _MARKS = "><>>>>>"
@@ -122,7 +122,7 @@ def _holder(holder: Values, now: float) -> str:
     if holder["pid"] is not None:
         words.append(f"pid {holder['pid']}")
     if holder["idle_since"] is not None:
-        words.append(f"idle for {duration(now - holder['idle_since'])}")
+        words.append(f"idle for {elapsed(now - holder['idle_since'])}")
     who = ", ".join(words) or UNKNOWN
     # The command of a run or a kernel adds nothing.
     is_outside = holder["kind"] == "outside" and holder["command"]

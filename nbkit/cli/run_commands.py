@@ -142,7 +142,7 @@ def _model(run: Run) -> str | None:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     from nbkit.live.rows import state_words
-    from nbkit.statistics.quantities import UNKNOWN, duration, figures
+    from nbkit.statistics.quantities import UNKNOWN, elapsed, figures
 
     started = row["started_at"]
     age_seconds = None if started is None else time.time() - started
@@ -153,8 +153,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["model"] or UNKNOWN,
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         figures(row["images_per_second"]),
-        duration(row["duration_seconds"]),
-        duration(age_seconds),
+        elapsed(row["duration_seconds"]),
+        elapsed(age_seconds),
     )
 
 

@@ -82,7 +82,7 @@ class Follower:
 
         A kernel that runs the next cell may not receive requests before it ends.
         """
-        unnamed = {"view": "", "rank": 0, "stream": "stderr", "text": ""}
+        unnamed = {"view": "", "rank": 0, "stream": "stdout", "text": ""}
         self.hear({"kind": "open", **unnamed})
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class _Viewer:
 
     tail: LogTail
     attempt: int
-    choice: tuple[int, str, str, int] = (0, "stderr", "", LINES)
+    choice: tuple[int, str, str, int] = (0, "stdout", "", LINES)
     """Rank, stream, text and number of lines of the log that it shows."""
     is_new: bool = True
     """Whether it has nothing yet."""
@@ -235,7 +235,7 @@ class _Viewer:
 
     @classmethod
     def of(cls, live: LiveRun) -> _Viewer:
-        return cls(live.log(0, "stderr"), live.run.attempt)
+        return cls(live.log(0, "stdout"), live.run.attempt)
 
     def choose(
         self, live: LiveRun, rank: int, stream: str, text: str, num_lines: int

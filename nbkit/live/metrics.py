@@ -60,6 +60,9 @@ class LiveMetrics:
         self._highest_step = -1
         self._first_t: float | None = None
         self._seconds: float | None = None
+        self._attempt = 0
+        self.resumed_seconds: list[float] = []
+        """When later attempts began, since the run's first value."""
         self._newest: deque[Line] = deque(maxlen=RATE_STEPS)
         self._newest_measured: deque[Line] = deque(maxlen=RATE_STEPS)
         self._rates = array("d")
@@ -240,6 +243,11 @@ class LiveMetrics:
             return
         self._highest_step = max(self._highest_step, line["step"])
         self._take_time(line.get("t"))
+        attempt = line.get("attempt", 0)
+        if attempt > self._attempt and self._seconds is not None:
+            self._attempt = attempt
+            # As `Series` rounds what follows.
+            self.resumed_seconds.append(round(self._seconds, 2))
         self.finite.take(line)
         if line["kind"] in _KINDS:
             getattr(self, f"_take_{line['kind']}")(line)
@@ -279,12 +287,13 @@ class LiveMetrics:
             name = visible(written)
             if name in self.logged or len(self.logged) < _MOST_NAMES:
                 self.logged[name] = value
-                self._add(name, line["step"], value)
+                if not line.get("at_end"):
+                    self._add(name, line["step"], value)
             elif len(self.omitted) < _MOST_OMITTED:
                 self.omitted.add(name)
         if not line.get("beside_steps"):
             self.step, self.loss = line["step"], self.logged.get("loss")
-            self.total_steps = line.get("total_steps")
+            self.total_steps = line.get("total_steps", self.total_steps)
 
     def _take_evaluation(self, line: Line) -> None:
         self.evaluation = line

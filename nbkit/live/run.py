@@ -255,6 +255,7 @@ class LiveRun:
             "loss": newest["loss"],
             "images_per_second": newest["images_per_second"],
             "rate_steps": newest["rate_steps"],
+            "resumed_seconds": metrics.resumed_seconds.copy(),
             "updates_skipped": metrics.updates_skipped,
             "measured": metrics.measured() if ended else None,
             "data_wait_share": self._data_wait_share(),

@@ -148,9 +148,9 @@ def _runs(name: str, arm: Arm) -> list[StoredRun]:
 
 
 def _name(runs: Sequence[StoredRun], otherwise: str) -> str:
-    names = {run.record.get("name") for run in runs}
-    name = names.pop() if len(names) == 1 else None
-    return str(name) if name else otherwise
+    # A study's runs of one arm differ in the repeat.
+    names = {re.sub(r", repeat \d+$", "", run.record.get("name") or "") for run in runs}
+    return (names.pop() if len(names) == 1 else None) or otherwise
 
 
 def run_facts(run: StoredRun) -> RunFacts:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
+from nbkit.store.progress import total_steps
 from nbkit.store.record import RunState
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
@@ -20,6 +21,7 @@ def empty_row(paths: RunPaths) -> Row:
     return {
         "run_id": paths.run_id,
         "name": None,
+        "task": None,
         "state": str(RunState.LOST),
         "cause": None,
         "started": None,
@@ -70,6 +72,11 @@ def times_of(record: Row) -> Row:
     for moment in filter(None, (started, ended)):
         unix_seconds(moment)  # a damaged time raises here
     return {"started": started, "ended": ended}
+
+
+def planned(config: Row) -> Row:
+    """Return a run's task, and its steps if it has a number of them."""
+    return {"task": config.get("task", "train"), "total_steps": total_steps(config)}
 
 
 def devices_of(record: Row, submission: Row) -> Any:

@@ -26,6 +26,7 @@ from nbkit.server.run_row import (
     name_of,
     nodes_of,
     origin_of,
+    planned,
     queue_of,
     times_of,
     unix_seconds,
@@ -35,7 +36,7 @@ from nbkit.server.study_table import StudyTable
 from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
-from nbkit.store.progress import progress, total_steps
+from nbkit.store.progress import progress
 from nbkit.store.record import RunState, of_newest_attempt, parse_json, read_json
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
 
@@ -232,7 +233,7 @@ class StoredRunTable:
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
             lambda: origin_of(run),
-            lambda: {"total_steps": total_steps(read_json(paths.config) or {})},
+            lambda: planned(read_json(paths.config) or {}),
             lambda: progress(paths.metrics),
             lambda: self._nonfinite(run, seen),
             lambda: self._ended_rate(run, seen),

@@ -328,7 +328,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 def _wish(message: str | bytes) -> dict[str, Any]:
     """Return a page's message; raise ValueError if it asks for nothing."""
     wish: dict[str, Any] = {"kind": "", "view": "", "text": "", "rank": 0}
-    wish |= {"lines": LINES, "stream": "stderr", "curves": []}
+    wish |= {"lines": LINES, "stream": "stdout", "curves": []}
     with suppress(ValueError, TypeError, RecursionError):
         wish |= json.loads(message[:_LONGEST_BYTES])
     is_text = all(isinstance(wish[name], str) for name in ("view", "text"))

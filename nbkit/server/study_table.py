@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbkit.reading import read_file
+from nbkit.store.ownership import is_of_others
 from nbkit.store.paths import StudyPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
 from nbkit.store.record import RunState, parse_json, read_json
@@ -69,6 +70,7 @@ class StudyTable:
             "expected_end": None,
             "changed": None,
             "answer": None,
+            "command": None,
             "folder": self._relative(folder),
             "folder_path": str(folder.absolute()),
         }
@@ -118,6 +120,10 @@ def _read(folder: Path, row: Row) -> list[Path]:
         "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
         "answer": _shown(progress.get("answer")),
     }
+    if not is_of_others(paths.imported, [folder, paths.study]):
+        resume = f"nbkit.Study.open({folder.name!r}).resume()"
+        command = (content.get("plan") or {}).get("command")
+        row["command"] = visible(str(command or resume))
     result = folder / _RESULT
     if not is_executed and _is_newest(result, [paths.study, *records]):
         report = parse_json(read_file(result, _REPORT_BYTES), result)

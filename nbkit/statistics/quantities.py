@@ -68,6 +68,25 @@ def duration(seconds: float | None) -> str:
     return f"{_three_figures(seconds)} s"
 
 
+def elapsed(seconds: float | None) -> str:
+    """Return a time in its two largest units, such as ``2 min 42 s`` or ``3 h``.
+
+    The page of a run has the same rule: ``view_numbers.js``.
+    """
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, math.floor(seconds + 0.5))
+    units = (
+        (whole // 86_400, "d"),
+        (whole // 3_600 % 24, "h"),
+        (whole // 60 % 60, "min"),
+        (whole % 60, "s"),
+    )
+    first = next((place for place, (count, _) in enumerate(units) if count), 3)
+    shown = [f"{count} {unit}" for count, unit in units[first : first + 2] if count]
+    return " ".join(shown) or "0 s"
+
+
 def energy(joules: float | None) -> str:
     """Return an energy, such as ``12.4 kWh``, ``35.0 Wh`` or ``310 J``."""
     if joules is None:

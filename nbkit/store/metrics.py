@@ -138,8 +138,9 @@ class Restarts:
         """Note the first line of a new attempt; return its step, which is repeated."""
         attempt = line.get("attempt", 0)
         newest = self._attempts[-1] if self._attempts else 0
-        if attempt <= newest or line["kind"] == "returned":
-            return None  # what a function returned is of no step
+        is_of_no_step = line["kind"] == "returned" or line.get("at_end")
+        if attempt <= newest or is_of_no_step:
+            return None
         if len(self._attempts) >= _MOST_ATTEMPTS:
             message = f"more than {_MOST_ATTEMPTS} attempts"
             raise ValueError(message)

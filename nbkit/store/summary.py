@@ -88,7 +88,7 @@ class RunSummary:
     oversubscribed: bool
     """Whether several ranks shared a device; do not compare such a run with others."""
     logged: Mapping[str, float | None] = field(default_factory=dict)
-    """The last value of every name that `nbkit.log` has recorded."""
+    """The last value of every name that a function or script has logged or printed."""
     nonfinite: NonFinite | None = None
     """Step at which loss, gradients or weights were first not finite; None if never.
     The speed of such a run is not comparable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any, Literal, Self, cast
@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, cast
 from nbkit.errors import ConfigError, DivergedError, NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.statistics import MINIMUM_RUNS, noise_floors_below
-from nbkit.store.printed import NUMBER, number
 from nbkit.studies.durations import run_seconds
 
 Better = Literal["higher", "lower"]
@@ -29,10 +28,6 @@ _FORM = re.compile(r"(?:(mean|best|returned|step(\d+)):)?(.*)", re.DOTALL)
 
 SECONDS = "seconds"
 """The metric of a run that logs nothing: from its start to its end."""
-
-_LAST_LINES = 50
-_VALUE = rf"['\"]?\s*[:=]\s*['\"]?({NUMBER})"
-"""Behind a name; quotes as in ``{'loss': '0.5'}``, which ``Trainer`` prints."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +121,9 @@ class Metric:
         """
         lines = run.metrics(None)
         logs = [line for line in lines if line["kind"] == "log"]
+        at_end = [line["values"] for line in logs if line.get("at_end")]
+        printed = at_end[-1] if at_end else {}
+        logs = [line for line in logs if not line.get("at_end")]
         logged = {name for line in logs for name in line["values"]}
         form, step, name = cast("re.Match[str]", _FORM.fullmatch(self.name)).groups()
         if self.name in logged:  # code may log a name such as "best:loss"
@@ -141,14 +139,14 @@ class Metric:
         found = self._one_of(values, form) if values else None
         # A line that it prints at the end is newer than those of its steps.
         if form is None and of_name and of_name[-1].get("printed"):
-            at_end = _printed(run, name)
-            found = found if at_end is None else at_end
+            newest = _printed(printed, name)
+            found = found if newest is None else newest
         if found is None:
             found = getattr(run.summary, self.name, None)
         if found is None and self.name == SECONDS:
             found = run_seconds(run.record)
         if found is None:
-            found = _printed(run, self.name)
+            found = _printed(printed, self.name)
         if not isinstance(found, int | float) or isinstance(found, bool):
             remedy = f"Call nbkit.log({{{name!r}: ...}})"
             if form is None:
@@ -158,7 +156,7 @@ class Metric:
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
                 f"{', '.join(sorted(logged)) or 'nothing'} and printed "
-                f"{', '.join(sorted(_printed_names(run))) or 'nothing'}. {remedy}."
+                f"{', '.join(sorted(printed)) or 'nothing'}. {remedy}."
             )
             raise NotEnoughDataError(message)
         if not math.isfinite(found):
@@ -184,18 +182,10 @@ class Metric:
         return math.nan if values[-1] is None else values[-1]
 
 
-def _printed(run: Run, name: str) -> float | None:
-    """Return the last value that rank 0 printed behind the name: ``loss: 0.5``."""
-    pattern = rf"(?<![\w./-]){re.escape(name)}{_VALUE}"
-    values = re.findall(pattern, _last_lines(run))
-    return number(values[-1]) if values else None
-
-
-def _printed_names(run: Run) -> set[str]:
-    return {
-        name for name, _ in re.findall(rf"([A-Za-z][\w./-]*){_VALUE}", _last_lines(run))
-    }
-
-
-def _last_lines(run: Run) -> str:
-    return "\n".join(run.logs(0, "stdout").splitlines()[-_LAST_LINES:])
+def _printed(values: Mapping[str, float | None], name: str) -> float | None:
+    """Return the value of the name, else that of ``final loss`` for ``loss``."""
+    names = [it for it in values if it == name or it.endswith(f" {name}")]
+    if not names:
+        return None
+    value = values[name if name in values else names[-1]]
+    return math.nan if value is None else value

@@ -19,6 +19,11 @@ class Slot:
     repeat: int
     """Counted from 0."""
 
+    @property
+    def label(self) -> str:
+        """What progress and lists of runs call it: ``new, repeat 3``."""
+        return f"{self.arm}, repeat {self.repeat + 1}"
+
 
 def balanced_order(arms: Sequence[str], repeats: int) -> list[Slot]:
     """Return the order of a study: the arms forward, then backward, and so on.

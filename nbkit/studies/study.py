@@ -421,7 +421,7 @@ class Study(StoredStudy):
             starts.remove([slot])
             arms = [slot.arm, *(slot.arm for [slot] in starts)]
             progress.expect(arms, budget.left_seconds)
-            running[slot] = f"{slot.arm}, repeat {slot.repeat + 1}"
+            running[slot] = slot.label
             progress.start(running[slot])
             write_json(self.paths.progress, progress.to_dict())
             return self._begin(slot, permit, len(self._content["runs"]), place)
@@ -490,7 +490,7 @@ class Study(StoredStudy):
         progress: Progress,
         permit: Permit,
     ) -> list[Run]:
-        labels = [f"{slot.arm}, repeat {slot.repeat + 1}" for slot in slots]
+        labels = [slot.label for slot in slots]
         progress.start(" + ".join(labels))
         start = len(self._content["runs"])
         runs: list[Run] = []
@@ -532,7 +532,7 @@ class Study(StoredStudy):
         if entry is None:
             fields = of_repeat(fields, self._number(slot), self.plan)
         # Else every list of runs would call all of them by their model.
-        fields = {"name": f"{self.name} {slot.arm}", **fields}
+        fields = {"name": f"{self.name} {slot.label}", **fields}
         if place:
             fields["devices"] = place[: fields.get("gpus", 1)]
         tags = {

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from nbkit.live.run import LiveRun
-from nbkit.statistics.quantities import UNKNOWN, energy, figures, percent, size
+from nbkit.statistics.quantities import UNKNOWN, elapsed, energy, figures, percent, size
 from nbkit.store.progress import WITH_STEPS, queue_words
 from nbkit.store.record import utc_now
 from nbkit.store.summary import RunSummary
@@ -157,7 +157,7 @@ def _facts(shown: Bundle) -> list[tuple[str, str]]:
     if head["is_final"] and head["ran_seconds"] is not None:
         count = head["num_attempts"]
         of = f" ({count} attempts)" if count > 1 else ""
-        facts.append(("Duration", f"{head['ran_seconds']:,.1f} s{of}"))
+        facts.append(("Duration", f"{elapsed(head['ran_seconds'])}{of}"))
     ranks = head["num_ranks"]
     words = ("CPU process", "es") if head["device_type"] == "cpu" else ("rank", "s")
     nodes = f" on {head['num_nodes']} nodes" if head["num_nodes"] > 1 else ""

@@ -29,7 +29,7 @@ from nbkit.live.rows import (
     state_words,
 )
 from nbkit.live.running_time import RUNNING_TIME
-from nbkit.statistics.quantities import UNKNOWN, figures
+from nbkit.statistics.quantities import UNKNOWN, elapsed, figures
 from nbkit.visible import visible
 from nbkit.widgets.picture import NO_LOST_WIDGET
 from nbkit.widgets.shown_runs import view_of
@@ -171,13 +171,13 @@ def _saved(runs: RunList) -> dict[str, str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    started, seconds = row["started_at"], row["duration_seconds"]
+    started = row["started_at"]
     return (
         visible(row["name"] or UNKNOWN),
         state_words(row),
         UNKNOWN if row["gpus"] is None else str(row["gpus"]),
         UNKNOWN if started is None else _utc(started),
-        UNKNOWN if seconds is None else f"{seconds:,.0f} s",
+        elapsed(row["duration_seconds"]),
         figures(row["images_per_second"]),
         figures(row["loss"]),
         row["run_id"],

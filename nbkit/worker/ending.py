@@ -80,7 +80,7 @@ class Ending:
             code = error.code
             self._code = code if isinstance(code, int) else int(code is not None)
         else:
-            write_error_file(error)
+            write_error_file(error, is_users=self._is_users)
             self._is_interrupted = isinstance(error, KeyboardInterrupt)
             self._code = 1
         if self._code:

@@ -13,10 +13,14 @@ from nbkit.store.redaction import redacted
 
 _MOST_MESSAGE_CHARACTERS = 4_096
 _MOST_TRACEBACK_CHARACTERS = 16_384
+_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
-def write_error_file(error: BaseException) -> None:
-    """Write an exception into the error file that torchelastic asks for, if it does."""
+def write_error_file(error: BaseException, *, is_users: bool = False) -> None:
+    """Write an exception into the error file that torchelastic asks for, if it does.
+
+    Of the user's code (``is_users``) it has the frames from the user's first one on.
+    """
     # An exception may say with which address or password something was tried, and its
     # text may be as long as the data it is about.
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -26,7 +30,12 @@ def write_error_file(error: BaseException) -> None:
         text = str(error)
     except Exception:  # noqa: BLE001 - it is the user's class
         text = "(no message: str() of it failed)"
-    trace = "".join(traceback.format_exception(error))
+    shown = error.__traceback__
+    while is_users and shown and shown.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        shown = shown.tb_next
+    # One that nbkit itself raises keeps all frames.
+    shown = shown or error.__traceback__
+    trace = "".join(traceback.format_exception(type(error), error, shown))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     message = _cut(f"{type(error).__name__}: {text}", _MOST_MESSAGE_CHARACTERS)
     report = {

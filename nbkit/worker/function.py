@@ -22,6 +22,7 @@ from nbkit.reading import read_file
 from nbkit.store.heartbeat import Phase
 from nbkit.store.metrics import store_error
 from nbkit.store.pickles import load_with_names
+from nbkit.store.printed import last_values
 from nbkit.store.private import read_entry
 from nbkit.worker import rank_context as context
 from nbkit.worker.ending import Ending
@@ -76,6 +77,10 @@ def run_entry(
     rank.beat(0, Phase.COMPUTE)
 
     def finish() -> None:
+        if rank.rank == 0:
+            # Of the file: subprocesses and libraries print too.
+            output = rank.paths.rank(rank.attempt, 0).stdout
+            run_context.record_last_prints(last_values(output))
         run_context.close()
         facts = rank, config, device, None, None, None
         answers = rank.answers_requests_itself

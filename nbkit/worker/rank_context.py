@@ -221,6 +221,16 @@ class Context:
         if self._tensorboard is not None:
             self._tensorboard.write(recorded, step)
 
+    def record_last_prints(self, values: Mapping[str, float]) -> None:
+        """Record what rank 0 printed last, unless a name has a better source."""
+        recorded = {
+            name: value
+            for name, value in numbers(values).items()
+            if self._source_of.get(name, Source.PRINT) is Source.PRINT
+        }
+        if recorded:
+            self._write("log", self.step, values=recorded, at_end=True)
+
     def record_returned(self, returned: Any) -> None:
         """Record the first numbers that a function returned, by name if it is a dict.
 

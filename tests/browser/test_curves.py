@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ def heights(chart: Locator) -> dict[str, float]:
     )
 
 
+def lowest_and_fence(points: list[list[float]]) -> tuple[float, float]:
+    """Return the lowest value, and 1.5 interquartile ranges of logarithms above Q3."""
+    ends = sorted(math.log10(end) for _, *two, _, _ in points for end in two)
+    q1, q3 = (ends[int(part * (len(ends) - 1) + 0.5)] for part in (0.25, 0.75))
+    fence = q3 + 1.5 * (q3 - q1)
+    assert q1 - 1.5 * (q3 - q1) < ends[0] < fence < ends[-1]
+    return 10 ** ends[0], 10**fence
+
+
 def drag(visitor: Page, chart: Locator, begin: float, end: float) -> None:
     box = chart.locator(".nbkv-plot > svg > svg").bounding_box()
     middle = box["y"] + box["height"] / 2
@@ -83,8 +93,7 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
 
     view.get_by_label("Ignore outliers").check()
     until(visitor, lambda: "10" not in heights(chart), "an axis without outliers")
-    ends = [end for _, *two, _, _ in chart.evaluate("it => it.points") for end in two]
-    low, high = (sorted(ends)[round(part * (len(ends) - 1))] for part in (0.05, 0.95))
+    low, high = lowest_and_fence(chart.evaluate("it => it.points"))
     (one, at_one), (two, at_two), *_ = heights(chart).items()
     one, two = float(one), float(two)
     # A text is 3.5 px below its line, and the plot begins at 6 px.
@@ -138,6 +147,7 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
     expect(tip.locator("> div")).to_have_count(3)
     with visitor.expect_download() as got:
         chart.get_by_role("button", name="CSV").click()
+    assert got.value.suggested_filename == "a-loss.csv"
     rows = list(csv.reader(io.StringIO(Path(got.value.path()).read_text())))
     assert rows[0] == ["run_id", "step", "seconds", "loss"]
     assert [(run, int(at), float(loss)) for run, at, _, loss in rows[1:]] == [
@@ -147,6 +157,7 @@ def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, pag
     ]
     with visitor.expect_download() as got:
         chart.get_by_role("button", name="PNG").click()
+    assert got.value.suggested_filename == "a-loss.png"
     assert Path(got.value.path()).read_bytes()[:4] == b"\x89PNG"
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         change_theme(visitor, theme)

@@ -193,6 +193,10 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     form = notebook.form
     said = form.locator(".nbkf-said")
     launch = form.get_by_role("button", name="Launch")
+    notebook.enter("device", "cpu")
+    expect(form.locator(".nbkf-memory")).to_be_hidden()
+    notebook.enter("device", CONTROLS["device"].default)
+    expect(form.locator(".nbkf-memory")).to_be_visible()
 
     form.get_by_role("button", name="GPU 6").click()
     free = form.get_by_role("button", name=re.compile("GPU 7.*free"))

@@ -119,9 +119,8 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
     headline = view.locator(".nbkv-chart", has_text="Images/s").locator(
         ".nbkv-chart-value"
     )
-    expect(headline).to_have_text(
-        str(view.locator(".nbkv-facts dd").first.text_content())
-    )
+    rate = view.locator(".nbkv-facts dd").first.text_content()
+    expect(headline).to_have_text(f"{rate} {steps}")
     assert run.state is RunState.STOPPED
     # Whoever looks at the end sees the last step that was recorded.
     last = run.metrics()[-1]["step"]

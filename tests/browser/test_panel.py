@@ -16,6 +16,8 @@ def test_eight_gpus_show_live_values_as_long_as_somebody_sees_them(shared_lab, p
     panel = open_panel(visitor)
 
     shows_values_holders_and_details(visitor, panel)
+    visitor.evaluate("jupyterapp.commands.execute('nbkit:open-panel')")
+    expect(panel.get_by_role("button").first).to_be_focused()
     lets_the_stream_go_while_hidden(visitor, panel, frames)
     ends_the_stream_without_status_bar_and_panel(visitor, frames)
 
@@ -42,6 +44,10 @@ def shows_values_holders_and_details(visitor, panel):
     expect(first).to_contain_text("resnet50, 4 GPUs")
     expect(card(panel, 4)).to_contain_text("explore.ipynb")
     expect(card(panel, 4)).to_contain_text("Idle kernel holds")
+    # Of a recording, nothing can be opened or ended.
+    recorded = card(panel, 4).locator(".nbk-holder")
+    expect(recorded.get_by_title(re.compile("Recorded: explore"))).to_be_visible()
+    expect(recorded.get_by_role("button")).to_have_count(0)
     expect(card(panel, 4)).to_contain_text(re.compile(r"for 1 h 3\d min"))
     expect(card(panel, 5)).to_contain_text("bob · outside")
 

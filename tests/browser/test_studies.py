@@ -50,6 +50,13 @@ def test_study_row_shows_progress_answer_and_report_and_sections_stay_folded(
     assert {"✕", "□"} <= set(signs.all_inner_texts())
     look(visitor)
 
+    write_json(file, {**content, "runs": content["runs"][:3]})
+    resume = f"nbkit.Study.open('{study.study_id}').resume()"
+    expect(row).to_contain_text(f"Continue: {resume}")
+    visitor.context.grant_permissions(["clipboard-read"])
+    row.get_by_role("button", name="Copy the command").click()
+    assert visitor.evaluate("navigator.clipboard.readText()") == resume
+
     write_json(file, content)
     nbkit.report(study)
     expect(row).to_contain_text("4 of 4 starts")

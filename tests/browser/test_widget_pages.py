@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 import nbkit
 from nbkit.live.run import LiveRun
 from nbkit.statistics.quantities import figures
+from nbkit.store.metrics import to_json_line
 from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
@@ -85,6 +86,10 @@ def test_the_running_time_is_by_the_kernels_clock_and_labels_are_whole(show, run
     assert "running for 30 s" in words.text_content()
     visitor.clock.run_for(5_000)
     assert "running for 35 s" in words.text_content()
+    starting = {"head": {**values["head"], "state": "starting", "ran_seconds": 60}}
+    told = {"kind": "change", "number": 1, "at": at + 6, "values": starting}
+    visitor.evaluate("message => tell(message)", told)
+    assert "started 36 s ago" in words.text_content()
     # Whole labels: a digit or a sign that is cut off makes another number.
     labels = visitor.locator(".nbkv-chart", has_text="flops").locator("text")
     texts = labels.all_text_contents()
@@ -316,6 +321,25 @@ def test_keys_move_a_cursor_whose_value_is_announced(show, run):
         assert spoken.text_content() == words
 
 
+def test_a_resumed_run_has_a_gap_on_the_time_axis_alone(show, run):
+    times = [(1, 0, 0), (2, 0, 1), (3, 1, 600.004), (4, 1, 601)]
+    lines = [step(number, attempt, t=1e9 + t) for number, attempt, t in times]
+    run.paths.metrics.write_text("".join(map(to_json_line, lines)))
+    live = LiveRun(run)
+    live.read()
+    visitor = show(RunView)
+    visitor.add_style_tag(content=RunView._css)
+    tell_all(visitor, live.snapshot())
+    line = visitor.locator(".nbkv-chart", has_text="Loss").locator(".nbkv-chart-line")
+    assert line.get_attribute("d").count("M") == 1
+
+    visitor.get_by_text("Chart options").click()
+    visitor.get_by_label("x axis").select_option("time")
+    visitor.clock.run_for(100)
+
+    assert line.get_attribute("d").count("M") == 2
+
+
 def test_only_curves_beyond_the_first_twelve_are_asked_for(show, run):
     values = {f"n{n:03}": n for n in range(110)}
     line = {"kind": "log", "attempt": 0, "step": 1, "values": values}
@@ -341,7 +365,15 @@ def test_log_stays_where_it_is_read_until_another_is_chosen(show, run):
     live.read()
     visitor = show(RunView)
     visitor.add_style_tag(content=RunView._css)
-    tell_all(visitor, live.snapshot())
+    values = live.snapshot()
+    values["head"] |= {"state": "failed", "cause": None}
+    assert visitor.evaluate("sent.at(-1).stream") == "stdout"
+    tell_all(visitor, {**values, "series": {}, "curves": []})
+    assert visitor.evaluate("sent.at(-1).stream") == "stderr"
+    options = visitor.get_by_text("Chart options")
+    expect(options).to_be_hidden()
+    tell_all(visitor, values)
+    expect(options).to_be_visible()
     visitor.get_by_text("Log", exact=True).click()
     text = visitor.get_by_label("Log of")
     log = {"kind": "log", "open_line": "", "size_bytes": 9, "searched_bytes": 9}

@@ -30,7 +30,7 @@ def test_monitor_replay(nbkit_command):
     of_first, of_fifth = lines[places[0] + 1], lines[places[5] + 1]
     assert of_first.strip() == "62.5 GiB  run resnet50, 4 GPUs, ann, pid 3000"
     assert "bob, pid 3205: python finetune.py" in of_fifth
-    assert "explore.ipynb, ann, pid 3104, idle for 90.0 min" in lines[places[4] + 1]
+    assert "explore.ipynb, ann, pid 3104, idle for 1 h 30 min" in lines[places[4] + 1]
     # Two readings make a share: it is of this machine's processors.
     assert " CPUs " in lines[-1]
     assert "–" not in lines[-1]

@@ -72,8 +72,12 @@ def test_a_public_name_is_importable_and_listed(name: str):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'lunch'"):
+    with pytest.raises(AttributeError, match=r"'lunch'. Did you mean 'launch'\?"):
         nbkit.lunch()
+    with pytest.raises(AttributeError, match=r"'form'. Did you mean 'ExperimentForm'"):
+        nbkit.form()
+    with pytest.raises(AttributeError, match=r"no attribute 'xyz'$"):
+        nbkit.xyz()
 
 
 def modules_loaded_by(statement: str) -> set[str]:

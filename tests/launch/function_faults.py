@@ -85,6 +85,7 @@ def check_fault(run: Run, how: str, bad: int) -> float:
         line = next(n for n, text in enumerate(lines, 1) if LINES[how] in text)
         assert f", line {line}" in stack, stack
         assert "Cell In[" in stack, stack
+        assert how != "exception" or "/nbkit/worker/" not in stack, stack
     if how != "hang":
         # gloo's own errors are known as such whatever their words are.
         for rank in set(range(RANKS)) - {bad}:

@@ -66,6 +66,15 @@ def test_study_row_follows_plan_runs_and_report(study):
     change(study, executor=dead, runs=entries[:3])
     assert (row()["state"], row()["expected_end"]) == ("incomplete", None)
     assert row()["num_finished"] == 1
+    resume = f"nbkit.Study.open('{study.study_id}').resume()"
+    assert row()["command"] == resume
+    plan = json.loads(study.paths.study.read_text())["plan"]
+    change(study, plan={**plan, "command": "nbkit try a b"})
+    assert row()["command"] == "nbkit try a b"
+    study.paths.imported.write_text('{"host": "other"}')
+    change(study, plan=plan)
+    assert row()["command"] is None
+    study.paths.imported.unlink()
     for count, (record, values) in enumerate(zip(records[:2], ended, strict=False)):
         write_json(record, values)
         assert row()["num_finished"] == 2 + count

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -198,9 +199,10 @@ def _run(page: Page, command: str) -> None:
 
 
 def _labels(part: Locator) -> list[str]:
-    """Return the texts of buttons and headings without numbers, which are data."""
+    """Return the texts of buttons and headings; numbers and the host are data."""
     shown = part.locator("button:visible, h1, h3, th:visible, summary:visible")
     texts = {" ".join(text.split()) for text in shown.all_inner_texts()}
+    texts = {text for text in texts if not text.endswith(f" {socket.gethostname()}")}
     return sorted(text for text in texts if re.fullmatch(r"[A-Za-z][A-Za-z /-]+", text))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbkit.statistics import interval_in_words, noise_floor, ratio
-from nbkit.statistics.quantities import device_label
+from nbkit.statistics.quantities import device_label, elapsed
 
 
 def test_an_interval_is_its_two_ends():
@@ -40,3 +40,10 @@ def test_two_runs_that_differ_widely_give_no_absurd_figures():
 )
 def test_device_label(device_type, count, nodes, label):
     assert device_label(device_type, count, nodes) == label
+
+
+def test_elapsed_has_the_two_largest_units():
+    seconds = (None, 0.4, 46.5, 162.4, 3_605, 5_400, 97_200)
+    words = ["–", "0 s", "47 s", "2 min 42 s", "1 h", "1 h 30 min", "1 d 3 h"]
+
+    assert [*map(elapsed, seconds)] == words

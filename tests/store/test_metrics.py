@@ -50,12 +50,16 @@ def test_writer_cuts_half_line(tmp_path, before, half):
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "kept"),
-    [("log", 1, [0]), ("returned", 0, [0, 1, 2])],
+    ("kind", "step", "marks", "kept"),
+    [
+        ("log", 1, {}, [0]),
+        ("returned", 0, {}, [0, 1, 2]),
+        ("log", 0, {"at_end": True}, [0, 1, 2]),
+    ],
 )
-def test_without_repeats_of_a_later_attempt(kind, step, kept):
+def test_without_repeats_of_a_later_attempt(kind, step, marks, kept):
     lines = [{"kind": "log", "attempt": 0, "step": step} for step in range(3)]
-    later = {"kind": kind, "attempt": 1, "step": step}
+    later = {"kind": kind, "attempt": 1, "step": step, **marks}
 
     assert without_repeats([*lines, later]) == [*(lines[it] for it in kept), later]
 

@@ -49,7 +49,8 @@ def test_study_of_scripts_compares_what_they_print(train, tmp_path, small):
     values = {arm: [metric.value(run) for run in by_arm[arm]] for arm in arms}
     assert len({*values["base"]}) == 2  # each repeat has its own seed
     assert "folder work seed=1\n" in by_arm["new"][1].logs(0, "stdout")
-    assert by_arm["new"][0].record["tags"]["arm"] == "new"
+    assert by_arm["new"][1].record["tags"]["arm"] == "new"
+    assert by_arm["new"][1].record["name"] == "loss new, repeat 2"
     made = make(study)
     assert json.loads(study.paths.progress.read_text())["answer"] == made.answer
     ratio = statistics.median(values["new"]) / statistics.median(values["base"])

@@ -90,4 +90,4 @@ def test_view_picture_and_table_have_the_same_duration(tmp_path):
 
     assert live.snapshot()["head"]["ran_seconds"] == 180
     assert run_numbers(written.run)["duration_seconds"] == 180
-    assert "Duration: 180.0 s (2 attempts)" in picture(live)["text/plain"]
+    assert "Duration: 3 min (2 attempts)" in picture(live)["text/plain"]

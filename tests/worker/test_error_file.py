@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from nbkit.reading import retry_io
+from nbkit.store.printed import number
 from nbkit.worker.error_file import write_error_file
 
 MIB = 2**20
@@ -63,3 +66,25 @@ def test_what_it_is_and_where_it_was_raised_are_kept_beside_its_text(
         dist.all_reduce(torch.zeros(1))
     told, _ = error_file(caught.value, tmp_path, monkeypatch)
     assert told["extraInfo"]["module"].startswith("torch.distributed")
+
+
+def test_error_file_of_users_code_begins_with_it(tmp_path, monkeypatch):
+    def fail():
+        message = "the user's"
+        raise ValueError(message)
+
+    def trace_of(call, **options):
+        with pytest.raises(ValueError, match=r"the user's|convert") as caught:
+            retry_io(call)
+        error = caught.value.with_traceback(caught.tb.tb_next)  # from nbkit's on
+        write_error_file(error, **options)
+        content = json.loads(file.read_text())["message"]
+        return content["extraInfo"]["py_callstack"]
+
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+
+    assert ", in retry_io" in trace_of(fail)
+    head, first, *_ = trace_of(fail, is_users=True).splitlines()
+    assert (head[:9], first.rsplit(" ", 1)[-1]) == ("Traceback", "fail")
+    assert ", in retry_io" in trace_of(partial(number, "one"), is_users=True)

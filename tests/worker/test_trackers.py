@@ -23,7 +23,7 @@ writer.add_scalar("val_loss", 0.5, 1)
 writer.close()
 """
 PRINTED = """
-import sys
+import subprocess, sys
 print("step 0: train loss 4.2214, val loss 4.2306")
 for step in range(3):
     print(f"iter {step}: loss {2 / (step + 1):.4f}, time 31.20ms, mfu 1.23%")
@@ -31,6 +31,7 @@ print("iter 9: loss 7.0", file=sys.stderr)
 print("epoch of 3 steps", "step 5: loss 1.0")
 print("val_loss: 0.25", "a/val_loss: 7.0", "b-val_loss: 8.0")
 print("tok/s: 12,345.6 pair: 1,5 bad: 0.5 bad: nan")
+subprocess.run(["echo", "final top1: 0.5, Test error = 0.5"], check=True)
 assert "torch" not in sys.modules, "a number has imported it"
 """
 CONTINUED = """
@@ -39,7 +40,7 @@ import nbkit
 sys.modules["tensorboard.summary.writer.event_file_writer"] = None
 print("step 0: val_loss 10.9")
 for step in range(1, 4):
-    nbkit.log({"loss": 1 / step}, step)
+    nbkit.log({"loss": 1 / step}, step, total_steps=3)
     print(f"step {step} of 3: val_loss {12_000 / step:,}, loss 9.0, tok/s 7.0")
 size = (nbkit.context().run_folder / "metrics.jsonl").stat().st_size
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -47,6 +48,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
 print("step 4: val_loss 0.5")  # as on a full disk
 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 print("step 5: val_loss 0.4")
+print("loss: 7, top1: 0.5")
 """
 
 
@@ -73,13 +75,20 @@ def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
     run = launched(tmp_path, monkeypatch, PRINTED)
 
     lines = run.metrics("log")
-    assert [line["step"] for line in lines] == [0, 0, 1, 2]
+    assert [line["step"] for line in lines] == [0, 0, 1, 2, 2]
     assert lines[0]["values"] == {"train loss": 4.2214, "val loss": 4.2306}
-    assert lines[-1]["values"] == {"loss": 0.6667}
+    assert lines[-2]["values"] == {"loss": 0.6667}
     assert run.summary.loss == 0.6667
+    assert run.summary.logged["val_loss"] == 0.25
+    reading = LiveMetrics(run.paths.metrics)
+    reading.read()
+    assert (reading.step, reading.logged) == (2, run.summary.logged)
+    assert "val_loss" not in reading.series
     assert Metric("val loss", "lower", 0.0).value(run) == 4.2306
     assert Metric("val_loss", "lower", 0.0).value(run) == 0.25
     assert Metric("tok/s", "higher", 0.0).value(run) == 12345.6
+    assert Metric("top1", "higher", 0.0).value(run) == 0.5
+    assert Metric("Test error", "lower", 0.0).value(run) == 0.5
     with pytest.raises(NotEnoughDataError, match="has no metric 'pair'"):
         Metric("pair", "lower", 0.0).value(run)
     with pytest.raises(NotEnoughDataError, match=r"metric .bad. of .* not finite"):
@@ -89,7 +98,10 @@ def test_printed_steps_of_a_script_are_recorded(tmp_path, monkeypatch):
 def test_printed_metric_goes_on_beside_what_is_logged(tmp_path, monkeypatch):
     run = launched(tmp_path, monkeypatch, CONTINUED)
 
-    assert run.summary.logged == {"val_loss": 4000.0, "loss": 1 / 3}
+    assert run.summary.logged == {"val_loss": 4000.0, "loss": 1 / 3, "top1": 0.5}
+    reading = LiveMetrics(run.paths.metrics)
+    reading.read()
+    assert (reading.step, reading.total_steps, reading.loss) == (3, 3, 1 / 3)
     assert Metric("val_loss", "lower", 0.0).value(run) == 4000.0
     errors = run.logs(0, "stderr")
     assert errors.count("nbkit: no TensorBoard files are written") == 1

@@ -143,20 +143,18 @@ class View {
       ? new Comparison(this._model, () => this._drawAll())
       : null;
     this._choices.node.append(...(this._compared ? [this._compared.menu] : []));
-    const choices = isPage
-      ? [this._choices.node]
-      : [
-          make(
-            'details',
-            { open: this._choices.isScaleChosen },
-            make('summary', {}, trans.__('Chart options')),
-            this._choices.node
-          )
-        ];
+    this._controls = isPage
+      ? this._choices.node
+      : make(
+          'details',
+          { open: this._choices.isScaleChosen },
+          make('summary', {}, trans.__('Chart options')),
+          this._choices.node
+        );
     this._chartsPart = make(
       'section',
       { class: 'nbkv-charts-part', 'aria-label': trans.__('Curves'), hidden: true },
-      ...choices,
+      this._controls,
       ...(this._compared
         ? [this._compared.message, this._compared.legend, this._compared.differences]
         : []),
@@ -280,7 +278,11 @@ class View {
     } else if (isLog && message.kind === 'more_log') {
       this._log.append(message);
     } else if (isMine) {
+      const { head } = (!this._isHeard && message.values) || {};
       this._isHeard ||= message.kind === 'all';
+      if (head?.state === 'failed') {
+        this._log.showRank(head.cause?.rank ?? 0, this._log.node.open);
+      }
       this._waiting.get(message.request)?.(message);
     }
   }
@@ -447,6 +449,7 @@ class View {
       this._toDraw = null;
       const names = this._names();
       this._choices.offer(names, this._feed.values.num_omitted);
+      this._controls.hidden = !names.length;
       const { series } = this._feed.values;
       for (const name of [...this._charts.keys(), ...names]) {
         if (toDraw.has(name) || !names.includes(name)) {
@@ -465,11 +468,11 @@ class View {
     }
     chart ??= this._addChart(name);
     if (name === 'images_per_second') {
-      chart.headline = figures(rateOf(this._feed.values.numbers));
+      chart.headline = rateHeadline(this._feed.values.numbers);
     }
-    const { head } = this._feed.values;
-    const label = this._compared?.labels.get(head.run_id) ?? head.name;
-    const own = { run: head.run_id, label: label ?? head.run_id, points };
+    const { head, numbers } = this._feed.values;
+    const label = this._compared?.labels.get(head.run_id) ?? head.name ?? head.run_id;
+    const own = { run: head.run_id, label, points, resumed: numbers.resumed_seconds };
     const others = this._compared?.lines(name) ?? [];
     chart.draw([own, ...others], this._choices.choices);
   }
@@ -502,6 +505,7 @@ class View {
   /** Every stored value of a curve; of what GPUs do, what is drawn. */
   async _downloadCsv(name) {
     this._say('');
+    const { fileName } = this._charts.get(name);
     try {
       const runs = [this._feed, ...(this._compared?.runs.values() ?? [])];
       const having = runs.filter(({ values }) => values?.curves.includes(name));
@@ -509,7 +513,7 @@ class View {
       const text = OF_DEVICES.test(name)
         ? this._charts.get(name).drawnCsv()
         : await storedCsv(ids, name);
-      download(new Blob([text], { type: 'text/csv' }), `${name}.csv`);
+      download(new Blob([text], { type: 'text/csv' }), `${fileName}.csv`);
     } catch (error) {
       this._say(trans.__('The CSV was not written: %1', error.message));
     }

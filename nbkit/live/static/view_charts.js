@@ -80,11 +80,12 @@ function logTicks(low, high, count) {
   return inside.length > 1 ? inside : ticksBetween(low, high, count);
 }
 
-/** Between which values most are: TensorBoard leaves out 5% at either end. */
+/** The ends of values, at most 1.5 interquartile ranges beyond the quartiles. */
 function withoutOutliers(values) {
   values.sort((one, other) => one - other);
   const at = part => values[Math.round(part * (values.length - 1))];
-  return [at(0.05), at(0.95)];
+  const reach = 1.5 * (at(0.75) - at(0.25));
+  return [Math.max(at(0), at(0.25) - reach), Math.min(at(1), at(0.75) + reach)];
 }
 
 /**
@@ -172,7 +173,7 @@ class Chart {
     this.node.remove();
   }
 
-  /** Draw lines `{ run, label, points }`; the first is the page's own run. */
+  /** Draw lines `{ run, label, points, resumed }`; the first is the page's own run. */
   draw(lines, choices) {
     if (this._choices && this._choices.axis !== choices.axis) {
       this._askNothing();
@@ -193,6 +194,11 @@ class Chart {
       this._width = 0;
       this._render();
     }
+  }
+
+  /** Of a download, without its suffix. */
+  get fileName() {
+    return `${this._lines[0].label}-${this.name}`;
   }
 
   /** The drawn points of all runs, as CSV. */
@@ -285,7 +291,7 @@ class Chart {
   }
 
   /** What is drawn of a line: x, and the values at each. */
-  _curve({ run, label, points: all }) {
+  _curve({ run, label, points: all, resumed }) {
     let points = all;
     const near = this._zoom && this._near.get(run);
     if (near?.length) {
@@ -307,7 +313,9 @@ class Chart {
       points,
       xs: points.map(point => point[place] - begin),
       ys: smoothing ? smoothed(ys, smoothing) : ys,
-      raw: ys
+      raw: ys,
+      // On an axis of time, nothing ran between two attempts.
+      resumed: this._isByTime ? resumed : []
     };
   }
 
@@ -326,9 +334,12 @@ class Chart {
     if (!values.length) {
       return null;
     }
-    const [low, high] = outliers
-      ? withoutOutliers(values)
-      : [least(values), most(values)];
+    let [low, high] = [least(values), most(values)];
+    if (outliers && log) {
+      [low, high] = withoutOutliers(values.map(Math.log10)).map(power => 10 ** power);
+    } else if (outliers) {
+      [low, high] = withoutOutliers(values);
+    }
     if (log) {
       const margin = (high / low) ** 0.05 || 1;
       return low === high ? [low / 2, high * 2] : [low / margin, high * margin];
@@ -375,13 +386,14 @@ class Chart {
 
   /** The line of a run, and what it is the mean of. */
   _drawn(curve, place) {
-    const { xs, ys, raw, points } = curve;
+    const { xs, ys, raw, points, resumed } = curve;
+    const isGap = (n, next) => resumed.some(at => xs[n] < at && at <= xs[next]);
     const group = makeSvg('g', { class: `nbkv-run-${place}` });
     const visible = this._visible(xs);
     if (visible.some(n => ys[n] !== null && points[n][1] !== points[n][2])) {
       let d = '';
       // A gap where nothing is known.
-      for (const stretch of stretches(visible, ys)) {
+      for (const stretch of stretches(visible, ys, isGap)) {
         const [upper, lower] = [[], []];
         for (const [x, ns] of this._columns(stretch, xs)) {
           upper.push(corner(x, this._y(most(ns.map(n => points[n][2])))));
@@ -393,7 +405,7 @@ class Chart {
     }
     const add = (values, name) => {
       let d = '';
-      for (const stretch of stretches(visible, values)) {
+      for (const stretch of stretches(visible, values, isGap)) {
         const at = this._columns(stretch, xs).flatMap(([x, ns]) => {
           const heights = ns.map(n => values[n]);
           const ends = ns.length > 1 ? [least(heights), most(heights)] : heights;
@@ -662,7 +674,8 @@ class Chart {
       text.textContent = words;
       image.append(text);
     };
-    write(this._label, 8, 16, { 'font-size': 13, 'font-weight': 600 });
+    const run = this._curves.length > 1 ? '' : ` · ${this._curves[0].label}`;
+    write(this._label + run, 8, 16, { 'font-size': 13, 'font-weight': 600 });
     if (this._curves.length > 1) {
       this._curves.forEach(({ label }, place) => {
         const line = this._area.querySelector(`.nbkv-run-${place} .nbkv-chart-line`);
@@ -686,7 +699,7 @@ class Chart {
     await picture.decode();
     const canvas = make('canvas', { width: 2 * width, height: 2 * (height + head) });
     canvas.getContext('2d').drawImage(picture, 0, 0, canvas.width, canvas.height);
-    canvas.toBlob(blob => download(blob, `${this.name}.png`));
+    canvas.toBlob(blob => download(blob, `${this.fileName}.png`));
   }
 }
 
@@ -721,7 +734,7 @@ function ground(element) {
 
 function download(blob, name) {
   const url = URL.createObjectURL(blob);
-  const link = make('a', { href: url, download: name.replace(/[^\w.-]+/g, '_') });
+  const link = make('a', { href: url, download: name.replace(/[^\p{L}\p{N}_.-]+/gu, '_') });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
@@ -748,13 +761,13 @@ function nearest({ xs, ys }, x) {
 }
 
 /** Parts of a list of places without a gap in the values. */
-function stretches(places, values) {
+function stretches(places, values, isGap) {
   const parts = [];
   let open = null;
   for (const n of places) {
     if (values[n] === null) {
       open = null;
-    } else if (open) {
+    } else if (open && !isGap(open.at(-1), n)) {
       open.push(n);
     } else {
       parts.push((open = [n]));

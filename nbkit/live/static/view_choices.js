@@ -77,7 +77,7 @@ class ChoicesPanel {
         trans.__('Ignore outliers'),
         'outliers',
         trans.__(
-          'The y axis reaches from the 5th to the 95th percentile, as in TensorBoard'
+          'The y axis leaves out values more than 1.5 interquartile ranges beyond the quartiles'
         )
       ),
       menu(this._summary, this._curves, this._omitted)
@@ -239,7 +239,8 @@ class Comparison {
     return [...this.runs].map(([run, { values }]) => ({
       run,
       label: this.labels.get(run) ?? run,
-      points: values?.series[name] ?? []
+      points: values?.series[name] ?? [],
+      resumed: values?.numbers.resumed_seconds ?? []
     }));
   }
 

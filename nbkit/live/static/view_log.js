@@ -14,8 +14,8 @@ class LogPanel {
     this._stream = make(
       'select',
       { 'aria-label': trans.__('Stream'), onchange: () => this._choose() },
-      make('option', { value: 'stderr' }, 'stderr'),
-      make('option', { value: 'stdout' }, 'stdout')
+      make('option', { value: 'stdout' }, 'stdout'),
+      make('option', { value: 'stderr' }, 'stderr')
     );
     this._filter = make('input', {
       type: 'search',
@@ -93,10 +93,10 @@ class LogPanel {
   }
 
   /** Show a rank's standard error, where its traceback is. */
-  showRank(rank) {
+  showRank(rank, isOpen = true) {
     this._rank.value = String(rank);
     this._stream.value = 'stderr';
-    this.node.open = true;
+    this.node.open = isOpen;
     this._choose();
   }
 

@@ -101,6 +101,15 @@ function rateWords(numbers) {
   return [over, rate, trans.__('measured steps, without warm-up')];
 }
 
+/** The rate beside its chart, whose line ends at the last step's. */
+function rateHeadline(numbers) {
+  const rate = figures(rateOf(numbers));
+  const steps = numbers.measured?.n || numbers.rate_steps;
+  return steps
+    ? trans._n('%3 (over %2 step)', '%3 (over %2 steps)', steps, figures(steps), rate)
+    : rate;
+}
+
 function keyFacts(head, numbers) {
   const { measured } = numbers;
   const hasImages = WITH_IMAGES.has(head.task) || rateOf(numbers) !== null;
@@ -200,7 +209,11 @@ function progressWords(head, numbers, now) {
   }
   if (head.runs_since !== null) {
     const seconds = (head.ran_seconds ?? 0) + Math.max(0, now - head.runs_since);
-    words.push(trans.__('running for %1', duration(seconds)));
+    words.push(
+      head.state === 'starting'
+        ? trans.__('started %1 ago', duration(now - head.runs_since))
+        : trans.__('running for %1', duration(seconds))
+    );
   } else if (head.ran_seconds !== null) {
     const ran = duration(head.ran_seconds);
     words.push(head.is_final ? trans.__('took %1', ran) : trans.__('ran for %1', ran));

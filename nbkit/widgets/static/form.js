@@ -211,7 +211,9 @@ class Form {
     // A cluster's nodes have other GPUs than this machine.
     const isSlurm = entered.engine.trim() === 'slurm';
     this._gpus.node.hidden = isSlurm;
-    this._free.classList.toggle('nbkf-mod-away', isSlurm);
+    const isCpu = entered.device === 'cpu';
+    this._free.classList.toggle('nbkf-mod-away', isSlurm || isCpu);
+    this._meaning.memory.classList.toggle('nbkf-mod-away', isCpu);
     this._partitions.node.hidden = !isSlurm;
     this._gpus.showPicked();
     this._partitions.showPicked();
