@@ -25,7 +25,7 @@ _SHOW = """async ([code, style, message]) => {
   const widget = (await import(url)).default;
   const hears = new Set();
   const model = {
-    get: name => ({is_page: true, run_id: 'a-run'})[name],
+    get: name => ({is_page: true, run_id: 'a-run', compared: []})[name],
     on: (_, hear) => hears.add(hear), off: () => undefined, send: () => undefined,
   };
   widget.initialize({model});
