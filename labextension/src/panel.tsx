@@ -66,7 +66,7 @@ export class MonitorPanel extends ReactWidget {
     );
   }
 
-  /** Let the keyboard go on at the first control, once it is there. */
+  /** Focus the first control, once it is there. */
   async focus(): Promise<void> {
     MessageLoop.sendMessage(this, Widget.Msg.UpdateRequest);
     await this.renderPromise;

@@ -193,6 +193,8 @@ def test_form_picks_gpus_and_launches_runs(opened, launched, monkeypatch):
     form = notebook.form
     said = form.locator(".nbkf-said")
     launch = form.get_by_role("button", name="Launch")
+    device = notebook.page.locator('[data-path="device"]')
+    form.locator("details.nbkf-section", has=device).locator("> summary").click()
     notebook.enter("device", "cpu")
     expect(form.locator(".nbkf-memory")).to_be_hidden()
     notebook.enter("device", CONTROLS["device"].default)

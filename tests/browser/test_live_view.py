@@ -120,7 +120,7 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
         ".nbkv-chart-value"
     )
     rate = view.locator(".nbkv-facts dd").first.text_content()
-    expect(headline).to_have_text(f"{rate} {steps}")
+    expect(headline).to_have_text(f"{rate} (n={run.summary.n_steps:,})")
     assert run.state is RunState.STOPPED
     # Whoever looks at the end sees the last step that was recorded.
     last = run.metrics()[-1]["step"]

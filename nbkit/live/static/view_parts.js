@@ -105,9 +105,7 @@ function rateWords(numbers) {
 function rateHeadline(numbers) {
   const rate = figures(rateOf(numbers));
   const steps = numbers.measured?.n || numbers.rate_steps;
-  return steps
-    ? trans._n('%3 (over %2 step)', '%3 (over %2 steps)', steps, figures(steps), rate)
-    : rate;
+  return steps ? trans.__('%1 (n=%2)', rate, figures(steps)) : rate;
 }
 
 function keyFacts(head, numbers) {
