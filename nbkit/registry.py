@@ -34,7 +34,7 @@ _METHODS: dict[Kind, tuple[str, ...]] = {
     "questions": ("plan", "run", "report", "before_start"),
 }
 """Of `nbkit.launch.engine.Engine` and `nbkit.questions.question.Question`, which are in
-rooms above this one."""
+packages above this one."""
 
 
 def names(kind: Kind) -> list[str]:

@@ -1,6 +1,6 @@
 """`nbkit doctor`: check this machine and show how to fix problems.
 
-It only collects: each room has its checks in ``nbkit/<room>/health.py``, which run
+It only collects: each package has its checks in ``nbkit/<package>/health.py``, which run
 concurrently, each in a separate process that is abandoned when it hangs.
 """
 

@@ -52,8 +52,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_commands(commands: Commands) -> None:
     """Add every subcommand, in the order of the help text."""
-    for room in (doctor, run_commands, show, studies, trial, monitor, mcp_server):
-        room.add_to(commands)
+    for module in (doctor, run_commands, show, studies, trial, monitor, mcp_server):
+        module.add_to(commands)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -165,8 +165,11 @@ def _stop(arguments: argparse.Namespace) -> int:
     if arguments.grace is not None:
         checked_grace(arguments.grace)
     if bool(arguments.run) == arguments.all:
-        given = "both" if arguments.run else "neither"
-        message = f"nbkit stop requires either runs or --all, not {given}."
+        message = (
+            "nbkit stop: runs and --all cannot be combined. Use one of them."
+            if arguments.run
+            else "nbkit stop: no run is specified. List runs, or use --all."
+        )
         raise ConfigError(message)
     chosen: list[Run] = (
         [run for run in runs() if _may_go_on(run)]

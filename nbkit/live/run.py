@@ -79,7 +79,7 @@ class LiveRun:
         Parameters
         ----------
         limit_seconds
-            Of metrics, read no more after that time.
+            Time limit for reading metrics; the next call reads the rest.
 
         Returns
         -------

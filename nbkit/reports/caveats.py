@@ -102,7 +102,8 @@ def without_runs(study: StoredStudy) -> list[Caveat]:
         return []  # what did not fit into the time limit is listed, and not compared
     if not without:
         return []
-    reason = f"{_finished(study)}, and none of {'; '.join(without)}"
+    arms = f"{'arm' if len(without) == 1 else 'arms'} {'; '.join(without)}"
+    reason = f"{_finished(study)}, but no run of {arms}"
     return [_caveat("missing", reason)]
 
 

@@ -1,4 +1,4 @@
-"""What a study calls of the rooms above it, by the name of its kind.
+"""What a study calls of the packages above it, by the name of its kind.
 
 Reports import studies: a study can only reach them by name when it has run. A kind is
 an entry point of an installed package, and never what an imported file asks for.

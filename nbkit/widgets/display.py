@@ -24,7 +24,7 @@ _HTML = {
     ("nbkit.store.summary", "RunSummary"): ("picture", "summary_html"),
     ("nbkit.studies.study", "Study"): ("study", "study_html"),
 }
-"""What makes the page of a type: a file of this room, and its function."""
+"""What makes the page of a type: a file of this package, and its function."""
 
 
 def register(shell: Any) -> None:

@@ -1,4 +1,4 @@
-"""What works here, asked of every room; and rooms where something does not."""
+"""What works here, asked of every package; and packages where something does not."""
 
 from __future__ import annotations
 

@@ -77,14 +77,14 @@ def test_what_is_to_be_added_takes_a_dozen_lines(heading):
 
 
 def test_the_page_names_every_room():
-    rooms = {
+    packages = {
         path.name.removesuffix(".py")
         for path in (ROOT / "nbkit").iterdir()
         if path.name[0] != "_"
         and (path.suffix == ".py" or (path / "__init__.py").exists())
     }
 
-    missing = [room for room in sorted(rooms) if f"`{room}`" not in PAGE]
+    missing = [package for package in sorted(packages) if f"`{package}`" not in PAGE]
     assert missing == []
 
 
