@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import json
 
 import psutil
@@ -58,13 +57,9 @@ def end_sampler(server):
         process.kill()
 
 
-def test_a_machine_whose_gpus_cannot_be_read_and_a_sampler_that_ends_say_why(
-    lab, page, tmp_path
-):
+def test_panel_without_readable_gpus(lab, page, tmp_path):
     path = tmp_path / "machine.jsonl"
-    script, broken = tmp_path / "feed.py", tmp_path / "broken"
-    script.write_text(BREAKABLE)
-    server = lab(f"replay:{path}", f"--NbkitServer.feed_command={script}")
+    server = lab(f"replay:{path}")
     visitor = page(server.address())
     panel = open_panel(visitor)
     region = panel.get_by_role("region", name="GPUs")
@@ -88,10 +83,13 @@ def test_a_machine_whose_gpus_cannot_be_read_and_a_sampler_that_ends_say_why(
     expect(visitor.locator(".nbk-status")).to_have_count(1)
     expect(visitor.locator(".nbk-status")).to_be_hidden()
 
-    # A sampler that ends leaves its last values, which grow old.
-    traces = importlib.resources.files("nbkit.telemetry") / "traces"
-    path.write_text((traces / "one-gpu.jsonl").read_text())
-    end_sampler(server)
+
+def test_panel_with_a_sampler_that_ends(lab, page, tmp_path):
+    script, broken = tmp_path / "feed.py", tmp_path / "broken"
+    script.write_text(BREAKABLE)
+    server = lab("replay:one-gpu", f"--NbkitServer.feed_command={script}")
+    panel = open_panel(page(server.address()))
+    # Its last values stay, and grow old.
     state = panel.locator(".nbk-connection")
     meter = panel.get_by_role("meter", name="Utilization of GPU 0")
     expect(meter).to_contain_text("%")

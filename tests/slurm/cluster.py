@@ -201,7 +201,8 @@ class SlurmCluster:
 
     def _node_of(self, process: Path) -> str | None:
         """Return the node on which a process plays, by its folder in /proc."""
-        if (process / "comm").read_text() == f"{_WATCHER}\n":
+        # Other processes may have any bytes as their name.
+        if (process / "comm").read_bytes() == f"{_WATCHER}\n".encode():
             # It has written over its variables, and stays in its daemon's folder.
             folder = (process / "cwd").readlink()
             return folder.name if folder.parent == self.root else None
