@@ -1,7 +1,7 @@
 """What a check of this installation found: one form for every package.
 
-Each package's checks are in ``nbkit/<package>/health.py``, a function ``checks``. They are
-run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
+Each package's checks are in ``nbkit/<package>/health.py``, a function ``checks``. They
+are run as a separate process (``python -m nbkit.telemetry.health``), since a driver, a
 file server or an import may hang: then only that process is given up, and the results
 before it are kept. `nbkit.cli.doctor` runs them all.
 """

@@ -1,7 +1,7 @@
 """`nbkit doctor`: check this machine and show how to fix problems.
 
-It only collects: each package has its checks in ``nbkit/<package>/health.py``, which run
-concurrently, each in a separate process that is abandoned when it hangs.
+It only collects: each package has its checks in ``nbkit/<package>/health.py``, which
+run concurrently, each in a separate process that is abandoned when it hangs.
 """
 
 from __future__ import annotations

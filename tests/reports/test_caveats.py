@@ -237,8 +237,8 @@ def test_without_runs_unfinished_study():
     assert progress_text(begun) == "So far, 3 of 4 planned runs have finished."
     [caveat] = without_runs(half)
     assert prepend_caveats(made(), {}, [caveat]).answer == (
-        "Inconclusive: 2 of 4 planned runs have finished, but no run of arm b. Resume the "
-        "study."
+        "Inconclusive: 2 of 4 planned runs have finished, but no run of arm b. "
+        "Resume the study."
     )
     assert without_runs(study_of("a0", "a1", "b0", "b1")) == []
 
