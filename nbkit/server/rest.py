@@ -72,7 +72,7 @@ class RunHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self, run_id: str) -> None:
-        """Return a run's row and its record."""
+        """Return a run's row."""
         monitor = self.monitor
         kernels = await monitor.kernels() or []
         with self.refusing():
