@@ -44,11 +44,6 @@ class History:
         """The number of the newest sample; 0 before the first."""
         return self._seen[-1][0] if self._seen else 0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the slots take."""
-        return self._fine.nbytes + self._coarse.nbytes
-
     def add(
         self,
         seq: int,
@@ -89,10 +84,6 @@ class _Ring:
         self._sums: dict[HistorySeries, list[float]] = {}
         """Of the newest slot: sum and number of values."""
         self._last: float | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(len(column) for column in self.columns.values())
 
     def add(self, t: float, values: Values) -> None:
         slot = int(t // self.interval_seconds)

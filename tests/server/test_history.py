@@ -36,12 +36,11 @@ def a_day(gpus: int) -> History:
 
 
 @pytest.mark.parametrize("gpus", [1, 16])
-def test_a_day_of_history_is_small_in_memory_and_on_the_wire(gpus: int):
+def test_a_day_of_history_is_small_on_the_wire(gpus: int):
     history = a_day(gpus)
 
     message = json.dumps({"parts": history.parts()})
     assert len(message) < 400_000
-    assert history.nbytes == (3 * gpus + 2) * (1800 + 2880)
     fine, coarse = history.parts()
     assert (fine["interval_seconds"], fine["count"]) == (1, 1800)
     assert (coarse["interval_seconds"], coarse["count"]) == (30, 2880)
