@@ -215,7 +215,7 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
 def _nodes(run_id: str) -> dict[str, Any]:
     run = StoredRun(find_exactly(run_id))
     files = nodes_of(run.paths)
-    devices = map(str, devices_of(run.record, run.submission))
+    devices = map(str, devices_of(run.record))
     return {
         "nodes": newest_by_node(files[:MOST_NODES], list(devices)),
         "num_more": max(0, len(files) - MOST_NODES),

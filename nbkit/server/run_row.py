@@ -79,10 +79,9 @@ def planned(config: Row) -> Row:
     return {"task": config.get("task", "train"), "total_steps": total_steps(config)}
 
 
-def devices_of(record: Row, submission: Row) -> Any:
-    """Return what a run holds or held; an older record says what it asked for."""
-    held = (record.get("launch") or {}).get("devices")
-    return (submission.get("devices") if held is None else held) or []
+def devices_of(record: Row) -> Any:
+    """Return what a run holds or held."""
+    return (record.get("launch") or {}).get("devices") or []
 
 
 def queue_of(run: StoredRun) -> Row:

@@ -217,9 +217,7 @@ class StoredRunTable:
             lambda: (
                 last_heartbeat(paths, begun) if _lacks_end(newest, seen.state) else {}
             ),
-            lambda: {
-                "devices": [str(device) for device in devices_of(record, submission)]
-            },
+            lambda: {"devices": [str(device) for device in devices_of(record)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
             lambda: origin_of(run),
