@@ -105,12 +105,12 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
         assert server.request(f"nbkit/api/runs/{run_id}/stop", body).status == 202
         request = json.loads((folder / "stop.json").read_text())
         assert request["grace_seconds"] == grace_seconds
-    for number, (name, text, words) in enumerate(
+    for number, (name, text) in enumerate(
         [
-            ("config.json", "{}", "another version of nbkit"),
-            ("config.json", '{"stop_grace_seconds": "long"}', "is damaged"),
-            ("submission.json", '{"devices": []}', "is damaged"),
-            ("record.json", '{"state": "dancing", "attempt": 0}', "is damaged"),
+            ("config.json", "{}"),
+            ("config.json", '{"stop_grace_seconds": "long"}'),
+            ("submission.json", '{"devices": []}'),
+            ("record.json", '{"state": "dancing", "attempt": 0}'),
         ],
         start=3,
     ):
@@ -119,7 +119,7 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
         (folder / name).write_text(text)
         answer = server.request(f"nbkit/api/runs/{run_id}/stop", {})
         assert answer.status == 409, name
-        assert words in answer.body["message"]
+        assert "is damaged" in answer.body["message"]
         assert not (folder / "stop.json").exists()
     assert "Traceback" not in server.log
 
