@@ -28,7 +28,6 @@ from nbkit.server.run_row import (
     planned,
     queue_of,
     times_of,
-    unix_seconds,
 )
 from nbkit.server.sessions import JupyterKernel
 from nbkit.server.study_table import StudyTable
@@ -36,7 +35,7 @@ from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress
-from nbkit.store.record import RunState, of_newest_attempt, read_json
+from nbkit.store.record import RunState, of_newest_attempt, read_json, unix_seconds
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
 
 NEWEST = 50
