@@ -242,14 +242,7 @@ export interface IStatus extends INumbered {
   version: string;
 }
 
-export interface IErrorMessage {
-  type: 'error';
-  schema: number;
-  message: string;
-}
-
-export type Message =
-  IInventory | ISample | IRuns | IHistory | IStatus | IErrorMessage;
+export type Message = IInventory | ISample | IRuns | IHistory | IStatus;
 
 /** Whether nothing of the run is left to happen. */
 export function hasEnded(run: IRun): boolean {

@@ -185,10 +185,6 @@ export class MonitorModel implements IDisposable {
       this._changed.emit();
       return;
     }
-    if (message.type === 'error') {
-      console.warn(`nbkit: the server answered: ${message.message}`);
-      return;
-    }
     if (message.stream !== this._streamId) {
       // The server was restarted: its numbers and its knowledge start again.
       this._streamId = message.stream;

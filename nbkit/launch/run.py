@@ -124,9 +124,8 @@ class Run(StoredRun):
         ConfigError
             If `grace_seconds` is not from 0 to 86,400.
         RunError
-            If torchrun started the run, not nbkit; if its configuration has no
-            ``stop_grace_seconds``; or if its state is unknown (if it is alive, it
-            stops).
+            If torchrun started the run, not nbkit; or if its state is unknown (if it is
+            alive, it stops).
         """
         if self.state.is_final:
             self._engine().reap(self.paths)
@@ -135,7 +134,7 @@ class Run(StoredRun):
             message = f"run {self.run_id} was started by torchrun. Stop torchrun."
             raise RunError(message)
         if grace_seconds is None:
-            grace_seconds = float(self._as_launched("stop_grace_seconds"))
+            grace_seconds = float(self._config_fields["stop_grace_seconds"])
         request = {
             "attempt": self.attempt,
             "by": by,
@@ -298,18 +297,12 @@ class Run(StoredRun):
             time.sleep(0.005)
 
     def _engine(self) -> Any:
-        return registry.resolve("engines", self._as_launched("engine"))()
+        return registry.resolve("engines", self._config_fields["engine"])()
 
-    def _as_launched(self, field: str) -> Any:
-        """Return one field of a configuration that another version may have written."""
-        values = read_json(self.paths.config) or {}
-        if field not in values:
-            message = (
-                f"{self.paths.config} has no {field}, because another version of nbkit "
-                "wrote it. Stop the run with that version."
-            )
-            raise RunError(message)
-        return values[field]
+    @property
+    def _config_fields(self) -> dict[str, Any]:
+        """The configuration as written: `config` refuses what it does not know."""
+        return read_json(self.paths.config) or {}
 
     def _raise_unless_finished(self, state: RunState) -> None:
         if state is RunState.FINISHED:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nbkit import clock
 from nbkit.errors import StoreError
+from nbkit.live.running_time import running_time
 from nbkit.store.record import DAMAGE_ERRORS, RunState, read_json
 from nbkit.store.stored_runs import StoredRun
 from nbkit.store.summary import RunSummary, summarise_run
@@ -23,18 +24,18 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     # One damaged run must not hide the others.
     record, submission = _object(paths.record), _object(paths.submission)
     summary = _summary(run, record)
+    state = _state(run)
     times = _mapping(record.get("time"))
-    started, ended = times.get("started"), times.get("ended")
     tags = _mapping(submission.get("tags"))
     divergence = summary.nonfinite
     divergence_text = {"nonfinite": None if divergence is None else str(divergence)}
     row = {
         "run_id": run.run_id,
         "name": submission.get("name") or record.get("name"),
-        "state": str(_state(run)),
-        "started": started,
-        "ended": ended,
-        "duration_seconds": _seconds(started, ended),
+        "state": str(state),
+        "started": times.get("started"),
+        "ended": times.get("ended"),
+        "duration_seconds": _duration_seconds(record, submission, state),
         **dict(flat({**asdict(summary), **divergence_text})),
         **{f"tags.{name}": it for name, it in tags.items()},
     }
@@ -74,11 +75,11 @@ def _state(run: StoredRun) -> RunState:
         return RunState.LOST
 
 
-def _seconds(started: str | None, ended: str | None) -> float | None:
-    if started is None or ended is None:
-        return None
+def _duration_seconds(
+    record: dict[str, Any], submission: dict[str, Any], state: RunState
+) -> float | None:
     try:
-        begin, end = map(datetime.datetime.fromisoformat, (started, ended))
-    except (TypeError, ValueError):
+        ran = running_time(record, submission, state)
+        return ran.at(clock.now(record.get("clock")))
+    except DAMAGE_ERRORS:
         return None
-    return (end - begin).total_seconds()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any, NamedTuple
 
-from nbkit.store.record import RunState, of_newest_attempt
+from nbkit.store.record import RunState, of_newest_attempt, unix_seconds
 
 RUNNING_TIME = (
     "running time of all attempts, without the queue and the time between attempts"
@@ -64,6 +63,6 @@ def unix(time: str | None) -> float | None:
     None where it says none, or says what is not a time.
     """
     try:
-        return datetime.datetime.fromisoformat(time or "").timestamp()
+        return unix_seconds(time or "")
     except (TypeError, ValueError):
         return None

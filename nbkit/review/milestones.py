@@ -12,7 +12,6 @@ https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +24,7 @@ from nbkit.review.energy import joules_between
 from nbkit.review.usable_arms import usable_arms
 from nbkit.statistics import Ratio, Times, median_of
 from nbkit.store.nonfinite import NonFinite
+from nbkit.store.record import unix_seconds
 from nbkit.store.stored_runs import StoredRun
 
 Line = dict[str, Any]
@@ -165,7 +165,7 @@ def startup_seconds(run: StoredRun) -> float | None:
         began = starts.get(first)
     if began is None:
         return None
-    return started_at(lines) - datetime.datetime.fromisoformat(began).timestamp()
+    return started_at(lines) - unix_seconds(began)
 
 
 def cost(seconds: float | None, price_per_hour: float | None) -> float | None:

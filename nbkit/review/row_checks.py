@@ -89,9 +89,7 @@ def bound_finding(
     return None
 
 
-def superlinear(
-    points: Sequence[tuple[int, float]], margin: float = PRACTICAL_MARGIN
-) -> tuple[int, float] | None:
+def superlinear(points: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
     """Return the size with the highest efficiency if that is beyond linear."""
     base_size, base = min(points)
     superlinear_rows = [
@@ -99,7 +97,7 @@ def superlinear(
         for size, rate in points
         if size > base_size
     ]
-    if not superlinear_rows or max(superlinear_rows)[0] <= 1 + margin:
+    if not superlinear_rows or max(superlinear_rows)[0] <= 1 + PRACTICAL_MARGIN:
         return None
     highest, size = max(superlinear_rows)
     return size, highest

@@ -6,7 +6,6 @@ like one of this machine.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from nbkit.statistics import (
     ratio,
     student_t_quantile,
 )
-from nbkit.store.record import RunState, report_corruption
+from nbkit.store.record import RunState, report_corruption, unix_seconds
 from nbkit.store.stored_runs import StoredRun
 
 _FEW_STEPS = 50
@@ -211,10 +210,7 @@ def _time(facts: _Facts) -> Iterator[Outcome]:
     times = facts.record.get("time") or {}
     if not facts.steps or not times.get("started") or not times.get("ended"):
         return
-    start, end = (
-        datetime.datetime.fromisoformat(times[name]) for name in ("started", "ended")
-    )
-    lasted = (end - start).total_seconds()
+    lasted = unix_seconds(times["ended"]) - unix_seconds(times["started"])
     newest = max(line.get("attempt", 0) for line in facts.steps)
     summed = math.fsum(
         line["step_time_seconds"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -11,7 +12,13 @@ from urllib.parse import unquote, urlsplit
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 
-from nbkit.errors import StoreError
+from nbkit.errors import (
+    ConfigError,
+    LaunchError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
 from nbkit.server.monitor import Monitor
 from nbkit.store.metrics import to_json_line
 
@@ -72,6 +79,22 @@ class ApiHandler(NbkitHandler, APIHandler):
         """Answer that it is not done, and what to do now."""
         self.reply({"message": message}, status)
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Answer an error with its status."""
+        try:
+            yield
+        except RunNotFoundError as error:
+            self.refuse(404, str(error))
+        except ConfigError as error:
+            self.refuse(400, str(error))
+        except RunError as error:
+            self.refuse(409, str(error))
+        except LaunchError as error:
+            self.refuse(503, str(error))
+        except OSError as error:
+            self.refuse(503, unreadable(error))
+
     def body(self, *known: str) -> dict[str, Any]:
         """Return the fields of the request's JSON object."""
         body, values = self.request.body, None
@@ -83,12 +106,12 @@ class ApiHandler(NbkitHandler, APIHandler):
                 f"the body ({len(body):,} bytes) is not a JSON object of at most "
                 f"{_MOST_BODY_BYTES:,} bytes. Send only its fields."
             )
-            raise ValueError(message)
+            raise ConfigError(message)
         unknown = sorted(set(values) - set(known))
         if unknown:
             fields = ", ".join(known) or "none"
             message = f"unknown field {unknown[0][:40]!r}. Use one of: {fields}."
-            raise ValueError(message)
+            raise ConfigError(message)
         return values
 
 

@@ -21,10 +21,6 @@ HOST_COLUMNS = ("cpu_percent", "memory_used_percent")
 
 _FINE_SECONDS, _FINE_SLOTS = 1, 1800
 _COARSE_SECONDS, _COARSE_SLOTS = 30, 2880
-_MESSAGE_BYTES = 196_000
-"""Of the 200 kB that a message may have; the rest is for what surrounds it."""
-_COLUMN_BYTES = 40
-"""What a column's name and punctuation take in a message."""
 _PATIENCE = 2.5
 """A slot without a sample is filled if the next came within so many intervals."""
 
@@ -47,11 +43,6 @@ class History:
     def newest_seq(self) -> int:
         """The number of the newest sample; 0 before the first."""
         return self._seen[-1][0] if self._seen else 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the slots take."""
-        return self._fine.nbytes + self._coarse.nbytes
 
     def add(
         self,
@@ -78,14 +69,8 @@ class History:
         return self._seen[position - 1][1] if position else None
 
     def parts(self, since: float | None = None) -> list[dict[str, Any]]:
-        """Return both lengths as base64 columns, at most 200 kB in all."""
-        series = len(self._fine.columns) or 1
-        room = (_MESSAGE_BYTES // series - 2 * _COLUMN_BYTES) * 3 // 4
-        fine = self._fine.part(since, min(_FINE_SLOTS, max(1, room * 2 // 3)), 1)
-        coarse_room = max(1, room - fine["count"])
-        # Many GPUs: the long part says less often how it was.
-        thin = math.ceil(_COARSE_SLOTS / coarse_room)
-        return [fine, self._coarse.part(since, _COARSE_SLOTS, thin)]
+        """Return both lengths as base64 columns."""
+        return [self._fine.part(since), self._coarse.part(since)]
 
 
 class _Ring:
@@ -99,10 +84,6 @@ class _Ring:
         self._sums: dict[HistorySeries, list[float]] = {}
         """Of the newest slot: sum and number of values."""
         self._last: float | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(len(column) for column in self.columns.values())
 
     def add(self, t: float, values: Values) -> None:
         slot = int(t // self.interval_seconds)
@@ -145,14 +126,13 @@ class _Ring:
         for (slot, series), (total, number) in sums.items():
             self._write(slot, {series: _byte(total / number)}, only_gaps=True)
 
-    def part(self, since: float | None, most: int, thin: int) -> dict[str, Any]:
+    def part(self, since: float | None) -> dict[str, Any]:
         newest = self._newest
         if newest is None:
-            return self._encoded(0, {}, 1)
-        first = newest - min(most, self._count) + 1
+            return self._encoded(0, {})
+        first = newest - self._count + 1
         if since is not None:
             first = min(max(first, int(since // self.interval_seconds)), newest + 1)
-        first -= first % thin  # so that a slot keeps its place from message to message
         rows = {
             series: self._slots(column, first, newest)
             for series, column in self.columns.items()
@@ -161,23 +141,21 @@ class _Ring:
             (len(row) - len(row.lstrip(b"\xff")) for row in rows.values()),
             default=newest + 1 - first,
         )
-        leading -= leading % thin
         trimmed = {series: row[leading:] for series, row in rows.items()}
-        return self._encoded(first + leading, trimmed, thin)
+        return self._encoded(first + leading, trimmed)
 
     def _encoded(
-        self, first: int, rows: Mapping[HistorySeries, bytes], thin: int
+        self, first: int, rows: Mapping[HistorySeries, bytes]
     ) -> dict[str, Any]:
         gpus: dict[str, dict[str, str]] = {}
         host: dict[str, str] = {}
         count = 0
         for (uuid, column), row in rows.items():
-            data = _thinned(row, thin) if thin > 1 else row
-            count = len(data)
+            count = len(row)
             columns = gpus.setdefault(uuid, {}) if uuid else host
-            columns[column] = base64.b64encode(data).decode()
+            columns[column] = base64.b64encode(row).decode()
         return {
-            "interval_seconds": self.interval_seconds * thin,
+            "interval_seconds": self.interval_seconds,
             "t0": first * self.interval_seconds,
             "count": count,
             "gpus": gpus,
@@ -241,12 +219,3 @@ def _flat(
 
 def _byte(percent: float) -> int:
     return min(100, max(0, round(percent)))
-
-
-def _thinned(row: bytes, thin: int) -> bytes:
-    """Return the mean of every ``thin`` slots; a gap only where all are gaps."""
-    means = bytearray()
-    for start in range(0, len(row), thin):
-        values = row[start : start + thin].replace(b"\xff", b"")
-        means.append(round(sum(values) / len(values)) if values else GAP)
-    return bytes(means)

@@ -73,7 +73,7 @@ class Monitor:
         self._history = History(interval)
         self._gauges = Gauges() if settings.metrics else None
         self._feed = SamplerFeed(
-            # Exactly: a page asks for the sampler's interval, and less is refused.
+            # Exactly: a page asks for the sampler's interval, and less is raised.
             [*feed_command, "--interval", str(interval)],
             interval,
             self._on_line,
@@ -127,10 +127,6 @@ class Monitor:
         if alone and self._tasks and self._ending is None:
             loop = asyncio.get_running_loop()
             self._ending = loop.create_task(self._end_later())
-
-    def refuse(self, viewer: Viewer, message: str) -> None:
-        """Send one viewer the error in its message."""
-        self._hub.refuse(viewer, message)
 
     async def poll(self, limit: int = NEWEST) -> StoreView:
         """Return the newest runs, and older ones that have not ended."""

@@ -10,17 +10,11 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from nbkit.errors import (
-    ConfigError,
-    LaunchError,
-    RunError,
-    RunNotFoundError,
-    StoreError,
-)
+from nbkit.errors import ConfigError, RunError, RunNotFoundError, StoreError
 from nbkit.launch.run import Run
 from nbkit.launch.supervision.requests import LONGEST_GRACE_SECONDS
 from nbkit.live.nodes import MOST_NODES, newest_by_node
-from nbkit.server.handler import READ_ONLY, ApiHandler, unreadable
+from nbkit.server.handler import READ_ONLY, ApiHandler
 from nbkit.server.notebooks import copy_notebook, describe_notebooks
 from nbkit.server.report_pages import REPORT_ROUTES
 from nbkit.server.run_row import devices_of, nodes_of
@@ -67,12 +61,9 @@ class RunsHandler(ApiHandler):
             message = f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS:,}."
             self.refuse(400, message)
             return
-        try:
+        with self.refusing():
             view = await self.monitor.poll(limit)
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-            return
-        self.reply({"runs": view.rows})
+            self.reply({"runs": view.rows})
 
 
 class RunHandler(ApiHandler):
@@ -81,16 +72,11 @@ class RunHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self, run_id: str) -> None:
-        """Return a run's row and its record."""
+        """Return a run's row."""
         monitor = self.monitor
         kernels = await monitor.kernels() or []
-        try:
+        with self.refusing():
             row = await monitor.store.do(lambda: monitor.runs.read_run(run_id, kernels))
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        else:
             self.reply(row)
 
 
@@ -101,14 +87,8 @@ class NodesHandler(ApiHandler):
     @authorized
     async def get(self, run_id: str) -> None:
         """Return the newest values of each of a run's nodes but this host."""
-        try:
-            nodes = await self.monitor.store.do(lambda: _nodes(run_id))
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        else:
-            self.reply(nodes)
+        with self.refusing():
+            self.reply(await self.monitor.store.do(lambda: _nodes(run_id)))
 
 
 class StopHandler(ApiHandler):
@@ -118,31 +98,21 @@ class StopHandler(ApiHandler):
     @authorized
     async def post(self, run_id: str) -> None:
         """Ask a run to end; it does so by itself."""
-        monitor = self.monitor
-        if monitor.settings.read_only:
+        if self.monitor.settings.read_only:
             self.refuse(403, READ_ONLY)
             return
-        try:
+        with self.refusing():
             grace = _grace_seconds(self.body("grace_seconds"))
-        except ValueError as error:
-            self.refuse(400, str(error))
-            return
-        try:
-            # Not in the thread of the store: Slurm's controller may take a minute.
-            status, answer = await asyncio.to_thread(_stop, run_id, grace)
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except RunError as error:
-            self.refuse(409, str(error))
-        except LaunchError as error:
-            self.refuse(503, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        except (LookupError, TypeError, ValueError) as error:
-            what = f"its record is damaged ({type(error).__name__}: {error})"
-            remedy = "Stop its processes with kill, or its job with scancel."
-            self.refuse(409, f"run {run_id} cannot be stopped: {what}. {remedy}")
-        else:
+            try:
+                # Not in the thread of the store: Slurm's controller may take a minute.
+                status, answer = await asyncio.to_thread(_stop, run_id, grace)
+            except RunNotFoundError:
+                raise
+            except (LookupError, TypeError, ValueError) as error:
+                what = f"its record is damaged ({type(error).__name__}: {error})"
+                remedy = "Stop its processes with kill, or its job with scancel."
+                message = f"run {run_id} cannot be stopped: {what}. {remedy}"
+                raise RunError(message) from error
             self.reply(answer, status)
 
 
@@ -173,8 +143,8 @@ class NotebookHandler(ApiHandler):
             folder = self.body("folder").get("folder", "")
             if not isinstance(folder, str):
                 text = f"folder={folder!r:.80} is not a string. Send a folder name."
-                raise ValueError(text)
-        except ValueError as error:
+                raise ConfigError(text)
+        except ConfigError as error:
             self.refuse(400, str(error))
             return
         try:
@@ -238,14 +208,14 @@ def _grace_seconds(body: dict[str, Any]) -> float | None:
             f"grace_seconds={grace!r:.60} is not a number from 0 to "
             f"{LONGEST_GRACE_SECONDS:g}. Use one, or null for the default."
         )
-        raise ValueError(message)
+        raise ConfigError(message)
     return float(grace)
 
 
 def _nodes(run_id: str) -> dict[str, Any]:
     run = StoredRun(find_exactly(run_id))
     files = nodes_of(run.paths)
-    devices = map(str, devices_of(run.record, run.submission))
+    devices = map(str, devices_of(run.record))
     return {
         "nodes": newest_by_node(files[:MOST_NODES], list(devices)),
         "num_more": max(0, len(files) - MOST_NODES),

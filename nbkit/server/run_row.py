@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import Any
 
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.progress import total_steps
-from nbkit.store.record import RunState
+from nbkit.store.record import RunState, iso, unix_seconds
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
@@ -79,10 +78,9 @@ def planned(config: Row) -> Row:
     return {"task": config.get("task", "train"), "total_steps": total_steps(config)}
 
 
-def devices_of(record: Row, submission: Row) -> Any:
-    """Return what a run holds or held; an older record says what it asked for."""
-    held = (record.get("launch") or {}).get("devices")
-    return (submission.get("devices") if held is None else held) or []
+def devices_of(record: Row) -> Any:
+    """Return what a run holds or held."""
+    return (record.get("launch") or {}).get("devices") or []
 
 
 def queue_of(run: StoredRun) -> Row:
@@ -114,10 +112,4 @@ def last_heartbeat(paths: RunPaths, begun: bool) -> Row:
     newest = max((file.stat().st_mtime for file in files), default=None)
     if newest is None:
         return {}
-    moment = datetime.datetime.fromtimestamp(newest, datetime.UTC)
-    return {"ended": moment.isoformat(timespec="milliseconds")}
-
-
-def unix_seconds(moment: str) -> float:
-    """Return a moment in ISO 8601 as Unix time in seconds."""
-    return datetime.datetime.fromisoformat(moment).timestamp()
+    return {"ended": iso(newest)}

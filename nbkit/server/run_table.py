@@ -15,7 +15,6 @@ from typing import Any
 
 from nbkit.errors import RunNotFoundError, StoreError
 from nbkit.live.rows import ended_rate, nonfinite_words
-from nbkit.reading import read_file
 from nbkit.server.active_runs import ActiveRuns
 from nbkit.server.run_row import (
     Row,
@@ -29,7 +28,6 @@ from nbkit.server.run_row import (
     planned,
     queue_of,
     times_of,
-    unix_seconds,
 )
 from nbkit.server.sessions import JupyterKernel
 from nbkit.server.study_table import StudyTable
@@ -37,15 +35,13 @@ from nbkit.store.job_state import may_go_on
 from nbkit.store.paths import RunPaths, is_id, runs_folder
 from nbkit.store.processes import ProcessIdentity, hostname
 from nbkit.store.progress import progress
-from nbkit.store.record import RunState, of_newest_attempt, parse_json, read_json
+from nbkit.store.record import RunState, of_newest_attempt, read_json, unix_seconds
 from nbkit.store.stored_runs import StoredRun, find_run_folder, list_run_folders
 
 NEWEST = 50
 _PAST_SECONDS = 24 * 3600.0
 _PAST_RUNS = 20
 _STEPS_SECONDS = 0.5  # per poll, for reading all steps of runs
-_SENT_BYTES = 8 << 20
-"""A record that is larger is not sent to a browser."""
 _SETTLED_SECONDS = 2.0
 """A folder that changed later than this before a poll may change in the same tick."""
 
@@ -136,21 +132,14 @@ class StoredRunTable:
         return StoreView(rows, active, past[:_PAST_RUNS], studies)
 
     def read_run(self, run_id: str, kernels: Sequence[JupyterKernel]) -> Row:
-        """Return one run's row and its record; a damaged one is None."""
+        """Return one run's row."""
         self._steps_until = time.monotonic() + _STEPS_SECONDS
         folder = find_exactly(run_id)
         seen = self._see(folder, self._kernel_owners(kernels))
         if seen is None:
             message = f"run_id={run_id!r} was just removed. Refresh the list."
             raise RunNotFoundError(message)
-        record, file = None, seen.paths.record
-        try:
-            record = parse_json(read_file(file, _SENT_BYTES), file)
-        except FileNotFoundError:
-            record = {}  # before the supervisor's first write
-        except StoreError as error:
-            seen.note(error)
-        return {**seen.row, "record": record}
+        return dict(seen.row)
 
     def _newest_folders(self) -> list[Path]:
         folder = runs_folder()
@@ -227,9 +216,7 @@ class StoredRunTable:
             lambda: (
                 last_heartbeat(paths, begun) if _lacks_end(newest, seen.state) else {}
             ),
-            lambda: {
-                "devices": [str(device) for device in devices_of(record, submission)]
-            },
+            lambda: {"devices": [str(device) for device in devices_of(record)]},
             lambda: queue_of(run) if seen.state is RunState.QUEUED else {},
             lambda: {} if seen.state.is_final else {"num_nodes": len(nodes_of(paths))},
             lambda: origin_of(run),

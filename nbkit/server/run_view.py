@@ -145,8 +145,8 @@ class CurveHandler(ApiHandler):
             message = f"first={texts[0][:20]!r}, last={texts[1][:20]!r}: not numbers."
             self.refuse(400, f"{message} Send the steps between which to look.")
             return
-        curve = await stored_curve(self, run_id, name)
-        if curve is not None:
+        with self.refusing():
+            curve = await asyncio.to_thread(_read_curve, run_id, name)
             points = await asyncio.to_thread(
                 lambda: points_of([*curve.values(first, last)])
             )
@@ -161,46 +161,29 @@ class CurveFileHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return every value as it is stored, as CSV."""
         name = self.get_query_argument("name", "")
-        curve = await stored_curve(self, run_id, name)
-        if curve is None:
-            return
-        rows = ((run_id, *value) for value in curve.values())
-        self.set_header("Content-Type", "text/csv; charset=utf-8")
-        self.write(_csv([("run_id", X_NAMES.get(name, "step"), "seconds", name)]))
-        with suppress(StreamClosedError):  # nobody reads it any more
-            while text := await asyncio.to_thread(_csv, islice(rows, _ROWS)):
-                self.write(text)
-                await self.flush()
-            self.finish()
+        with self.refusing():
+            curve = await asyncio.to_thread(_read_curve, run_id, name)
+            rows = ((run_id, *value) for value in curve.values())
+            self.set_header("Content-Type", "text/csv; charset=utf-8")
+            self.write(_csv([("run_id", X_NAMES.get(name, "step"), "seconds", name)]))
+            with suppress(StreamClosedError):  # nobody reads it any more
+                while text := await asyncio.to_thread(_csv, islice(rows, _ROWS)):
+                    self.write(text)
+                    await self.flush()
+                self.finish()
 
 
-async def stored_curve(
-    handler: ApiHandler, run_id: str, name: str
-) -> StoredCurve | None:
-    """Return a line of a run as it is now; None once the handler has refused."""
-    try:
-        # Not in the thread of the store: a long file takes seconds.
-        curve = await asyncio.to_thread(_read_curve, run_id, name)
-    except RunNotFoundError as error:
-        handler.refuse(404, str(error))
-    except OSError as error:
-        handler.refuse(503, unreadable(error))
-    else:
-        if curve is not None:
-            return curve
-        message = f"name={name[:80]!r}: the run has no such curve."
-        handler.refuse(404, f"{message} Its page lists them.")
-    return None
-
-
-def _read_curve(run_id: str, name: str) -> StoredCurve | None:
+def _read_curve(run_id: str, name: str) -> StoredCurve:
+    """Return a line of a run as it is now; a long file takes seconds."""
     file = Run(find_exactly(run_id)).paths.metrics
     with suppress(FileNotFoundError):
         curve, lock = _newest_curves(file, file.stat().st_ino, name)
         with lock:
             curve.read()
-        return None if next(curve.values(), None) is None else curve
-    return None
+        if next(curve.values(), None) is not None:
+            return curve
+    message = f"name={name[:80]!r}: the run has no such curve. Its page lists them."
+    raise RunNotFoundError(message)
 
 
 @functools.lru_cache(maxsize=_MOST_CURVES)
@@ -227,21 +210,15 @@ class ResumeHandler(ApiHandler):
         if self.monitor.settings.read_only:
             self.refuse(403, READ_ONLY)
             return
-        try:
+        with self.refusing():
             self.body()
-        except ValueError as error:
-            self.refuse(400, str(error))
-            return
-        try:
-            # Not in the thread of the store: Slurm's controller may take a minute.
-            state = await asyncio.to_thread(_resume, run_id)
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except NbkitError as error:
-            self.refuse(409, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        else:
+            try:
+                # Not in the thread of the store: Slurm's controller may take a minute.
+                state = await asyncio.to_thread(_resume, run_id)
+            except RunError:
+                raise
+            except NbkitError as error:
+                raise RunError(str(error)) from error
             if state is None:
                 message = f"run {run_id} belongs to another user. Ask its owner."
                 self.refuse(403, message)

@@ -28,8 +28,6 @@ class Viewer:
     def __init__(self, write: Callable[[bytes], asyncio.Future[None]]) -> None:
         self.interval_seconds = 0.0
         """Time between two samples; 0 takes every one."""
-        self.errors = 0
-        """Error messages so far."""
         self._write = write
         self._waiting: dict[str, bytes] = {}
         self._unsent: asyncio.Future[None] | None = None
@@ -131,12 +129,6 @@ class Hub:
     def remove(self, viewer: Viewer) -> None:
         """Send nothing more; a second call does nothing."""
         self.viewers.discard(viewer)
-
-    def refuse(self, viewer: Viewer, message: str) -> None:
-        """Send one viewer the error in its message."""
-        viewer.errors += 1
-        error = {"type": "error", "schema": SCHEMA, "message": message}
-        viewer.offer("error", _bytes(error))
 
 
 def _bytes(values: dict[str, Any]) -> bytes:

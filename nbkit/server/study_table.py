@@ -5,7 +5,6 @@ Everything here is done by the store's thread (`nbkit.server.store_thread`).
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from nbkit.reading import read_file
 from nbkit.store.ownership import is_of_others
 from nbkit.store.paths import StudyPaths, is_id, runs_folder, studies_folder
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, parse_json, read_json
+from nbkit.store.record import RunState, iso, parse_json, read_json, unix_seconds
 from nbkit.store.stored_runs import StoredRun
 from nbkit.visible import visible
 
@@ -109,15 +108,14 @@ def _read(folder: Path, row: Row) -> list[Path]:
     progress = read_json(paths.progress) or {}
     end = progress.get("expected_end") if is_executed else None
     if end is not None:
-        datetime.datetime.fromisoformat(end)  # a damaged time raises here
-    changed = paths.study.stat().st_mtime
+        unix_seconds(end)  # a damaged time raises here
     row |= {
         "name": visible(content["name"]),
         "state": state,
         "num_finished": len(starts & finished),
         "num_starts": len(starts),
         "expected_end": end,
-        "changed": datetime.datetime.fromtimestamp(changed, datetime.UTC).isoformat(),
+        "changed": iso(paths.study.stat().st_mtime),
         "answer": _shown(progress.get("answer")),
     }
     if not is_of_others(paths.imported, [folder, paths.study]):

@@ -10,8 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado import httpclient, httputil, web
 from tornado.iostream import StreamClosedError
 
-from nbkit.errors import RunError, RunNotFoundError
-from nbkit.server.handler import ApiHandler, FramedHandler, unreadable
+from nbkit.server.handler import ApiHandler, FramedHandler
 from nbkit.server.tensorboard_groups import (
     EventFiles,
     all_curves,
@@ -63,19 +62,10 @@ class _Opener(ApiHandler):
         """
         boards = self.monitor.tensorboards
         found, started = None, False
-        try:
+        with self.refusing():
             if self.body("keep").get("keep") is not True or not boards.keep(key):
                 found = await self.monitor.store.do(find)
                 started = await boards.open(key, found.folders)
-        except ValueError as error:
-            self.refuse(400, str(error))
-        except RunNotFoundError as error:
-            self.refuse(404, str(error))
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-        except RunError as error:
-            self.refuse(503, str(error))
-        else:
             answer = {
                 "path": f"nbkit/tensorboard/{key}/",
                 "started": started,
@@ -124,12 +114,8 @@ class StudiesHandler(ApiHandler):
     @authorized
     async def get(self) -> None:
         """Return their ids and names."""
-        try:
-            studies = await self.monitor.store.do(list_studies)
-        except OSError as error:
-            self.refuse(503, unreadable(error))
-            return
-        self.reply({"studies": studies})
+        with self.refusing():
+            self.reply({"studies": await self.monitor.store.do(list_studies)})
 
 
 class FrameHandler(FramedHandler):

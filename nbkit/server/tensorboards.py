@@ -21,7 +21,7 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from nbkit.errors import RunError
+from nbkit.errors import LaunchError
 from nbkit.packages import pip_install
 from nbkit.server.child import StderrTail, drain, end, how_it_ended, listen
 from nbkit.server.tensorboard_process import MODULE, NOT_INSTALLED, READY
@@ -98,7 +98,7 @@ class TensorBoards:
             with board.use():
                 # A client that disconnects must not cancel the start for the others.
                 await asyncio.shield(board.started)
-        except RunError as error:
+        except LaunchError as error:
             if is_new:
                 self._log.warning("nbkit: %s", error)
             raise
@@ -128,7 +128,7 @@ class TensorBoards:
                     f"{MOST_TENSORBOARDS}). Close one of them, or wait until one is "
                     f"unused for {self.idle_seconds:g} s."
                 )
-                raise RunError(message)
+                raise LaunchError(message)
             oldest = min(unused, key=lambda key: unused[key].used)
             await self._boards.pop(oldest).close()
 
@@ -303,7 +303,7 @@ class Board:
 
     def _refuse(self, message: str) -> None:
         if not self.started.done():
-            self.started.set_exception(RunError(message))
+            self.started.set_exception(LaunchError(message))
 
 
 async def _wait_until_ready(process: Process) -> str | None:

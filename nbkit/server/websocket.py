@@ -18,8 +18,6 @@ _LONGEST_BYTES = 4096
 _LONGEST_SECONDS = 1e6
 _CLOSED_BYTES = 1 << 20
 """Tornado closes a socket that sends a larger message, without reading it."""
-_MOST_ERRORS = 100
-_POLICY_VIOLATION = 1008
 _PING_SECONDS = 30.0
 """As Jupyter's own websockets, which count in milliseconds."""
 
@@ -71,50 +69,20 @@ class StreamHandler(SocketHandler):
         self.monitor.connect(self._viewer, *self.stream_position())
 
     def on_message(self, message: str | bytes) -> None:
-        """Take a wish, or say what is wrong with it."""
-        viewer = self._viewer
-        if viewer is None:
+        """Take the interval that a viewer asks for; ignore any other message."""
+        if self._viewer is None or len(message) > _LONGEST_BYTES:
             return
-        try:
-            viewer.interval_seconds = self._interval(message)
-        except ValueError as error:
-            self.monitor.refuse(viewer, str(error))
-            if viewer.errors >= _MOST_ERRORS:
-                self.close(_POLICY_VIOLATION, f"{_MOST_ERRORS} messages were refused")
+        with suppress(ValueError, RecursionError):
+            match json.loads(message):
+                case {
+                    "type": "interval",
+                    "interval_seconds": int() | float() as seconds,
+                } if seconds <= _LONGEST_SECONDS:  # NaN is not
+                    least = self.monitor.settings.interval_seconds
+                    self._viewer.interval_seconds = max(float(seconds), least)
 
     def on_close(self) -> None:
         """Forget the viewer."""
         if self._viewer is not None:
             self.monitor.disconnect(self._viewer)
             self._viewer = None
-
-    def _interval(self, message: str | bytes) -> float:
-        """Return the interval that a message asks for."""
-        values = parsed_message(message)
-        least = self.monitor.settings.interval_seconds
-        match values:
-            case {"type": "interval", "interval_seconds": seconds, **more}:
-                is_number = type(seconds) in (int, float) and not more
-                if is_number and least <= seconds <= _LONGEST_SECONDS:
-                    return float(seconds)
-        text = (
-            f"the message {shortened(message)} has no interval. Send "
-            f'{{"type": "interval", "interval_seconds": N}}, N from {least:g} (the '
-            f"server's interval) to {_LONGEST_SECONDS:g}."
-        )
-        raise ValueError(text)
-
-
-def parsed_message(message: str | bytes) -> dict[str, Any]:
-    """Return a message's fields; empty if it is no JSON object."""
-    with suppress(ValueError, RecursionError):
-        values = json.loads(message) if len(message) <= _LONGEST_BYTES else None
-        if isinstance(values, dict):
-            return values
-    return {}
-
-
-def shortened(value: object) -> str:
-    """Return a value in a few characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

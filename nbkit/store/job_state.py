@@ -33,7 +33,13 @@ from nbkit.store.network import refresh_nfs_cache
 from nbkit.store.ownership import was_submitted_elsewhere
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import ProcessIdentity
-from nbkit.store.record import RunState, of_newest_attempt, read_json
+from nbkit.store.record import (
+    RunState,
+    iso,
+    of_newest_attempt,
+    read_json,
+    unix_seconds,
+)
 
 _LAST_BYTES = 8192
 """Of a job's log, where it says why it ended."""
@@ -194,7 +200,7 @@ def announce(paths: RunPaths) -> None:
 
 def _submitted_at(submission: Line) -> float | None:
     text = submission.get("time")
-    return datetime.datetime.fromisoformat(text).timestamp() if text else None
+    return unix_seconds(text) if text else None
 
 
 def _can_ask(paths: RunPaths) -> bool:
@@ -247,9 +253,7 @@ def _since(paths: RunPaths, submission: Line, attempt: Line) -> str | None:
     """
     if attempt:
         with contextlib.suppress(OSError):
-            written_at = paths.record.stat().st_mtime
-            moment = datetime.datetime.fromtimestamp(written_at, datetime.UTC)
-            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return iso(paths.record.stat().st_mtime)
     return submission.get("time")
 
 

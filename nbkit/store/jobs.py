@@ -12,7 +12,6 @@ https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
 
 from __future__ import annotations
 
-import datetime
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nbkit.store.record import iso
 from nbkit.store.slurm import SlurmSilentError, ask_slurm
 
 ANSWER_SECONDS = 10.0
@@ -270,6 +270,5 @@ def _job(row: Sequence[str]) -> Job:
     job = Job(job_id, state, reason=reason.strip(), nodes=nodes)
     # Of a job that runs, it is when it did start.
     if job.waits and start.isdecimal():
-        moment = datetime.datetime.fromtimestamp(int(start), datetime.UTC)
-        job = replace(job, start_estimate=moment.isoformat().replace("+00:00", "Z"))
+        job = replace(job, start_estimate=iso(int(start)))
     return job

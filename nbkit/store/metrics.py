@@ -92,9 +92,9 @@ class JsonLinesWriter:
 class JsonLinesReader:
     """Reads the objects that were appended since the last call."""
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self.offset = offset
+        self._offset = 0
         """Byte offset after the last whole line that was read."""
 
     def read(self) -> list[dict[str, Any]]:
@@ -102,11 +102,11 @@ class JsonLinesReader:
         objects: list[dict[str, Any]] = []
         try:
             with open_regular(self._path) as file:
-                file.seek(self.offset)
+                file.seek(self._offset)
                 for line in lines_of(file, self._path):
                     if not line.endswith(b"\n"):
                         break
-                    self.offset += len(line)
+                    self._offset += len(line)
                     if line.strip():
                         objects.append(parse_object(line))
         except FileNotFoundError:

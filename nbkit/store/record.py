@@ -122,8 +122,18 @@ _FINAL = {RunState.FINISHED, RunState.FAILED, RunState.STOPPED, RunState.LOST}
 
 def utc_now() -> str:
     """Return the time in UTC as ISO 8601 with milliseconds; of a run, by its clock."""
-    moment = datetime.datetime.fromtimestamp(clock.now(), datetime.UTC)
+    return iso(clock.now())
+
+
+def iso(seconds: float) -> str:
+    """Return a Unix time in UTC as ISO 8601 with milliseconds."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def unix_seconds(moment: str) -> float:
+    """Return a moment in ISO 8601 as Unix time in seconds."""
+    return datetime.datetime.fromisoformat(moment).timestamp()
 
 
 def write_json(path: Path, values: dict[str, Any], mode: int = OWNERS) -> None:

@@ -7,7 +7,6 @@ saves the notebook only when it hears something.
 
 from __future__ import annotations
 
-import datetime
 import math
 import sys
 import time
@@ -22,6 +21,7 @@ from nbkit.launch.run_progress import (
     result,
 )
 from nbkit.statistics import duration_in_words
+from nbkit.store.record import iso
 from nbkit.studies.durations import StartTimes
 from nbkit.visible import visible
 
@@ -119,10 +119,7 @@ class Progress:
         """When all starts will have ended, in ISO 8601; None before one has."""
         if self._times.total(self._arms) is None:
             return None
-        left = datetime.timedelta(seconds=self._left_seconds(0.0))
-        return (datetime.datetime.now(datetime.UTC) + left).isoformat(
-            timespec="seconds"
-        )
+        return iso(time.time() + self._left_seconds(0.0))
 
     def close(self) -> None:
         """Say that all is done."""

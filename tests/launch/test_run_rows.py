@@ -71,7 +71,7 @@ def test_run_rows_damaged_run(trained):
         paths.metrics: {"n_steps", "images_per_second"},
         paths.worker: {"world_size"},
         paths.record: {"state", "duration_seconds"},
-        paths.submission: {"state", "tags.arm"},
+        paths.submission: {"state", "duration_seconds", "tags.arm"},
     }
     for path, names in lost.items():
         text = path.read_text()

@@ -133,6 +133,12 @@ class View:
         else:
             self.socket.send(text)
 
+    def settle(self) -> None:
+        """Return when the server has taken what was sent."""
+        self.socket.ping()
+        while self.socket.recv_data(control_frame=True)[0] != 10:  # a pong
+            pass
+
     def close(self) -> None:
         self.socket.close()
         # Where the server closed first, the above closes nothing.

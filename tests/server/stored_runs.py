@@ -18,7 +18,7 @@ def store_run(
 ) -> Path:
     """Write the files of a run; of one under way this process is the supervisor."""
     me = ProcessIdentity.of().to_dict()
-    submission = {"attempt": 0, "supervisor": me, "owner": me, "devices": []}
+    submission = {"attempt": 0, "supervisor": me, "owner": me}
     record = {
         "attempt": 0,
         "state": state,

@@ -55,7 +55,6 @@ def test_a_run_is_listed_with_its_progress_and_stopped(start, running, store):
 
     assert row["run_id"] == again["run_id"] == running.run_id
     assert row["state"] == one["state"] == "running"
-    assert one["record"]["supervisor"] == running.record["supervisor"]
     assert row["name"] == running.config.title
     assert row["total_steps"] == 100_000
     assert 3 < row["step"] <= again["step"]
@@ -106,12 +105,12 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
         assert server.request(f"nbkit/api/runs/{run_id}/stop", body).status == 202
         request = json.loads((folder / "stop.json").read_text())
         assert request["grace_seconds"] == grace_seconds
-    for number, (name, text, words) in enumerate(
+    for number, (name, text) in enumerate(
         [
-            ("config.json", "{}", "another version of nbkit"),
-            ("config.json", '{"stop_grace_seconds": "long"}', "is damaged"),
-            ("submission.json", '{"devices": []}', "is damaged"),
-            ("record.json", '{"state": "dancing", "attempt": 0}', "is damaged"),
+            ("config.json", "{}"),
+            ("config.json", '{"stop_grace_seconds": "long"}'),
+            ("submission.json", '{"devices": []}'),
+            ("record.json", '{"state": "dancing", "attempt": 0}'),
         ],
         start=3,
     ):
@@ -120,7 +119,7 @@ def test_stop_takes_grace_of_request_or_run_and_refuses_damaged_runs(start, stor
         (folder / name).write_text(text)
         answer = server.request(f"nbkit/api/runs/{run_id}/stop", {})
         assert answer.status == 409, name
-        assert words in answer.body["message"]
+        assert "is damaged" in answer.body["message"]
         assert not (folder / "stop.json").exists()
     assert "Traceback" not in server.log
 
@@ -140,7 +139,7 @@ def test_run_row_without_its_damaged_record_or_outside_the_store(
     answer = server.request(f"nbkit/api/runs/{RUN_ID}")
 
     assert answer.status == 200
-    assert answer.body == {**row, "record": None}
+    assert answer.body == row
     assert "record.json is damaged" in row["cause"]
     assert server.request(f"nbkit/api/runs/{linked}").status == 404
 

@@ -148,15 +148,13 @@ def test_run_table_finds_processes_beside_damaged_files(some, text):
     process = RunPaths(folder).rank(0, 0).process
     process.parent.mkdir(parents=True)
     process.write_text(text)
-    submission = json.loads((folder / "submission.json").read_text())
-    (folder / "submission.json").write_text(json.dumps({**submission, "devices": 5}))
 
     look = StoredRunTable(None).poll([])
 
     assert len(look.rows) == 50
     assert look.rows[0]["state"] == "running"
     (run,) = look.active
-    assert (run["pids"], run["devices"]) == ([os.getpid()], [])
+    assert run["pids"] == [os.getpid()]
 
 
 def test_a_run_that_could_not_be_read_is_read_again(some, monkeypatch):

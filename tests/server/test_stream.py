@@ -139,9 +139,7 @@ def test_a_viewer_may_ask_for_fewer_samples_and_gets_some_of_the_same(
 ):
     with watched.view() as often, watched.view() as seldom:
         seldom.send('{"type":"interval","interval_seconds":1}')
-        # Once this is answered, the wish before it is known.
-        seldom.send("?")
-        seldom.next("error")
+        seldom.settle()
         few = [seldom.next("sample") for _ in range(3)]
         every = {}
         while few[-1]["seq"] not in every:
@@ -156,7 +154,6 @@ def test_a_viewer_may_ask_for_fewer_samples_and_gets_some_of_the_same(
 HOSTILE = {
     "no JSON": "{",
     "an unknown type": '{"type":"stop"}',
-    "an unknown field": '{"type":"interval","interval_seconds":5,"x":1}',
     "1 ms": '{"type":"interval","interval_seconds":0.001}',
     "no number": '{"type":"interval","interval_seconds":"5"}',
     "NaN": '{"type":"interval","interval_seconds":NaN}',
@@ -168,30 +165,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_message_that_makes_no_sense_is_answered_and_changes_nothing(
-    watched: Jupyter, what: str
-):
+def test_a_message_that_makes_no_sense_changes_nothing(watched: Jupyter, what: str):
     with watched.view() as view:
         view.send(HOSTILE[what])
-        error = view.next("error")
+        view.settle()
         numbers = [view.next("sample")["seq"] for _ in range(3)]
 
-    assert set(error) == {"type", "schema", "message"}
-    assert len(error["message"]) < 400
     assert numbers[2] - numbers[0] < 10  # not every twentieth, as 5 s would be
     assert "Traceback" not in watched.log
-
-
-def test_a_hundred_refused_messages_close_the_socket(watched: Jupyter):
-    with watched.view() as view:
-        for _ in range(100):
-            view.send("?")
-        while True:
-            opcode, data = view.socket.recv_data()
-            if opcode == 8:
-                break
-
-    assert int.from_bytes(data[:2], "big") == 1008
 
 
 def _slots(server: Jupyter) -> int:
@@ -266,7 +247,7 @@ def test_no_token_gets_into_the_log(watched: Jupyter):
     assert watched.request(bad, token=None).status == 400
     with watched.view(f"?token={TOKEN}", token=None) as view:
         view.send("?")
-        view.next("error")
+        view.settle()
     assert watched.request("nbkit/api/stream", token=TOKEN).status == 400
 
     assert "nbkit/api/runs/nothing" in watched.log

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import psutil
 import pytest
 
-from nbkit.errors import RunError
+from nbkit.errors import LaunchError
 from nbkit.server import tensorboards
 from nbkit.server.tensorboard_process import MODULE, READY
 from nbkit.server.tensorboards import MOST_TENSORBOARDS, TensorBoards
@@ -171,7 +171,7 @@ def test_a_start_that_hangs_is_given_up_and_ended(tmp_path, monkeypatch):
 
     async def attempt() -> tuple[str, bool]:
         own = TensorBoards(60, logging.getLogger("test"), [str(hangs)])
-        with pytest.raises(RunError) as refused:
+        with pytest.raises(LaunchError) as refused:
             await own.open(RUN_ID, {})
         is_there = psutil.pid_exists(int((tmp_path / "pid").read_text()))
         await own.close()
@@ -233,7 +233,7 @@ def test_one_in_use_makes_no_room_for_another(tmp_path):
                 board = own.find(name)
                 assert board is not None
                 requests.enter_context(board.use())
-            with pytest.raises(RunError) as refused:
+            with pytest.raises(LaunchError) as refused:
                 await own.open("another", {})
             assert all(map(own.find, names))
         assert await own.open("another", {})

@@ -42,7 +42,7 @@ def test_what_squeue_prints_is_understood(slurm):
         15: "PENDING",
         17: "PENDING",
     }
-    assert found[15].start_estimate == "2026-11-22T18:20:29Z"
+    assert found[15].start_estimate == "2026-11-22T18:20:29.000Z"
     assert (found[15].reason, found[15].nodes) == ("Resources", "")
     assert found[17].start_estimate is None
     assert (found[14].start_estimate, found[14].nodes) == (None, "n[1-2]")

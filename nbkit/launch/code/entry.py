@@ -158,7 +158,6 @@ def script_entry(
         raise ConfigError(message)
     try:
         content = path.read_bytes()
-        tree = ast.parse(content, str(path))
         compile(content, str(path), "exec", dont_inherit=True)
     except OSError as error:
         message = (
@@ -170,7 +169,6 @@ def script_entry(
     except (SyntaxError, ValueError) as error:
         message = f"script={str(script)!r} is not valid Python ({error}). Correct it."
         raise ConfigError(message) from None
-    _refuse_what_only_defines(script, tree)
     described, sources = _sources()
     kept = f"script/{path.name}"
     described[str(path)] = {"shown_as": str(path), "file": kept}
@@ -295,32 +293,6 @@ def function_entry(
         "environment": dict(environment or {}),
     }
     return RunEntry("function", name, description, private, pickle.data, sources)
-
-
-def _refuse_what_only_defines(script: object, tree: ast.Module) -> None:
-    """Raise if a file defines functions or classes and calls nothing."""
-    names: list[str] = []
-    for statement in tree.body:
-        match statement:
-            # A decorator is a call; hydra's runs the function.
-            case (
-                ast.FunctionDef(decorator_list=[])
-                | ast.AsyncFunctionDef(decorator_list=[])
-                | ast.ClassDef(decorator_list=[])
-            ):
-                names.append(statement.name)
-            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
-                pass
-            case ast.Assign(value=ast.Constant()):
-                pass
-            case _:
-                return
-    if names:
-        message = (
-            f"script={str(script)!r} defines {', '.join(names)}, but does not call "
-            "anything. Add a call, or pass the function: nbkit.launch(train)."
-        )
-        raise ConfigError(message)
 
 
 def _is_importable(module: ModuleType) -> bool:

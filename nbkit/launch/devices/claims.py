@@ -30,10 +30,6 @@ SCHEMA = 1
 PATIENCE_SECONDS = 10.0
 """For the pool's lock, which is never held for more than milliseconds."""
 
-MOST_NUMBER = 10**12
-"""A claim's number, from 1. Counting never gets there: a greater one is made up, and
-no later claim could be numbered."""
-
 _MOST_BYTES = 1 << 20
 _LONGEST_NAME = 60
 _NO_CLAIM = (
@@ -158,8 +154,8 @@ def _parse(descriptor: int, path: Path, is_locked: bool) -> ClaimEntry:
         message = f"schema {values['schema']} is not {SCHEMA}"
         raise ValueError(message)
     number, run_id = values["number"], check_name(values["run_id"])
-    if type(number) is not int or not 1 <= number <= MOST_NUMBER:
-        message = f"number {number!r:.40} is not between 1 and {MOST_NUMBER}"
+    if type(number) is not int or number < 1:
+        message = f"number {number!r:.40} is not a whole number from 1"
         raise ValueError(message)
     if path.name != claim_file(path.parents[1], number, run_id).name:
         message = f"{path.name} is not the file of claim {number} of {run_id}"

@@ -30,7 +30,6 @@ from typing import Any, Self
 
 from nbkit.errors import DeviceError
 from nbkit.launch.devices.claims import (
-    MOST_NUMBER,
     PATIENCE_SECONDS,
     SCHEMA,
     ClaimEntry,
@@ -142,8 +141,7 @@ class QueueTicket:
         pool = pool_folder()
         with pool_errors(pool), allocating(pool, PATIENCE_SECONDS):
             numbers = [entry.number for entry in read_entries(pool)]
-            # All later claims share the last number.
-            number = min(max(numbers, default=0) + 1, MOST_NUMBER)
+            number = max(numbers, default=0) + 1
             values = {
                 "schema": SCHEMA,
                 "number": number,

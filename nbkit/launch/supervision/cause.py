@@ -32,6 +32,7 @@ _FRAMES = re.compile(r".*\n?(?:  .*\n?)*")
 """Its first line and the indented ones below; what the rank prints may follow."""
 _MOST_STACKS_BYTES = 262_144
 _TAIL_BYTES = 65_536
+_TAIL_LINES = 5
 _LINE_CHARACTERS = 2_000
 _STACK_CHARACTERS = 4_096
 
@@ -299,12 +300,12 @@ def _disk_is_full(paths: RunPaths) -> str | None:
     return str(store_error(paths.root, full))
 
 
-def _tail(log: Path, lines: int = 5) -> list[str]:
+def _tail(log: Path) -> list[str]:
     try:
         text = read_end(log, _TAIL_BYTES)[0].decode(errors="replace")
     except OSError:
         return []
-    last_lines = [line for line in text.splitlines() if line.strip()][-lines:]
+    last_lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
     return [
         line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..."
         for line in last_lines

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from nbkit.errors import StoreError
 from nbkit.store.paths import RunPaths
-from nbkit.store.record import DAMAGE_ERRORS, read_json
+from nbkit.store.record import DAMAGE_ERRORS, read_json, unix_seconds
 from nbkit.telemetry.cuda_errors import cuda_advice, first_line
 from nbkit.telemetry.gpu_faults import faults, last_readings
 
@@ -69,7 +68,6 @@ def _began(paths: RunPaths) -> float:
         # The first is that of the supervisor's first attempt.
         times = [(record.get("time") or {}).get("started")]
         times += [attempt.get("ended") for attempt in record.get("attempts") or []]
-        moments = map(datetime.datetime.fromisoformat, filter(None, times))
-        return max((moment.timestamp() for moment in moments), default=0.0)
+        return max(map(unix_seconds, filter(None, times)), default=0.0)
     except DAMAGE_ERRORS:
         return 0.0
