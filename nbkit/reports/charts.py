@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import vl_convert
+
+from nbkit.statistics import Summary
 
 # Okabe and Ito's colours, distinct in every common kind of colour vision, in an
 # order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
@@ -36,6 +38,7 @@ _TEXTS = {"arm", "label", "series", "size", "source"}  # fields that are not num
 _VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 Rows = Sequence[Mapping[str, Any]]
+Channel = TypeVar("Channel", alt.X, alt.Y)
 
 
 def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
@@ -121,6 +124,28 @@ def value_axis(largest: float) -> alt.Axis:
     if 0 < largest < 0.05:  # with two, neighbouring ticks would have one label
         digits = math.ceil(-math.log10(largest / 5))
     return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
+
+
+def rate_axis(
+    channel: type[Channel],
+    scale: alt.Scale,
+    highest: float,
+    title: str = "Images per second",
+) -> Channel:
+    """Return an axis of images per second."""
+    return channel(
+        "images_per_second:Q", title=title, axis=value_axis(highest), scale=scale
+    )
+
+
+def rate_cells(rate: Summary) -> dict[str, Any]:
+    """Return a rate and its interval as fields of a row."""
+    return {
+        "images_per_second": rate.median,
+        "low": rate.ci_low,
+        "high": rate.ci_high,
+        "runs": rate.n,
+    }
 
 
 def value_scale(

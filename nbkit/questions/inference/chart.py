@@ -15,8 +15,9 @@ from nbkit.reports.charts import (
     intervals,
     measured_colour,
     published_points,
+    rate_axis,
+    rate_cells,
     tooltip,
-    value_axis,
     value_scale,
 )
 
@@ -37,10 +38,7 @@ def throughput_chart(
         {
             "arm": arm.arm,
             "batch_size": arm.batch_size,
-            "images_per_second": arm.images_per_second.median,
-            "low": arm.images_per_second.ci_low,
-            "high": arm.images_per_second.ci_high,
-            "runs": arm.images_per_second.n,
+            **rate_cells(arm.images_per_second),
             "ratio": arm.against.estimate if arm.against else 1.0,
         }
         for arm in served
@@ -51,12 +49,7 @@ def throughput_chart(
     points: list[float] = [row["images_per_second"] for row in [*values, *others]]
     scale, is_cut = value_scale(points, values)
     x = _batch_sizes(sizes)
-    y = alt.Y(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(max(points)),
-        scale=scale,
-    )
+    y = rate_axis(alt.Y, scale, max(points))
     rate = {"batch_size": "Batch size", "images_per_second": "Images/s"}
     titles = {"arm": "Measured", **rate, "runs": "Runs", "ratio": "vs. baseline"}
     colour = measured_colour(values, "arm")

@@ -24,8 +24,9 @@ from nbkit.reports.charts import (
     intervals,
     measured_colour,
     published_points,
+    rate_axis,
+    rate_cells,
     tooltip,
-    value_axis,
     value_scale,
 )
 
@@ -42,10 +43,7 @@ def scaling_chart(
             "arm": row.arm,
             "world_size": row.world_size,
             "size": row.label,
-            "images_per_second": row.images_per_second.median,
-            "low": row.images_per_second.ci_low,
-            "high": row.images_per_second.ci_high,
-            "runs": row.images_per_second.n,
+            **rate_cells(row.images_per_second),
             "efficiency": row.efficiency,
         }
         for row in rows
@@ -82,12 +80,7 @@ def scaling_chart(
     points = [row["images_per_second"] for row in (*measured, *ideal, *others)]
     points += [corner["high"] for corner in projected]
     scale, is_cut = value_scale(points, measured)
-    y = alt.Y(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(max(row.images_per_second.median for row in rows)),
-        scale=scale,
-    )
+    y = rate_axis(alt.Y, scale, max(row.images_per_second.median for row in rows))
     titles = {"arm": "Measured", "size": "Devices", "images_per_second": "Images/s"}
     titles |= {"runs": "Runs", "efficiency": "Efficiency"}
     colour = measured_colour(measured, "arm")
