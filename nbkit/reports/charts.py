@@ -28,7 +28,7 @@ _SHAPES = ["circle", "square", "triangle-up", "cross"]
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 _BELOW: dict[str, Any] = {"orient": "bottom", "direction": "vertical"}
-_FURTHEST = 1.5
+FURTHEST = 1.5
 """An interval is cut this many times beyond the points: two noisy runs have one of ten
 times their distance, which would press everything else together."""
 _WIDTH, _HEIGHT = 520, 320
@@ -153,7 +153,7 @@ def value_scale(
 ) -> tuple[alt.Scale, bool]:
     """Return the scale from 0 on, and whether it cuts the interval of a row."""
     ends = [row["high"] for row in rows if row["high"] is not None]
-    furthest = _FURTHEST * max(points)
+    furthest = FURTHEST * max(points)
     is_cut = any(end > furthest for end in ends)
     highest = furthest if is_cut else room * max([*points, *ends])
     return alt.Scale(domain=[0, highest], nice=False), is_cut
@@ -335,8 +335,8 @@ def ratio_chart(
     rows = [*measured, *published]
     points = [1.0, *(row[field] for row in rows)]
     ends = [end for row in measured for end in (row["low"], row["high"]) if end]
-    low = max(min([*points, *ends]), min(points) / _FURTHEST)
-    high = min(max([*points, *ends]), max(points) * _FURTHEST)
+    low = max(min([*points, *ends]), min(points) / FURTHEST)
+    high = min(max([*points, *ends]), max(points) * FURTHEST)
     margin = 0.06 * (high - low) or 0.1
     x = alt.X(
         f"{field}:Q",

@@ -10,6 +10,7 @@ import altair as alt
 from nbkit.questions.inference.latency import Served
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.charts import (
+    FURTHEST,
     finished,
     interval_subtitle,
     intervals,
@@ -20,9 +21,6 @@ from nbkit.reports.charts import (
     tooltip,
     value_scale,
 )
-
-_MOST_ABOVE_EVERYTHING = 1.5
-"""Two noisy runs have an interval of ten times their distance: the chart is cut."""
 
 _PERCENTILES = {"p50": "p50_seconds", "p95": "p95_seconds", "p99": "p99_seconds"}
 
@@ -130,8 +128,8 @@ def _ranges(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return every percentile's interval in ms, and whether one leaves the chart."""
     shown = [row[name] for row in values for name in _PERCENTILES if row[name]]
-    lowest = min(shown) / _MOST_ABOVE_EVERYTHING
-    highest = max(shown) * _MOST_ABOVE_EVERYTHING
+    lowest = min(shown) / FURTHEST
+    highest = max(shown) * FURTHEST
     ranges: list[dict[str, Any]] = []
     is_cut = False
     for arm in served:
