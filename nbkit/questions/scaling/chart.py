@@ -33,8 +33,8 @@ from nbkit.reports.charts import (
 
 def scaling_chart(
     rows: Sequence[ScalingRow],
-    outlooks: Mapping[str, Outlook] | None = None,
-    published: Mapping[str, Sequence[PublishedRow]] | None = None,
+    outlooks: Mapping[str, Outlook],
+    published: Mapping[str, Sequence[PublishedRow]],
 ) -> alt.LayerChart:
     """Draw images per second against devices."""
     on_cpu = all(row.device_type == "cpu" for row in rows)
@@ -55,10 +55,10 @@ def scaling_chart(
             "images_per_second": row.images_per_second or 0.0,
             "source": row.source,
         }
-        for label, members in ({} if on_cpu else published or {}).items()
+        for label, members in ({} if on_cpu else published).items()
         for row in members
     ]
-    projected = projected_values(rows, outlooks or {})
+    projected = projected_values(rows, outlooks)
     counts = sorted({row["world_size"] for row in (*measured, *projected, *others)})
     ideal = ideal_values(rows, counts[-1])
     nodes = node_labels(rows)
