@@ -22,7 +22,8 @@ def documentation(cls: type[BaseModel]) -> str:
     lines = [own, "", "Parameters", "----------"]
     for name, field in cls.model_fields.items():
         default = repr(_default(field))
-        lines.append(f"{name} : {_values(field)}, default {default}")
+        values = _type(field.annotation) + _range(field.metadata)
+        lines.append(f"{name} : {values}, default {default}")
         words = " ".join((field.description or "").split())
         lines.append(textwrap.indent(textwrap.fill(words, _WIDTH - 4), "    "))
     return "\n".join(lines)
@@ -48,10 +49,6 @@ def choices(annotation: Any) -> list[str]:
 
 def _default(field: FieldInfo) -> Any:
     return field.get_default(call_default_factory=True)
-
-
-def _values(field: FieldInfo) -> str:
-    return _type(field.annotation) + _range(field.metadata)
 
 
 def _type(annotation: Any) -> str:

@@ -199,6 +199,9 @@ class LiveRun:
         # The button does not ask whether an imported run is trusted.
         host = self.run.imported_from
         is_resumable = is_resumable and host is None
+        # By which this machine's clock was set since the run began.
+        clock_set_seconds = round(clock.now() - clock.now(record.get("clock")))
+        num_nodes = int(self._config.get("nnodes") or 1)
         queue = self.run.queue if state is RunState.QUEUED else None
         name = record.get("name") or self._config.get("name")
         return {
@@ -215,10 +218,10 @@ class LiveRun:
             "cause": _cause(state, cause),
             "ran_seconds": ran.ended_seconds,
             # A page compares it with its own time.
-            "runs_since": ran.since and ran.since + self._clock_was_set_by(),
+            "runs_since": ran.since and ran.since + clock_set_seconds,
             "task": self._config.get("task", "train"),
-            "num_nodes": int(self._config.get("nnodes") or 1),
-            "num_ranks": self._num_ranks(),
+            "num_nodes": num_nodes,
+            "num_ranks": int(self._config.get("gpus") or 1) * num_nodes,
             "num_devices": len(self._device_uuids()),
             "device_type": (record.get("launch") or {}).get("device_type"),
             "folder": str(self.run.paths.root),
@@ -228,10 +231,6 @@ class LiveRun:
             "has_curves": self.run.paths.tensorboard.is_dir(),
             "study_id": self.run.study_id,
         }
-
-    def _clock_was_set_by(self) -> int:
-        """Return seconds by which this machine's clock was set since the run began."""
-        return round(clock.now() - clock.now(self._record.get("clock")))
 
     def _nonfinite(self) -> str | None:
         """Return where it stopped being finite, in words, as far as it was read."""
@@ -320,10 +319,6 @@ class LiveRun:
             "bottleneck": found.bottleneck or "none detected",
             "try_first": found[0].change if found else None,
         }
-
-    def _num_ranks(self) -> int:
-        gpus, nodes = self._config.get("gpus"), self._config.get("nnodes")
-        return int(gpus or 1) * int(nodes or 1)
 
     def _total_steps(self) -> int | None:
         total = self.metrics.total_steps or total_steps(self._config)

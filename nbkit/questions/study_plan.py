@@ -95,3 +95,10 @@ def below_one(parameters: Mapping[str, Any], *names: str) -> list[str]:
         for name in names
         if (value := parameters[name]) is not None and value < 1
     ]
+
+
+def images_in_words(config: ExperimentConfig) -> str:
+    """Return what a run trains on, and the loader of what it reads."""
+    if config.data == "synthetic":
+        return "synthetic data"
+    return f"images of {config.data} ({config.loader} loader)"

@@ -105,6 +105,15 @@ class Arms:
         message = f"Arm {arm!r} has no finished run. Call run() of the study."
         raise NotEnoughDataError(message)
 
+    def require_rate(self) -> None:
+        """Check that every run of the baseline has a rate."""
+        if self.row(self.baseline).images_per_second is None:
+            message = (
+                f"Baseline {self.baseline!r} has a run without measured steps. Use "
+                "more steps, or a smaller batch for a small data set."
+            )
+            raise NotEnoughDataError(message)
+
     @property
     def sentence(self) -> str:
         """What the fastest arm shows against the baseline, or that of a lone arm."""
@@ -361,13 +370,20 @@ def arms_of(study: StoredStudy) -> Arms:
         for arm, finished in finished_arms(study).items()
     }
     first, twin = study.control or (next(iter(runs)), None)
-    if first not in runs:
+    require_runs(study, first, runs)
+    return Arms(runs, first, twin, not_finite(study), study)
+
+
+def require_runs(
+    study: StoredStudy, baseline: str, runs: Mapping[str, Sequence[object]]
+) -> None:
+    """Check that the baseline has a finished run."""
+    if baseline not in runs:
         message = (
-            f"Baseline {first!r} of study {study.study_id} has no finished run. Resume "
-            "the study with resume()."
+            f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
+            "Resume the study with resume()."
         )
         raise NotEnoughDataError(message)
-    return Arms(runs, first, twin, not_finite(study), study)
 
 
 def settled_arms(study: StoredStudy) -> set[str]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import vl_convert
+
+from nbkit.statistics import Summary
 
 # Okabe and Ito's colours, distinct in every common kind of colour vision, in an
 # order that keeps neighbours far apart: https://jfly.uni-koeln.de/color/
@@ -26,7 +28,7 @@ _SHAPES = ["circle", "square", "triangle-up", "cross"]
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 _BELOW: dict[str, Any] = {"orient": "bottom", "direction": "vertical"}
-_FURTHEST = 1.5
+FURTHEST = 1.5
 """An interval is cut this many times beyond the points: two noisy runs have one of ten
 times their distance, which would press everything else together."""
 _WIDTH, _HEIGHT = 520, 320
@@ -36,6 +38,7 @@ _TEXTS = {"arm", "label", "series", "size", "source"}  # fields that are not num
 _VEGALITE_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 Rows = Sequence[Mapping[str, Any]]
+Channel = TypeVar("Channel", alt.X, alt.Y)
 
 
 def png(chart: alt.LayerChart | alt.Chart, scale: float = 2) -> bytes:
@@ -123,12 +126,34 @@ def value_axis(largest: float) -> alt.Axis:
     return alt.Axis(format=f",.{digits}f", gridColor="#E6E6E6", tickCount=6)
 
 
+def rate_axis(
+    channel: type[Channel],
+    scale: alt.Scale,
+    highest: float,
+    title: str = "Images per second",
+) -> Channel:
+    """Return an axis of images per second."""
+    return channel(
+        "images_per_second:Q", title=title, axis=value_axis(highest), scale=scale
+    )
+
+
+def rate_cells(rate: Summary) -> dict[str, Any]:
+    """Return a rate and its interval as fields of a row."""
+    return {
+        "images_per_second": rate.median,
+        "low": rate.ci_low,
+        "high": rate.ci_high,
+        "runs": rate.n,
+    }
+
+
 def value_scale(
     points: Sequence[float], rows: Rows, *, room: float = 1.05
 ) -> tuple[alt.Scale, bool]:
     """Return the scale from 0 on, and whether it cuts the interval of a row."""
     ends = [row["high"] for row in rows if row["high"] is not None]
-    furthest = _FURTHEST * max(points)
+    furthest = FURTHEST * max(points)
     is_cut = any(end > furthest for end in ends)
     highest = furthest if is_cut else room * max([*points, *ends])
     return alt.Scale(domain=[0, highest], nice=False), is_cut
@@ -310,8 +335,8 @@ def ratio_chart(
     rows = [*measured, *published]
     points = [1.0, *(row[field] for row in rows)]
     ends = [end for row in measured for end in (row["low"], row["high"]) if end]
-    low = max(min([*points, *ends]), min(points) / _FURTHEST)
-    high = min(max([*points, *ends]), max(points) * _FURTHEST)
+    low = max(min([*points, *ends]), min(points) / FURTHEST)
+    high = min(max([*points, *ends]), max(points) * FURTHEST)
     margin = 0.06 * (high - low) or 0.1
     x = alt.X(
         f"{field}:Q",

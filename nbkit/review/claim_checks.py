@@ -20,6 +20,7 @@ from typing import Any
 
 from nbkit.references.rows import PublishedRow
 from nbkit.review.findings import Finding
+from nbkit.statistics.quantities import minutes
 
 CACHE_FACTOR = 5
 """Data of so many times the memory of all hosts cannot come from it: MLPerf Storage,
@@ -150,7 +151,7 @@ def _work(values: Values) -> Iterator[ClaimOutcome]:
             yield (
                 "work",
                 f"{point['label']}: {point['images_per_second']:,g} images/s for "
-                f"{_minutes(point['seconds'])} are {epochs:.1f} epochs of "
+                f"{minutes(point['seconds'])} are {epochs:.1f} epochs of "
                 f"{values['epochs']}",
             )
 
@@ -166,9 +167,9 @@ def _rank(values: Values) -> Iterator[ClaimOutcome]:
             worst = (
                 faster * longer,
                 f"{fast['label']} {fast['images_per_second']:,g} images/s in "
-                f"{_minutes(fast['seconds'])}, {slow['label']} "
+                f"{minutes(fast['seconds'])}, {slow['label']} "
                 f"{slow['images_per_second']:,g} images/s in "
-                f"{_minutes(slow['seconds'])}",
+                f"{minutes(slow['seconds'])}",
             )
     if worst is not None:
         yield "rank", worst[1]
@@ -311,8 +312,4 @@ CHECKS: dict[str, Callable[[Values], Iterator[ClaimOutcome]]] = {
 
 def _quantity(value: float, unit: str) -> str:
     text = f"{value:,.6g} {unit}"
-    return f"{_minutes(value)} ({text})" if unit == "s" and value >= 60 else text
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+    return f"{minutes(value)} ({text})" if unit == "s" and value >= 60 else text

@@ -235,6 +235,8 @@ def _world_size(config: Line, worker: Line) -> int:
 
 
 def _rank_times(rank: Line) -> RankTimes:
+    busy, counted = rank.get("host_cpu_seconds"), rank.get("counted_seconds")
+    host_busy_cpus = None if busy is None or not counted else busy / counted
     return RankTimes(
         rank=rank["rank"],
         steps=rank["steps"],
@@ -246,13 +248,9 @@ def _rank_times(rank: Line) -> RankTimes:
         cpus=rank.get("cpus"),
         num_cpus=rank.get("num_cpus"),
         cpu_quota=rank.get("cpu_quota"),
-        host_busy_cpus=_mean(rank.get("host_cpu_seconds"), rank.get("counted_seconds")),
+        host_busy_cpus=host_busy_cpus,
         node=rank.get("node"),
     )
-
-
-def _mean(seconds: float | None, counted_seconds: float | None) -> float | None:
-    return None if seconds is None or not counted_seconds else seconds / counted_seconds
 
 
 def _summed(steps: Sequence[Line]) -> RankTimes | None:

@@ -87,6 +87,11 @@ def elapsed(seconds: float | None) -> str:
     return " ".join(shown) or "0 s"
 
 
+def minutes(seconds: float) -> str:
+    """Return a time as minutes and seconds, such as ``12:05``."""
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+
 def energy(joules: float | None) -> str:
     """Return an energy, such as ``12.4 kWh``, ``35.0 Wh`` or ``310 J``."""
     if joules is None:

@@ -325,7 +325,8 @@ def waiting_words(job: Job) -> str:
     """Return why a job waits, and when it will start if Slurm says so."""
     words = f"Slurm: {_reason(job)}"
     if job.start_estimate is not None:
-        words += f"; starts about {_moment(job.start_estimate)} (Slurm's estimate)"
+        start = datetime.datetime.fromisoformat(job.start_estimate)
+        words += f"; starts about {start:%Y-%m-%d %H:%M} UTC (Slurm's estimate)"
     if job.age_seconds > _OLD_SECONDS:
         words += f"; {job.age_seconds / 60:.0f} min old, because Slurm does not respond"
     return words
@@ -349,8 +350,3 @@ def _reason(job: Job) -> str:
     if meaning is None:
         return word
     return meaning if word == "None" else f"{meaning} ({word})"
-
-
-def _moment(time: str) -> str:
-    moment = datetime.datetime.fromisoformat(time)
-    return f"{moment:%Y-%m-%d %H:%M} UTC"

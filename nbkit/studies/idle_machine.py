@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -13,6 +12,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.errors import ConfigError, NvmlUnavailableError
 from nbkit.launch.devices.choice import visible_gpus
 from nbkit.review.causes import WORTH_A_WORD
+from nbkit.studies.progress import print_line
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.nvml import open_nvml
 
@@ -95,14 +95,9 @@ def wait_before(configs: Iterable[ExperimentConfig], patience_seconds: float) ->
     """Wait for an idle machine, if asked to, before what precedes a study's runs."""
     if not patience_seconds:
         return ""
-    sentence = str(wait_for([*configs], patience_seconds, _print))
-    _print(sentence)
+    sentence = str(wait_for([*configs], patience_seconds, print_line))
+    print_line(sentence)
     return sentence
-
-
-def _print(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()
 
 
 def _in_words(busy: Busy) -> str:

@@ -67,8 +67,8 @@ def of_repeat(
 def arms_and_order(
     arms: Mapping[str, ExperimentConfig],
     repeats: int,
-    control: str | None = None,
-    unrepeated: Mapping[str, ExperimentConfig] | None = None,
+    control: str | None,
+    unrepeated: Mapping[str, ExperimentConfig],
 ) -> tuple[dict[str, ExperimentConfig], list[Slot]]:
     """Return the configuration of everything that runs, and in which order.
 
@@ -87,10 +87,10 @@ def arms_and_order(
         compared[twin(control)] = (
             again.replace(name=twin(again.name)) if again.name else again
         )
-    first = dict(unrepeated or {})
-    twice = [name for name, count in Counter([*first, *names]).items() if count > 1]
+    counts = Counter([*unrepeated, *names])
+    twice = [name for name in counts if counts[name] > 1]
     if twice:
         message = f"Two arms have the name {twice[0]!r}. Rename one of them."
         raise ConfigError(message)
-    slots = [Slot(name, 0) for name in first]
-    return {**first, **compared}, [*slots, *balanced_order(names, repeats)]
+    slots = [Slot(name, 0) for name in unrepeated]
+    return {**unrepeated, **compared}, [*slots, *balanced_order(names, repeats)]

@@ -97,12 +97,12 @@ class Progress:
         seconds = time.monotonic() - began
         self._times.take(self._arms[0] if arm is None else arm, [run.record])
         if not self._quiet:
-            _print(f"{self._head(number)}: {result(run)} ({self._time(seconds)})")
+            print_line(f"{self._head(number)}: {result(run)} ({self._time(seconds)})")
 
     def say(self, sentence: str) -> None:
         """Leave a line between two runs; an empty one leaves none."""
         if sentence and not self._quiet:
-            _print(sentence)
+            print_line(sentence)
 
     def show_answer(self, answer: Callable[[], str]) -> None:
         """Leave the answer of what has finished, for a person who watches."""
@@ -129,7 +129,7 @@ class Progress:
         if self._line is not None:
             self._line.update(plain(text), raw=True)
         elif not self._quiet:
-            _print(text)
+            print_line(text)
 
     def _head(self, number: int | None = None) -> str:
         return f"[{number or self._number}/{self._total}] {self._label}"
@@ -154,9 +154,10 @@ class Progress:
         if self._line is not None:
             self._line.update(plain(f"{self._title} {line}"), raw=True)
         elif not self._quiet:
-            _print(line)
+            print_line(line)
 
 
-def _print(line: str) -> None:
+def print_line(line: str) -> None:
+    """Print a line at once, with control characters escaped."""
     sys.stdout.write(f"{visible(line)}\n")
     sys.stdout.flush()

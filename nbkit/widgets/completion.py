@@ -52,13 +52,17 @@ def complete(before: str, namespace: Mapping[str, Any]) -> tuple[str, list[str],
         return fragment, [], "param"
     if value is None:
         return fragment, [f"{n}=" for n in fields if n.startswith(fragment)], "param"
-    found = _values(fields, value[1])
+    found = names_of(value[1])
+    if not found and value[1] in fields:
+        from nbkit.config.documented import choices
+
+        found = choices(fields[value[1]].annotation)
     return fragment, [text for text in found if text.startswith(fragment)], "value"
 
 
-def _values(fields: Mapping[str, Any], name: str) -> list[str]:
+def names_of(field: str) -> list[str]:
+    """Return the names that a field may have; none if it does not take a name."""
     from nbkit import registry
-    from nbkit.config.documented import choices
     from nbkit.datasets.cache import NAMED
 
     registered: dict[str, registry.Kind] = {
@@ -66,11 +70,9 @@ def _values(fields: Mapping[str, Any], name: str) -> list[str]:
         "loader": "loaders",
         "engine": "engines",
     }
-    if name in registered:
-        return registry.names(registered[name])
-    if name == "data":
-        return ["synthetic", *NAMED]
-    return choices(fields[name].annotation) if name in fields else []
+    if field in registered:
+        return registry.names(registered[field])
+    return ["synthetic", *NAMED] if field == "data" else []
 
 
 def _fields_called_for(

@@ -67,7 +67,7 @@ class ExperimentForm(ipywidgets.VBox):
         self.runs: list[Run] = []
         self.on_launch = on_launch
         shown = (config or ExperimentConfig()).replace(**fields)
-        self.panel = FormPanel(shown, self._launch_by_button)
+        self.panel = FormPanel(shown, lambda: f"Launched {self.launch().run_id}.")
         self._place: contextvars.Context | None = None
         self._table_id = f"nbkit-form-{uuid.uuid4()}"
         self._table_is_shown = False
@@ -139,9 +139,6 @@ class ExperimentForm(ipywidgets.VBox):
         if self.comm is not None:
             self.panel.close()
         super().close()
-
-    def _launch_by_button(self) -> str:
-        return f"Launched {self.launch().run_id}."
 
     def _show(self, run: Run) -> None:
         """Show a run below the form, in the place of the one before."""

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from nbkit import registry
 from nbkit.config import ExperimentConfig
 from nbkit.config.fields import Field, described_fields
-from nbkit.datasets.cache import NAMED
+from nbkit.widgets.completion import names_of
 
 Entered: TypeAlias = "dict[str, str | bool]"
 """What every control holds, by the path of its field."""
@@ -159,7 +158,7 @@ def _control(field: Field) -> Control:
         default="",
         optional=optional,
         choices=_choices(kinds, optional=optional),
-        suggestions=_suggestions(path, kinds),
+        suggestions=tuple(names_of(path) or _words(kinds)),
         limits=_limits(kinds),
     )
     return replace(control, default=control.entered(field.default))
@@ -191,18 +190,6 @@ def _choices(
         texts = ["true", "false"]
     empty = [("", _NOT_SET)] if optional and texts else []
     return (*empty, *((text, text) for text in texts))
-
-
-def _suggestions(path: str, kinds: list[Mapping[str, Any]]) -> tuple[str, ...]:
-    known = {
-        "model": lambda: registry.names("models"),
-        "loader": lambda: registry.names("loaders"),
-        "engine": lambda: registry.names("engines"),
-        "data": lambda: ["synthetic", *NAMED],
-    }
-    if path in known:
-        return tuple(known[path]())
-    return tuple(_words(kinds))
 
 
 def _limits(kinds: list[Mapping[str, Any]]) -> str:

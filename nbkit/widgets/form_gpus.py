@@ -34,7 +34,6 @@ class GpuLook:
     def __init__(self, show: Callable[[dict[str, Any]], None]) -> None:
         self._show = show
         self._lock = threading.Lock()
-        self._under_way: threading.Thread | None = None
         self._is_looking = False
         self._is_closed = False
         self._setting = SourceSetting.from_environment()
@@ -46,15 +45,7 @@ class GpuLook:
             if self._is_looking or self._is_closed:
                 return
             self._is_looking = True
-            self._under_way = threading.Thread(
-                target=self._look, name="form-gpus", daemon=True
-            )
-            self._under_way.start()
-
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the reading in progress has ended."""
-        if self._under_way is not None:
-            self._under_way.join(timeout_seconds)
+            threading.Thread(target=self._look, name="form-gpus", daemon=True).start()
 
     def close(self) -> None:
         """Release the GPUs for good, after the reading in progress."""

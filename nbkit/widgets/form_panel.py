@@ -78,8 +78,9 @@ class FormPanel(anywidget.AnyWidget):
         self._partition_look = PartitionLook(self._show_partitions)
         self._ask_for_partitions()
         # Not waited for: what they are read with takes a second to be imported.
-        self._lister = threading.Thread(target=self._list_presets, daemon=True)
-        self._lister.start()
+        threading.Thread(
+            target=self._list_presets, name="form-presets", daemon=True
+        ).start()
 
     def fill(self, config: ExperimentConfig) -> None:
         """Show a configuration in the controls, in place of what was entered."""
@@ -94,13 +95,6 @@ class FormPanel(anywidget.AnyWidget):
     def say(self, text: str, of: str = "launch", *, is_error: bool = False) -> None:
         """Show the result of a button beside it."""
         self.said = {"text": text, "is_error": is_error, "of": of}
-
-    def wait_for_threads(self, timeout_seconds: float | None = None) -> None:
-        """Wait until all is known of presets, GPUs and what a launch would refuse."""
-        self._lister.join(timeout_seconds)
-        self._look.wait(timeout_seconds)
-        self._partition_look.wait(timeout_seconds)
-        self._refusals.wait(timeout_seconds)
 
     def close(self) -> None:
         """Close the form everywhere it is shown; launched runs continue."""

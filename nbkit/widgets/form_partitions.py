@@ -39,11 +39,6 @@ class PartitionLook:
             )
             self._under_way.start()
 
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the question that is under way has its answer."""
-        if self._under_way is not None:
-            self._under_way.join(timeout_seconds)
-
     def _look(self) -> None:
         try:
             found = describe_partitions(partitions())

@@ -41,12 +41,6 @@ class Refusals:
                 )
                 self._under_way.start()
 
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait until everything that was asked has been answered."""
-        thread = self._under_way
-        if thread is not None:
-            thread.join(timeout_seconds)
-
     def _ask_all(self) -> None:
         while True:
             with self._lock:

@@ -107,7 +107,7 @@ def test_ideal_line_of_a_machine_measured_from_two_gpus_on_is_theirs():
 def test_a_single_size_has_its_point_in_the_middle_and_no_ideal_line():
     rows = scaling_table([MeasuredRun("fp16", 2, 1, "cuda", 4_600.0)])
 
-    parts = list(leaves(scaling_chart(rows).to_dict()))
+    parts = list(leaves(scaling_chart(rows, {}, {}).to_dict()))
 
     assert "ideal" not in {what(values) for _, values in parts}
     assert all(
@@ -137,7 +137,7 @@ def test_the_axis_tells_two_nodes_of_eight_from_sixteen_of_one():
         )
     )
 
-    spec = scaling_chart(both).to_dict()
+    spec = scaling_chart(both, {}, {}).to_dict()
 
     part, values = next(it for it in leaves(spec) if what(it[1]) == "measured")
     labels = part["encoding"]["x"]["axis"]["labelExpr"]
@@ -145,12 +145,12 @@ def test_the_axis_tells_two_nodes_of_eight_from_sixteen_of_one():
     assert '"16": ["16", "2 x 8", "16 x 1"]' in labels
     assert {value["size"] for value in values} == {"8", "2 x 8", "8 x 1", "16 x 1"}
     # The renderer that reads it takes the expression.
-    assert png(scaling_chart(both)).startswith(b"\x89PNG")
+    assert png(scaling_chart(both, {}, {})).startswith(b"\x89PNG")
 
 
 def test_a_wide_interval_does_not_press_the_points_flat():
-    noisy = scaling_chart(table(repeats=(0.7, 1.3)))
-    quiet = scaling_chart(table())
+    noisy = scaling_chart(table(repeats=(0.7, 1.3)), {}, {})
+    quiet = scaling_chart(table(), {}, {})
 
     tops = [
         part["encoding"]["y"]["scale"]["domain"][1]

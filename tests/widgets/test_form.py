@@ -30,6 +30,7 @@ from nbkit.widgets import form_gpus
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from nbkit.widgets.form_gpus import GpuLook, describe_gpus
+from tests.widgets.form_threads import wait_for_form_threads
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
@@ -55,7 +56,7 @@ def no_gpus(monkeypatch):
 def form():
     form = nbkit.ExperimentForm()
     yield form
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     form.close_all()
 
 
@@ -160,7 +161,7 @@ def test_filling_in_replaces_what_was_entered_and_refuses_what_is_wrong(form):
 
 
 def test_a_preset_fills_in_a_published_experiment(form):
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     for preset in form.panel.presets:
         said = told(form, kind="preset", name=preset)
         name, _, run = preset.partition(": ")
@@ -200,7 +201,7 @@ def test_the_commands_name_the_devices_of_the_run():
 
 
 def test_no_run_gets_a_gpu_of_a_trace(form):
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     form.panel.gpus = gpus_of("eight-gpus")
 
     shown = form.panel.checked["commands"][1]["text"]
@@ -209,7 +210,7 @@ def test_no_run_gets_a_gpu_of_a_trace(form):
 
 
 def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form):
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     look = form.panel._look
     assert look._reader is not None
 
@@ -218,7 +219,7 @@ def test_a_form_that_is_closed_lets_go_of_page_and_gpus(form):
     assert (form.comm, form.panel.comm) == (None, None)
     assert look._reader is None
     look.start()
-    look.wait()
+    wait_for_form_threads()
     assert look._reader is None
 
 
@@ -297,7 +298,7 @@ def test_gpus_that_cannot_be_read_are_said_to_be_so(monkeypatch):
     look = GpuLook(shown.append)
 
     look.start()
-    look.wait()
+    wait_for_form_threads()
 
     look.close()
     (found,) = shown
@@ -316,7 +317,7 @@ def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_pa
 
 
 def test_without_gpus_it_says_how_many_cpus(form):
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
 
     assert re.match(r"No GPU: ranks run on \d+ usable", form.panel.gpus["text"])
     assert "driver not loaded" in form.panel.gpus["text"]
@@ -338,7 +339,7 @@ def test_a_driver_that_hangs_is_said_to_hang(monkeypatch, tmp_path):
 
     look.start()
     look.start()
-    look.wait()
+    wait_for_form_threads()
 
     look.close()
     texts = [it["text"] for it in shown]

@@ -13,6 +13,7 @@ from nbkit.widgets import form_refusals
 from nbkit.widgets.form_fields import sections
 from nbkit.widgets.form_refusals import Refusals, by_field
 from tests.waiting import wait_until
+from tests.widgets.form_threads import wait_for_form_threads
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
@@ -27,13 +28,13 @@ def store(tmp_path, monkeypatch):
 def form():
     form = nbkit.ExperimentForm(device="cpu")
     yield form
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     form.close_all()
 
 
 def enter(form, **entered):
     form.panel.entered = form.panel.entered | entered
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     return form.panel.checked["errors"]
 
 
@@ -69,7 +70,7 @@ def test_a_folder_that_is_there_by_now_is_no_longer_missed(form, tmp_path):
 
     folder.mkdir()
     form.panel._look.start()
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
 
     assert form.panel.checked["errors"] == {}
 
@@ -98,7 +99,7 @@ def test_only_the_newest_of_what_was_entered_meanwhile_is_asked(monkeypatch):
     for steps in (12, 13):
         checks.ask(nbkit.ExperimentConfig(steps=steps))
     may_go_on.set()
-    checks.wait()
+    wait_for_form_threads()
 
     assert asked == told == [11, 13]
 
@@ -109,7 +110,7 @@ def test_a_check_that_breaks_is_said_and_is_not_the_end(monkeypatch):
     checks = Refusals(lambda _, found: told.extend(map(str, found)))
 
     checks.ask(nbkit.ExperimentConfig())
-    checks.wait()
+    wait_for_form_threads()
 
     assert told == ["Could not check the launch: ZeroDivisionError: division by zero"]
 

@@ -13,6 +13,7 @@ from nbkit.store.stored_runs import create_run_folder
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
+from tests.widgets.form_threads import wait_for_form_threads
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 PARTITION = "slurm.slurm_partition"
@@ -28,13 +29,13 @@ def slurm(tmp_path, monkeypatch):
 def form(slurm):
     form = nbkit.ExperimentForm()
     yield form
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
     form.close_all()
 
 
 def enter(form, **entered):
     form.panel.entered = form.panel.entered | entered
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
 
 
 def test_lines_of_a_shell_and_options_of_sbatch_keep_their_blanks_and_commas():
@@ -127,7 +128,7 @@ def test_partitions_are_listed_with_their_free_gpus_once_the_engine_is_slurm(
     ]
     for _ in range(3):
         form.panel._handle_custom_msg({"kind": "partitions", "request": "1"}, [])
-        form.panel.wait_for_threads()
+        wait_for_form_threads()
     listing = [call for call in slurm.calls("sinfo") if "--Node" in call]
     assert len(listing) == 1
 
@@ -164,7 +165,7 @@ def test_lines_that_others_have_written_are_not_launched_by_the_form(
     paths.imported.write_text('{"host": "node7"}')
     theirs = nbkit.attach(paths.root.name).config
     form = nbkit.ExperimentForm(theirs, steps=30)
-    form.panel.wait_for_threads()
+    wait_for_form_threads()
 
     with pytest.raises(RunError, match=r"imported from host node7.*trust=True"):
         form.launch()

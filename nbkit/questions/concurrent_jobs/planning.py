@@ -19,7 +19,7 @@ from nbkit.plural import plural
 from nbkit.questions.concurrent_jobs.copies import copies_of, copy_data
 from nbkit.questions.concurrent_jobs.cpus import CpuShare, cpu_shares, shared_cores
 from nbkit.questions.concurrent_jobs.layouts import JobSetting, Planned
-from nbkit.questions.study_plan import Plan, below_one, smoke_test
+from nbkit.questions.study_plan import Plan, below_one, images_in_words, smoke_test
 from nbkit.studies.devices import Devices, find_devices
 from nbkit.studies.parameters import Parameters
 from nbkit.telemetry.cpus import usable_cpus
@@ -289,16 +289,12 @@ def _storage(storage: Sequence[str], copies: Sequence[Path]) -> Iterator[str]:
 def _conditions(config: ExperimentConfig, seed: int, threads: int) -> str:
     """Return what all arms have in common."""
     size = config.image_size
-    source = (
-        "synthetic data"
-        if config.data == "synthetic"
-        else f"{config.data} ({config.loader} loader)"
-    )
     return (
         f"Conditions: {config.model}, {config.precision}, batch "
-        f"{config.batch_size_per_gpu} per rank, {size}x{size}, {source}, "
-        f"{config.steps} steps (first {config.warmup_steps} warm-up), {threads} "
-        f"threads per rank, seed {seed} + job index."
+        f"{config.batch_size_per_gpu} per rank, {size}x{size}, "
+        f"{images_in_words(config)}, {config.steps} steps (first "
+        f"{config.warmup_steps} warm-up), {threads} threads per rank, seed {seed} + "
+        "job index."
     )
 
 

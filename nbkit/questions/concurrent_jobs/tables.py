@@ -200,10 +200,6 @@ def published_table(rounds: Sequence[PublishedRound]) -> Table:
     )
 
 
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
-
-
 def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
     """Return the published jobs one by one, by rate and by run time."""
 
@@ -217,7 +213,7 @@ def published_jobs_table(rounds: Sequence[PublishedRound]) -> Table:
             Column("job", lambda job: f"{row(job).publisher}, job {job[1] + 1}"),
             Column("images/s", lambda job: row(job).images_per_second, wording.rate),
             Column("slowdown", entry("slowdowns"), "{:.3f}".format, "slowdown"),
-            Column("run time", entry("seconds"), _minutes),
+            Column("run time", entry("seconds"), wording.minutes),
             Column(
                 *("slowdown by time", entry("slowdowns_by_time"), "{:.3f}".format),
                 csv="slowdown_by_time",

@@ -10,18 +10,17 @@ import altair as alt
 from nbkit.questions.inference.latency import Served
 from nbkit.references.rows import PublishedRow
 from nbkit.reports.charts import (
+    FURTHEST,
     finished,
     interval_subtitle,
     intervals,
     measured_colour,
     published_points,
+    rate_axis,
+    rate_cells,
     tooltip,
-    value_axis,
     value_scale,
 )
-
-_MOST_ABOVE_EVERYTHING = 1.5
-"""Two noisy runs have an interval of ten times their distance: the chart is cut."""
 
 _PERCENTILES = {"p50": "p50_seconds", "p95": "p95_seconds", "p99": "p99_seconds"}
 
@@ -37,10 +36,7 @@ def throughput_chart(
         {
             "arm": arm.arm,
             "batch_size": arm.batch_size,
-            "images_per_second": arm.images_per_second.median,
-            "low": arm.images_per_second.ci_low,
-            "high": arm.images_per_second.ci_high,
-            "runs": arm.images_per_second.n,
+            **rate_cells(arm.images_per_second),
             "ratio": arm.against.estimate if arm.against else 1.0,
         }
         for arm in served
@@ -51,12 +47,7 @@ def throughput_chart(
     points: list[float] = [row["images_per_second"] for row in [*values, *others]]
     scale, is_cut = value_scale(points, values)
     x = _batch_sizes(sizes)
-    y = alt.Y(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(max(points)),
-        scale=scale,
-    )
+    y = rate_axis(alt.Y, scale, max(points))
     rate = {"batch_size": "Batch size", "images_per_second": "Images/s"}
     titles = {"arm": "Measured", **rate, "runs": "Runs", "ratio": "vs. baseline"}
     colour = measured_colour(values, "arm")
@@ -137,8 +128,8 @@ def _ranges(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return every percentile's interval in ms, and whether one leaves the chart."""
     shown = [row[name] for row in values for name in _PERCENTILES if row[name]]
-    lowest = min(shown) / _MOST_ABOVE_EVERYTHING
-    highest = max(shown) * _MOST_ABOVE_EVERYTHING
+    lowest = min(shown) / FURTHEST
+    highest = max(shown) * FURTHEST
     ranges: list[dict[str, Any]] = []
     is_cut = False
     for arm in served:

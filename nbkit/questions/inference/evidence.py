@@ -12,7 +12,7 @@ from nbkit.launch.run import Run
 from nbkit.questions.inference.latency import judge_accuracy
 from nbkit.questions.inference.page import InferenceResult
 from nbkit.reports.arm_rows import ArmRun, arm_run
-from nbkit.reports.arms import Arms
+from nbkit.reports.arms import Arms, require_runs
 from nbkit.reports.page import Evidence
 from nbkit.review.energy import joules_between
 from nbkit.statistics import ACCURACY_MARGIN, LatencyTiming
@@ -32,12 +32,7 @@ def result(study: Study) -> InferenceResult:
     finished = evidence.runs
     baseline, twin = study.control or (next(iter(finished)), None)
     timings = {arm: [_timings(run) for run in runs] for arm, runs in finished.items()}
-    if baseline not in finished:
-        message = (
-            f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
-            "Resume the study with resume()."
-        )
-        raise NotEnoughDataError(message)
+    require_runs(study, baseline, finished)
     sizes = study.arms[baseline].inference.batch_sizes
     predictions = {
         arm: [read_predictions(run.paths.predictions) for run in starts]

@@ -18,7 +18,8 @@ from nbkit.reports.charts import (
     interval_subtitle,
     intervals,
     measured_colour,
-    value_axis,
+    rate_axis,
+    rate_cells,
     value_scale,
 )
 from nbkit.statistics import Summary
@@ -34,10 +35,7 @@ def pipeline_row(
         "arm": arm,
         "series": series,
         "world_size": world_size,
-        "images_per_second": rate.median,
-        "low": rate.ci_low,
-        "high": rate.ci_high,
-        "runs": rate.n,
+        **rate_cells(rate),
         "data_wait_percent": None if wait is None else 100 * wait,
         "note": "" if wait is None else f"waits {100 * wait:.0f}%",
     }
@@ -46,12 +44,7 @@ def pipeline_row(
 def pipelines_chart(rows: Rows, asked: Rows, legend: str, title: str) -> alt.LayerChart:
     """Draw images per second of every arm, all at one number of devices."""
     scale, is_cut = _scale(rows, asked, room=1.12)
-    x = alt.X(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(scale["domain"][1]),
-        scale=scale,
-    )
+    x = rate_axis(alt.X, scale, scale["domain"][1])
     titles = {**_TITLES, "data_wait_percent": "Data wait, %"}
     colour = measured_colour(rows)
     groups: list[Any] = [
@@ -75,12 +68,7 @@ def devices_chart(
         axis=alt.Axis(values=sizes, format="d", grid=False),
         scale=alt.Scale(domain=[0, sizes[-1] * 1.1], nice=False),
     )
-    y = alt.Y(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(scale["domain"][1]),
-        scale=scale,
-    )
+    y = rate_axis(alt.Y, scale, scale["domain"][1])
     colour = measured_colour(rows)
     groups: list[Any] = [intervals(rows, x, y, colour, _TITLES, has_line=True)]
     if asked:

@@ -10,7 +10,6 @@ from typing import Any
 
 from nbkit import statistics
 from nbkit.config import ExperimentConfig
-from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.questions.input_pipeline.chart import (
     devices_chart,
@@ -33,7 +32,7 @@ from nbkit.questions.input_pipeline.tables import (
 from nbkit.questions.input_pipeline.trials import Tuning
 from nbkit.reports.arm_rows import arm_run
 from nbkit.reports.arm_tables import each_run, held_together
-from nbkit.reports.arms import ArmRow, Arms
+from nbkit.reports.arms import ArmRow, Arms, require_runs
 from nbkit.reports.conditions import (
     HOW_MEASURED,
     WELCH,
@@ -378,24 +377,14 @@ def result(study: Study) -> PipelineResult:
     """
     evidence, configs = Evidence.of(study), study.arms
     runs, baseline = evidence.runs, evidence.plan["baseline"]
-    if baseline not in runs:
-        message = (
-            f"baseline {baseline!r} of study {study.study_id} has no finished run. "
-            "Resume the study with resume()."
-        )
-        raise NotEnoughDataError(message)
+    require_runs(study, baseline, runs)
     largest = {
         arm: [arm_run(run) for run in many]
         for arm, many in runs.items()
         if configs[arm].world_size == configs[baseline].world_size
     }
     arms = Arms(largest, baseline, evidence.control, evidence.lost, study)
-    if arms.row(baseline).images_per_second is None:
-        message = (
-            f"baseline {baseline!r} has a run without measured steps. Use more steps, "
-            "or a smaller batch for a small data set."
-        )
-        raise NotEnoughDataError(message)
+    arms.require_rate()
     # The loader differs from arm to arm.
     facts = {n: value for n, value in evidence.conditions.items() if n != "loader"}
     found = PipelineResult(arms, configs, replace(evidence, conditions=facts))

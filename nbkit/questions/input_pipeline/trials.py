@@ -201,7 +201,9 @@ class _Search:
         """Return what was found."""
         rates = _rates(self.trials)
         fastest = max(rates.values())
-        near = [one for one, rate in rates.items() if self._is_near(rate, fastest)]
+        # The fastest but for noise.
+        least = fastest / (1 + self.margin)
+        near = [one for one, rate in rates.items() if rate >= least]
         # Of equals the first: a loader is not better for its name.
         chosen = min(near, key=lambda one: (one.workers, one.prefetch))
         why = "the fastest tried"
@@ -219,10 +221,6 @@ class _Search:
         if self.noise is None:
             return "practical margin, noise not measured"
         return "noise" if self.noise > PRACTICAL_MARGIN else "practical margin"
-
-    def _is_near(self, rate: float, fastest: float) -> bool:
-        """Return whether a rate is the fastest but for noise."""
-        return rate >= fastest / (1 + self.margin)
 
     def _best_of_loaders(self, best: LoaderSetting) -> LoaderSetting:
         for loader in self.grid.loaders:

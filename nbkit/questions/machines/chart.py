@@ -21,7 +21,7 @@ def machines_chart(
     *,
     measured_names: tuple[str, str],
     published_names: tuple[str, str],
-    title: str = "Speedup, measured and published",
+    title: str,
 ) -> alt.LayerChart:
     """Draw ratios of throughput; 1 is as fast."""
     measured = [

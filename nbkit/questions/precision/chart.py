@@ -19,7 +19,8 @@ from nbkit.reports.charts import (
     intervals,
     measured_colour,
     published_points,
-    value_axis,
+    rate_axis,
+    rate_cells,
     value_scale,
 )
 
@@ -36,10 +37,7 @@ def arms_chart(
         {
             "arm": arm.arm,
             "precision": arm.format.precision,
-            "images_per_second": arm.images_per_second.median,
-            "low": arm.images_per_second.ci_low,
-            "high": arm.images_per_second.ci_high,
-            "runs": arm.images_per_second.n,
+            **rate_cells(arm.images_per_second),
             "ratio": arm.against.estimate if arm.against else 1.0,
             "caveat": arm.answer.caveat,
         }
@@ -60,12 +58,7 @@ def arms_chart(
     room = 1.25 if any(row["caveat"] for row in values) else 1.05
     scale, is_cut = value_scale(points, values, room=room)
     y = arm_axis(values)
-    x = alt.X(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(max(points)),
-        scale=scale,
-    )
+    x = rate_axis(alt.X, scale, max(points))
     rate = {"images_per_second": "Images/s"}
     titles = {"arm": "Measured", **rate, "runs": "Runs", "ratio": "vs. baseline"}
     colour = measured_colour(values, "precision")

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Literal
 
 from nbkit.config import ExperimentConfig
-from nbkit.errors import NotEnoughDataError
 from nbkit.launch.run import Run
 from nbkit.questions.precision.answers import (
     LOSS_TOLERANCE,
@@ -307,12 +306,7 @@ def result(study: Study) -> PrecisionResult | BaselineLost:
     if lost := baseline_lost(study):
         return lost
     evidence, arms = Evidence.of(study), arms_of(study)
-    if arms.row(arms.baseline).images_per_second is None:
-        message = (
-            f"baseline {arms.baseline!r} has a run without measured steps. Use more "
-            "steps, or a smaller batch for a small data set."
-        )
-        raise NotEnoughDataError(message)
+    arms.require_rate()
     finished, facts = evidence.runs, dict(evidence.conditions)
     facts.pop("memory_format", None)  # it differs from arm to arm
     searched = finished[arms.baseline][0].worker.get("cudnn_benchmark")

@@ -17,7 +17,7 @@ from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
 from nbkit.questions.precision.answers import ROUNDING
 from nbkit.questions.precision.layouts import Format
-from nbkit.questions.study_plan import Plan, below_one, smoke_test
+from nbkit.questions.study_plan import Plan, below_one, images_in_words, smoke_test
 from nbkit.studies.devices import (
     Devices,
     described_gpus,
@@ -241,12 +241,9 @@ def _what(
 def _conditions(config: ExperimentConfig) -> str:
     """Return what all arms have in common."""
     size = config.image_size
-    source = "synthetic data"
-    if config.data != "synthetic":
-        source = f"images of {config.data} ({config.loader} loader)"
     return (
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
-        f"{size}x{size}, {plural(config.gpus, 'rank')}, {source}, "
+        f"{size}x{size}, {plural(config.gpus, 'rank')}, {images_in_words(config)}, "
         f"seed {config.seed}, learning rate {config.learning_rate:.3g}; "
         f"{config.length}; cudnn_benchmark={config.cudnn_benchmark}."
     )

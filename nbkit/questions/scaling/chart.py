@@ -24,16 +24,17 @@ from nbkit.reports.charts import (
     intervals,
     measured_colour,
     published_points,
+    rate_axis,
+    rate_cells,
     tooltip,
-    value_axis,
     value_scale,
 )
 
 
 def scaling_chart(
     rows: Sequence[ScalingRow],
-    outlooks: Mapping[str, Outlook] | None = None,
-    published: Mapping[str, Sequence[PublishedRow]] | None = None,
+    outlooks: Mapping[str, Outlook],
+    published: Mapping[str, Sequence[PublishedRow]],
 ) -> alt.LayerChart:
     """Draw images per second against devices."""
     on_cpu = all(row.device_type == "cpu" for row in rows)
@@ -42,10 +43,7 @@ def scaling_chart(
             "arm": row.arm,
             "world_size": row.world_size,
             "size": row.label,
-            "images_per_second": row.images_per_second.median,
-            "low": row.images_per_second.ci_low,
-            "high": row.images_per_second.ci_high,
-            "runs": row.images_per_second.n,
+            **rate_cells(row.images_per_second),
             "efficiency": row.efficiency,
         }
         for row in rows
@@ -57,10 +55,10 @@ def scaling_chart(
             "images_per_second": row.images_per_second or 0.0,
             "source": row.source,
         }
-        for label, members in ({} if on_cpu else published or {}).items()
+        for label, members in ({} if on_cpu else published).items()
         for row in members
     ]
-    projected = projected_values(rows, outlooks or {})
+    projected = projected_values(rows, outlooks)
     counts = sorted({row["world_size"] for row in (*measured, *projected, *others)})
     ideal = ideal_values(rows, counts[-1])
     nodes = node_labels(rows)
@@ -82,12 +80,7 @@ def scaling_chart(
     points = [row["images_per_second"] for row in (*measured, *ideal, *others)]
     points += [corner["high"] for corner in projected]
     scale, is_cut = value_scale(points, measured)
-    y = alt.Y(
-        "images_per_second:Q",
-        title="Images per second",
-        axis=value_axis(max(row.images_per_second.median for row in rows)),
-        scale=scale,
-    )
+    y = rate_axis(alt.Y, scale, max(row.images_per_second.median for row in rows))
     titles = {"arm": "Measured", "size": "Devices", "images_per_second": "Images/s"}
     titles |= {"runs": "Runs", "efficiency": "Efficiency"}
     colour = measured_colour(measured, "arm")

@@ -177,7 +177,7 @@ def _of_run(run: NodeTimes, node: str) -> NodeRow:
     )
 
 
-def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Straggler]:
+def stragglers(runs: Iterable[NodeTimes]) -> list[Straggler]:
     """Return the places that hold the others up, the slowest first."""
     excess: dict[tuple[str, int, int, str, int], list[float]] = {}
     ranks: dict[tuple[str, int, int, str, int], set[int]] = {}
@@ -196,7 +196,7 @@ def stragglers(runs: Iterable[NodeTimes], least: float = STRAGGLES) -> list[Stra
     slow = [
         Straggler(*key, tuple(sorted(ranks[key])), median(parts), len(parts))
         for key, parts in excess.items()
-        if median(parts) >= least
+        if median(parts) >= STRAGGLES
     ]
     return sorted(slow, key=lambda straggler: straggler.excess, reverse=True)
 

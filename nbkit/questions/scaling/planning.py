@@ -13,7 +13,7 @@ from nbkit.datasets.enough import check_enough_images
 from nbkit.errors import ConfigError, DeviceError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
-from nbkit.questions.study_plan import Plan, below_one
+from nbkit.questions.study_plan import Plan, below_one, images_in_words
 from nbkit.statistics.quantities import size_label
 from nbkit.studies.devices import Devices, find_devices, sweep_sizes, why_cpus
 from nbkit.studies.parameters import Parameters
@@ -259,11 +259,9 @@ def _of_slurm(config: ExperimentConfig) -> list[str]:
 
 def _conditions(config: ExperimentConfig, repeats: int) -> str:
     """Return what all arms have in common."""
-    size, source = config.image_size, "synthetic data"
-    if config.data != "synthetic":
-        source = f"images of {config.data} ({config.loader} loader)"
+    size = config.image_size
     return (
         f"Conditions: {config.model}, batch {config.batch_size_per_gpu} per rank, "
-        f"{size}x{size}, {config.memory_format}, {source}; {config.length}; "
-        f"n={repeats} per size, interleaved."
+        f"{size}x{size}, {config.memory_format}, {images_in_words(config)}; "
+        f"{config.length}; n={repeats} per size, interleaved."
     )

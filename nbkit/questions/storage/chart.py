@@ -20,6 +20,7 @@ from nbkit.reports.charts import (
     intervals,
     lines,
     measured_colour,
+    rate_axis,
     value_axis,
     value_scale,
 )
@@ -46,12 +47,8 @@ def supply_chart(
     ]
     asked = [] if required is None else [required.images_per_second]
     scale, _ = value_scale([*(row["high"] for row in rows), *asked], [])
-    x = alt.X(
-        "images_per_second:Q",
-        title="Throughput (images/s; reads: bytes / mean image size)",
-        axis=value_axis(scale["domain"][1]),
-        scale=scale,
-    )
+    title_of_rate = "Throughput (images/s; reads: bytes / mean image size)"
+    x = rate_axis(alt.X, scale, scale["domain"][1], title_of_rate)
     titles = {"arm": "Measured", "images_per_second": "Images/s"}
     titles |= {"gigabytes_per_second": "GB/s", "runs": "Repeats or runs"}
     groups: list[Any] = [

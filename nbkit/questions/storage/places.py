@@ -133,7 +133,7 @@ def _data_set(text: str) -> Wanted:
         )
         raise ParameterError(message)
     data = existing_data(path, NAMED)
-    where = _below(data)
+    where = Path(data) if Path(data).is_absolute() else cache_path(data)
     source = DataSource(name=name, data=data, **described_data(data))
     return Wanted(
         name=name,
@@ -196,11 +196,6 @@ def _own_folder() -> Path:
     folder = cache_path("photos").parent / "storage"
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
-
-
-def _below(data: str) -> Path:
-    """Return where a data set of a name is."""
-    return Path(data) if Path(data).is_absolute() else cache_path(data)
 
 
 def copies_of(p: Parameters, values: Mapping[str, Any]) -> int:

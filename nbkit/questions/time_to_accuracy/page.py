@@ -22,6 +22,7 @@ from nbkit.questions.time_to_accuracy.tables import (
     unlike,
 )
 from nbkit.recipes.training import training_recipe
+from nbkit.reports.arms import require_runs
 from nbkit.reports.conditions import WELCH
 from nbkit.reports.finite_arms import BaselineLost, baseline_lost
 from nbkit.reports.mlperf_log import closed_obstacles, mllog
@@ -239,12 +240,7 @@ def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
         return lost_baseline
     evidence = Evidence.of(study)
     baseline = next(name for name in study.arms if name not in study.unrepeated)
-    if baseline not in evidence.runs:
-        message = (
-            f"Baseline {baseline!r} of study {study.study_id} has no finished run. "
-            "Resume the study with resume()."
-        )
-        raise NotEnoughDataError(message)
+    require_runs(study, baseline, evidence.runs)
     lost, by_arm = evidence.lost, study.runs_by_arm()
     short = [
         run for name in usable_arms(study.unrepeated, lost) for run in by_arm[name]
