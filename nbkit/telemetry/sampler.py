@@ -60,15 +60,14 @@ class Sampler:
     def read(self) -> Sample:
         """Return one reading; a part that cannot be read spoils no other."""
         # Rates and shares in it are those since the previous call.
-        t, began = clock.now(), time.monotonic()
-        if self._nvml is None and began >= self._next_try:
+        t = clock.now()
+        if self._nvml is None and time.monotonic() >= self._next_try:
             self._open()
         return Sample(
             t=round(t, 3),
             gpus=self._nvml.read(self._gpu_uuids) if self._nvml else (),
             gpus_unavailable=self._gpus_unavailable,
             host=self._host.read(),
-            read_seconds=round(time.monotonic() - began, 6),
         )
 
     def header(self) -> dict[str, Any]:

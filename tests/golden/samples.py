@@ -101,9 +101,7 @@ def _host(config: ExperimentConfig, outcome: Outcome, second: int) -> HostSample
         disk_write_bytes=2_000_000,
         net_rx_bytes=3_000_000,
         net_tx_bytes=4_000_000,
-        num_processes=config.world_size,
         processes_cpu_seconds=1.0 * config.world_size * second,
-        processes_rss_bytes=3 * GIBIBYTE,
     )
 
 
