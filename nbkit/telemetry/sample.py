@@ -284,8 +284,6 @@ class GpuDevice(_Record):
     """Whether the driver keeps the GPU initialised (``persistence_mode``)."""
     numa_node: int | None = None
     """NUMA node of the PCI slot, from sysfs; ``nvidia-smi topo -m``."""
-    cpu_affinity: str | None = None
-    """CPUs near the PCI slot, such as ``0-31,64-95``, from sysfs; ``topo -m``."""
 
 
 @dataclass(frozen=True)

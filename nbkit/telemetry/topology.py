@@ -14,7 +14,6 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,14 @@ def read_cpus(
     return tuple(cpus)
 
 
-def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
-    """Return NUMA node and CPUs near a PCI slot, as far as the kernel knows them."""
+def numa_node_of(pci_bus_id: str | None, root: Path = Path("/")) -> int | None:
+    """Return the NUMA node of a PCI slot, if the kernel knows it."""
     # NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
     if pci_bus_id is None:
-        return {}
+        return None
     # NVML writes the domain with eight digits, sysfs with four.
     folder = root / "sys/bus/pci/devices" / pci_bus_id[-12:].lower()
-    cpus = _read(folder / "local_cpulist")
-    if cpus is None:
-        return {}
-    return {"numa_node": _number(folder / "numa_node"), "cpu_affinity": cpus or None}
+    return _number(folder / "numa_node")
 
 
 def cpu_numbers(text: str) -> list[int]:

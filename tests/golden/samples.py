@@ -120,8 +120,6 @@ def system_of(
                 "slowed_seconds": round(outcome.slowed_share * seconds, 3),
                 "gpu_utilization_percent_sum": 95 * count,
                 "gpu_utilization_samples": count,
-                "sm_clock_mhz_sum": host.sm_clock_max_mhz * count,
-                "sm_clock_samples": count,
                 "memory_used_bytes_max": outcome.memory_bytes,
             }
             for index in used
