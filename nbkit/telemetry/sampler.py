@@ -235,7 +235,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def add_child_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every process that reads this machine for a parent."""
     parser.add_argument(
-        "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
+        "--interval", type=to_interval, default=1.0, metavar="SECONDS", help="default 1"
     )
     parser.add_argument(
         "--parent-fd",
@@ -245,20 +245,16 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def to_interval(value: float | str) -> float:
-    """Return the seconds between two samples that a value stands for."""
-    seconds = float(value)
-    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more"
-        raise ValueError(message)
-    return seconds
-
-
-def _argument(text: str) -> float:
+def to_interval(text: str) -> float:
+    """Return the seconds between two samples that an argument stands for."""
     try:
-        return to_interval(text)
+        seconds = float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
+        message = f"{text} s is not {MIN_INTERVAL_SECONDS} s or more"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
