@@ -36,13 +36,6 @@ def list_image_folder(root: Path) -> Listing:
     # Folders in ``train/`` are classes whatever their names are. Without it, folders
     # that are parts of a data set by their names, or that hold no image themselves but
     # folders of the same names, are refused: they may be splits, folds or variants.
-    if not root.is_dir():
-        problem = "is a file" if root.exists() else "does not exist"
-        message = (
-            f"data={str(root)!r} {problem}. Pass the path of a folder of images, or "
-            "'synthetic'."
-        )
-        raise ConfigError(message)
     try:
         contents, skipped_files, notes = _list(root)
     except OSError as error:
