@@ -21,9 +21,7 @@ from nbkit.datasets.splits import (
     splits_in,
 )
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
-
-_NAMED_IN_MESSAGE = 3
+from nbkit.plural import few, plural
 
 
 def list_image_folder(root: Path) -> Listing:
@@ -85,7 +83,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         and _holds_image(root / name)
     ]
     if unread:
-        notes.append(f"images outside {train}/ are skipped: in {_few(unread)}")
+        notes.append(f"images outside {train}/ are skipped: in {few(unread)}")
     return Contents(classes, training, tested), files.skipped_files, notes
 
 
@@ -169,7 +167,7 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
             and not _images_in(root / name)
         ]
     if parts:
-        problem = f"the class folders look like splits ({_few(parts)})"
+        problem = f"the class folders look like splits ({few(parts)})"
         deeper = [_level(base / name) for name in parts]
         how = "put class folders into train/ and, for evaluation, val/"
         raise _unclear(root, problem, f"{_name_one(deeper)}{how}")
@@ -207,9 +205,9 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
-        names = _few(sorted(shared))
+        names = few(sorted(shared))
         hold = f"contain no images, only subfolders with equal names ({names})"
-        problem = f"the class folders {_few(alike)} {hold}"
+        problem = f"the class folders {few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
@@ -239,11 +237,6 @@ def _unclear(root: Path, problem: str, how: str) -> ConfigError:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _few(names: list[str]) -> str:
-    more = ", ..." if len(names) > _NAMED_IN_MESSAGE else ""
-    return ", ".join(names[:_NAMED_IN_MESSAGE]) + more
 
 
 def _is_image(name: str) -> bool:
@@ -288,7 +281,7 @@ class _Files:
             message = (
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
-                f"({_few(empty)}; suffixes "
+                f"({few(empty)}; suffixes "
                 f"{' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
                 "or remove the folders."
             )
@@ -334,6 +327,6 @@ def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) ->
         message = (
             f"data={str(root)!r}: {evaluation}/ has "
             f"{plural(len(unknown), 'class', 'classes')} that {train}/ lacks "
-            f"({_few(unknown)}). Use the same class folders in both."
+            f"({few(unknown)}). Use the same class folders in both."
         )
         raise ConfigError(message)
