@@ -61,10 +61,7 @@ def unreadable_message(place: str, error: Exception) -> str:
 
 
 def _check_size(image: Image.Image, decoding: Decoding) -> None:
-    width, height = image.size
-    if decoding.orientation >= 5:
-        width, height = height, width
-    if (width, height) != (decoding.width, decoding.height):
-        before = f"{decoding.width} x {decoding.height}"
-        message = f"size changed from {before} to {width} x {height} pixels"
+    if image.size != decoding.stored_size:
+        before, now = (f"{w} x {h}" for w, h in (decoding.stored_size, image.size))
+        message = f"size changed from {before} to {now} pixels"
         raise ValueError(message)
