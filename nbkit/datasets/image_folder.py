@@ -9,7 +9,13 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from nbkit.datasets.folders import check_links, is_hidden, names_in, subfolders
+from nbkit.datasets.folders import (
+    check_links,
+    is_hidden,
+    names_in,
+    readable,
+    subfolders,
+)
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.skipped_files import is_archive, remedy, suffix_kind
@@ -34,14 +40,8 @@ def list_image_folder(root: Path) -> Listing:
     # Folders in ``train/`` are classes whatever their names are. Without it, folders
     # that are parts of a data set by their names, or that hold no image themselves but
     # folders of the same names, are refused: they may be splits, folds or variants.
-    try:
+    with readable(root):
         contents, skipped_files, notes = _list(root)
-    except OSError as error:
-        message = (
-            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
-            "Fix its permissions, or copy the data to another folder."
-        )
-        raise ConfigError(message) from error
     return Listing(
         "image folder", root, lambda: contents, skipped_files=skipped_files, notes=notes
     )
