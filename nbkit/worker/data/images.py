@@ -5,11 +5,15 @@ Decoded by Pillow, whose resizing antialiases: the reference for every other dec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from PIL import Image
 
 from nbkit.datasets.rgb import open_image, to_rgb
-from nbkit.datasets.samples import Decoding
+from nbkit.datasets.samples import Decoding, Samples
+from nbkit.errors import ConfigError
 from nbkit.worker.data.augmentation import Crop
 
 # What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
@@ -45,8 +49,16 @@ def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
         return to_rgb(image)
 
 
-def unreadable_message(place: str, error: Exception) -> str:
-    """Return what to say of an image of the manifest that cannot be read."""
+@contextmanager
+def naming(samples: Samples, index: int) -> Iterator[None]:
+    """Name the image of the manifest that cannot be read."""
+    try:
+        yield
+    except Exception as error:  # decoders raise many kinds
+        raise ConfigError(_unreadable(samples.place(index), error)) from error
+
+
+def _unreadable(place: str, error: Exception) -> str:
     if isinstance(error, MemoryError):
         return (
             f"{place} cannot be decoded: out of memory. Use fewer "
