@@ -13,6 +13,7 @@ from nbkit.store.stored_runs import create_run_folder
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
+from tests.telemetry.traces import replay
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 PARTITION = "slurm.slurm_partition"
@@ -20,7 +21,7 @@ PARTITION = "slurm.slurm_partition"
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:no-gpu")
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("no-gpu"))
     return SlurmPrograms(tmp_path, monkeypatch)
 
 
