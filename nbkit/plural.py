@@ -1,6 +1,8 @@
-"""Counts with their noun, right for one and for many."""
+"""Counts with their noun, right for one and for many; names where they are many."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
@@ -12,3 +14,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 image', '1,200 images', '2 classes')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def few(names: Sequence[str]) -> str:
+    """Return up to three names for a message, and whether there are more."""
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -65,10 +65,7 @@ def add_to(commands: Commands) -> None:
 def _interval(text: str) -> float:
     from nbkit.telemetry.sampler import to_interval
 
-    try:
-        return to_interval(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return to_interval(text)
 
 
 def _monitor(arguments: argparse.Namespace) -> int:

@@ -17,14 +17,13 @@ def check_enough_images(configs: Iterable[ExperimentConfig]) -> None:
         if config.data == "synthetic":
             continue
         if config.data not in sizes:
-            listing = find(
+            images = find(
                 config.data,
                 missing_labels=config.missing_labels,
                 uncertain_labels=config.uncertain_labels,
-            )
-            labels = len(listing.classes) if listing.is_multi_label else 0
-            counts = len(listing.train), len(listing.evaluation)
-            sizes[config.data] = (*counts, labels)
+            ).contents
+            labels = len(images.classes) if images.is_multi_label else 0
+            sizes[config.data] = len(images.train), len(images.evaluation), labels
         train, evaluation, labels = sizes[config.data]
         if labels:
             check_several_labels(config, labels)

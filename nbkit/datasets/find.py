@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.downloads import downloaded_folder
+from nbkit.datasets.folders import readable
 from nbkit.datasets.image_folder import has_images_in_folders, list_image_folder
 from nbkit.datasets.listing import Listing
 from nbkit.datasets.made_labels import LABELS, made_labels_folder
@@ -61,14 +62,8 @@ def find(
         raise ConfigError(message)
     if (table := nih_table(root)) is not None:
         return list_nih(table)
-    try:
+    with readable(root):
         layouts = _layouts(root)
-    except OSError as error:
-        message = (
-            f"data={data!r}: {error.filename} cannot be read ({error.strerror}). Fix "
-            "its permissions, or copy the data to another folder."
-        )
-        raise ConfigError(message) from error
     if len(layouts) > 1:
         problem = " and ".join(layouts.values())
         message = (

@@ -1,12 +1,13 @@
-"""Names in folders of images, and broken links."""
+"""Names in folders of images, broken links, and what cannot be read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from nbkit.errors import ConfigError
+from nbkit.errors import ConfigError, StoreError
 
 _OF_THE_DISK = "lost+found"
 """In the top folder of a disk; only root may read it."""
@@ -56,3 +57,19 @@ def check_links(
                 "remove the link."
             )
             raise ConfigError(message) from error
+
+
+@contextmanager
+def readable(root: Path) -> Iterator[None]:
+    """Say what to do when something cannot be read."""
+    try:
+        yield
+    except StoreError as error:
+        message = f"data={str(root)!r}: {error}"
+        raise ConfigError(message) from error
+    except OSError as error:
+        message = (
+            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
+            "Fix its permissions, or copy the data to another folder."
+        )
+        raise ConfigError(message) from error

@@ -9,7 +9,13 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from nbkit.datasets.folders import check_links, is_hidden, names_in, subfolders
+from nbkit.datasets.folders import (
+    check_links,
+    is_hidden,
+    names_in,
+    readable,
+    subfolders,
+)
 from nbkit.datasets.listing import IMAGE_SUFFIXES, Contents, Listing
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.skipped_files import is_archive, remedy, suffix_kind
@@ -21,9 +27,7 @@ from nbkit.datasets.splits import (
     splits_in,
 )
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
-
-_NAMED_IN_MESSAGE = 3
+from nbkit.plural import few, plural
 
 
 def list_image_folder(root: Path) -> Listing:
@@ -36,21 +40,8 @@ def list_image_folder(root: Path) -> Listing:
     # Folders in ``train/`` are classes whatever their names are. Without it, folders
     # that are parts of a data set by their names, or that hold no image themselves but
     # folders of the same names, are refused: they may be splits, folds or variants.
-    if not root.is_dir():
-        problem = "is a file" if root.exists() else "does not exist"
-        message = (
-            f"data={str(root)!r} {problem}. Pass the path of a folder of images, or "
-            "'synthetic'."
-        )
-        raise ConfigError(message)
-    try:
+    with readable(root):
         contents, skipped_files, notes = _list(root)
-    except OSError as error:
-        message = (
-            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
-            "Fix its permissions, or copy the data to another folder."
-        )
-        raise ConfigError(message) from error
     return Listing(
         "image folder", root, lambda: contents, skipped_files=skipped_files, notes=notes
     )
@@ -92,7 +83,7 @@ def _list(root: Path) -> tuple[Contents, Counter[str], list[str]]:
         and _holds_image(root / name)
     ]
     if unread:
-        notes.append(f"images outside {train}/ are skipped: in {_few(unread)}")
+        notes.append(f"images outside {train}/ are skipped: in {few(unread)}")
     return Contents(classes, training, tested), files.skipped_files, notes
 
 
@@ -176,7 +167,7 @@ def _check_classes(root: Path, base: Path, classes: list[str]) -> None:
             and not _images_in(root / name)
         ]
     if parts:
-        problem = f"the class folders look like splits ({_few(parts)})"
+        problem = f"the class folders look like splits ({few(parts)})"
         deeper = [_level(base / name) for name in parts]
         how = "put class folders into train/ and, for evaluation, val/"
         raise _unclear(root, problem, f"{_name_one(deeper)}{how}")
@@ -214,9 +205,9 @@ def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -
     shared = {name for name, count in counts.items() if count > 1}
     alike = [name for name, folders in inside.items() if len(folders & shared) > 1]
     if alike:
-        names = _few(sorted(shared))
+        names = few(sorted(shared))
         hold = f"contain no images, only subfolders with equal names ({names})"
-        problem = f"the class folders {_few(alike)} {hold}"
+        problem = f"the class folders {few(alike)} {hold}"
         # Images beside their masks are no classes either.
         deeper = [] if splits_among(sorted(shared)) else [_level(root / alike[0])]
         how = (
@@ -246,11 +237,6 @@ def _unclear(root: Path, problem: str, how: str) -> ConfigError:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _few(names: list[str]) -> str:
-    more = ", ..." if len(names) > _NAMED_IN_MESSAGE else ""
-    return ", ".join(names[:_NAMED_IN_MESSAGE]) + more
 
 
 def _is_image(name: str) -> bool:
@@ -295,7 +281,7 @@ class _Files:
             message = (
                 f"data={str(self._root)!r} has "
                 f"{plural(len(empty), 'class', 'classes')} without images "
-                f"({_few(empty)}; suffixes "
+                f"({few(empty)}; suffixes "
                 f"{' '.join(IMAGE_SUFFIXES)}){remedy(self.skipped_files)}. Add images "
                 "or remove the folders."
             )
@@ -341,6 +327,6 @@ def _check_known(root: Path, evaluation: str, train: str, classes: list[str]) ->
         message = (
             f"data={str(root)!r}: {evaluation}/ has "
             f"{plural(len(unknown), 'class', 'classes')} that {train}/ lacks "
-            f"({_few(unknown)}). Use the same class folders in both."
+            f"({few(unknown)}). Use the same class folders in both."
         )
         raise ConfigError(message)

@@ -83,41 +83,11 @@ class Listing:
         return self.read()
 
     @property
-    def classes(self) -> Sequence[str]:
-        """See `Contents`."""
-        return self.contents.classes
-
-    @property
-    def train(self) -> Sequence[ImageSample]:
-        """See `Contents`."""
-        return self.contents.train
-
-    @property
-    def evaluation(self) -> Sequence[ImageSample]:
-        """See `Contents`."""
-        return self.contents.evaluation
-
-    @property
-    def is_multi_label(self) -> bool:
-        """See `Contents`."""
-        return self.contents.is_multi_label
-
-    @property
-    def patients(self) -> Mapping[str, str]:
-        """See `Contents`."""
-        return self.contents.patients
-
-    @property
-    def split_by(self) -> str | None:
-        """See `Contents`."""
-        return self.contents.split_by
-
-    @property
     def files(self) -> list[str]:
         """Every file that holds images, below ``root``."""
         if self.shards:
             return list(self.shards)
-        return [sample.name for sample in (*self.train, *self.evaluation)]
+        return [sample.name for _, samples in self.splits() for sample in samples]
 
     def fingerprint(self) -> Fingerprint:
         """Return what tells this data set from others without reading the images."""
@@ -187,8 +157,8 @@ class Listing:
 
     def splits(self) -> Iterator[tuple[str, Sequence[ImageSample]]]:
         """Yield ``train`` and ``evaluation`` with their images."""
-        yield "train", self.train
-        yield "evaluation", self.evaluation
+        yield "train", self.contents.train
+        yield "evaluation", self.contents.evaluation
 
     def open(self) -> Samples:
         """Return all images, those for training first, to read their files."""

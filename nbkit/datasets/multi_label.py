@@ -20,7 +20,7 @@ from nbkit.datasets.patients import (
 from nbkit.datasets.samples import ImageSample
 from nbkit.datasets.splits import EVALUATION, TRAINING
 from nbkit.errors import ConfigError
-from nbkit.plural import plural
+from nbkit.plural import few, plural
 from nbkit.reading import open_regular
 
 _FILE, _SPLIT, _PATIENT = "file", "split", "patient_id"
@@ -30,7 +30,6 @@ _SPLITS = {
 }
 _STAT_THREADS = 16
 """For disks that answer slowly."""
-_NAMED_IN_MESSAGE = 3
 _VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 """Of a label; programs that know blanks write numbers with a point."""
 _UNKNOWN = {
@@ -149,7 +148,7 @@ def missing_files(root: Path, names: Sequence[str]) -> str | None:
     ]
     if not missing:
         return None
-    some = _few(missing)
+    some = few(missing)
     return f"lists {len(names)} files, of which {len(missing)} are missing ({some})"
 
 
@@ -207,7 +206,7 @@ def _check_values(
             if (value := _READ_AS[rule]) is not None:
                 what = f"are read as {value}"
             notes.append(
-                f"{kind} labels ({_few(counts)}) {what}: {kind}_labels={rule!r}"
+                f"{kind} labels ({few(counts)}) {what}: {kind}_labels={rule!r}"
             )
             continue
         name, where = next(iter(by_column.items()))
@@ -221,16 +220,11 @@ def _check_values(
             )
         problems.append(
             f"data={str(csv_path)!r} has {name}={text!r} in line {where[0]}; "
-            f"{_KINDS[kind]} values: {_few(counts)}. {remedy[:1].upper()}{remedy[1:]}."
+            f"{_KINDS[kind]} values: {few(counts)}. {remedy[:1].upper()}{remedy[1:]}."
         )
     if problems:
         raise ConfigError("\n".join(problems))
     return notes
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED_IN_MESSAGE])
-    return f"{shown}, ..." if len(names) > _NAMED_IN_MESSAGE else shown
 
 
 def _patients(

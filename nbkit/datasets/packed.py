@@ -10,21 +10,20 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from nbkit.datasets.folders import check_links, names_in
+from nbkit.datasets.folders import check_links, names_in, readable
 from nbkit.datasets.listing import Contents, Listing
 from nbkit.datasets.samples import RECORDIO_MAGIC, ImageSample
 from nbkit.datasets.shards import Packed, missing_shards, shards_below, use_of
 from nbkit.datasets.skipped_files import is_archive, suffix_kind
 from nbkit.datasets.splits import EVALUATION, split_of
-from nbkit.errors import ConfigError, StoreError
+from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.reading import read_file
 
@@ -95,7 +94,7 @@ def list_packed(
     beside: str | None = None,
 ) -> Listing:
     """Return what the shards in a folder hold; they are read when it is asked for."""
-    with _readable(root):
+    with readable(root):
         check_links(root, root, split_of)
         use = use_of(root, shards_below(root, is_shard))
         unpacked = [name for name in names_in(root)[1] if name not in use]
@@ -109,7 +108,7 @@ def list_packed(
     described_by = [name for name in described_by if (root / name).exists()]
 
     def read() -> Contents:
-        with _readable(root):
+        with readable(root):
             paths = [root / shard for shard in shards]
             images_of = _read_all(paths, read_shard, on_wait)
         images = list(zip(map(use.__getitem__, shards), shards, images_of, strict=True))
@@ -124,22 +123,6 @@ def list_packed(
         skipped_files=Counter(map(suffix_kind, filter(is_archive, unpacked))),
         notes=notes,
     )
-
-
-@contextmanager
-def _readable(root: Path) -> Iterator[None]:
-    """Say what to do when something cannot be read."""
-    try:
-        yield
-    except StoreError as error:
-        message = f"data={str(root)!r}: {error}"
-        raise ConfigError(message) from error
-    except OSError as error:
-        message = (
-            f"data={str(root)!r}: {error.filename} cannot be read ({error.strerror}). "
-            "Fix its permissions, or copy the data to another folder."
-        )
-        raise ConfigError(message) from error
 
 
 def _read_all(

@@ -205,8 +205,9 @@ def _write(
                 shards.close()
     finally:
         images.close()
+    contents = listing.contents
     counts = {split: len(samples) for split, samples in listing.splits()}
-    PackDescription(listing.classes, listing.is_multi_label, counts).write(folder)
+    PackDescription(contents.classes, contents.is_multi_label, counts).write(folder)
 
 
 def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
@@ -243,7 +244,7 @@ class _Shards:
         split: str,
         shard_bytes: int | None,
     ) -> None:
-        self._classes = listing.classes
+        self._classes = listing.contents.classes
         self._folder = folder
         self._format = format
         self._name = "val" if split == "evaluation" else split
@@ -284,7 +285,7 @@ class _Shards:
 
 def _print_notes(listing: Listing) -> None:
     """Print what a person may not expect, and what is not part of the pack."""
-    notes = [*listing.notes, *alike_classes(listing.classes)]
+    notes = [*listing.notes, *alike_classes(listing.contents.classes)]
     if skipped := listing.skipped_files:
         what = f"{plural(sum(skipped.values()), 'file')} ({in_words(skipped)})"
         notes.append(f"not packed, because it is not part of the data: {what}")

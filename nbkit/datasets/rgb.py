@@ -18,23 +18,14 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 from PIL import __version__ as _pillow_version
 
-# Pillow decodes these by itself. They are asked in Pillow's own order.
+# Pillow decodes these by itself: EPS would start a program, and IPTC may contain images
+# of every format. They are asked in Pillow's own order.
 _FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "PPM", "PNG", "AVIF", "BLP", "CUR", "PCX", "DCX"),
     *("DDS", "FITS", "FLI", "FTEX", "GBR", "JPEG2000", "ICNS", "ICO", "IM", "IMT"),
     *("MCIDAS", "TIFF", "MSP", "PCD", "PIXAR", "PSD", "QOI", "SGI", "SPIDER", "SUN"),
     *("TGA", "WEBP", "XBM", "XPM", "XVTHUMB"),
 )
-_LEFT_OUT = {
-    "EPS": "PostScript, which only an interpreter can decode",
-    "WMF": "a Windows metafile, which Pillow cannot decode",
-    "BUFR": "BUFR, which Pillow cannot decode",
-    "GRIB": "GRIB, which Pillow cannot decode",
-    "HDF5": "HDF5, which Pillow cannot decode",
-    "MPEG": "a video",
-}
-"""What Pillow knows and is not asked for. IPTC is not either: inside, its images may be
-of every format, also of these."""
 
 _GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -54,15 +45,14 @@ def open_image(data: bytes) -> ImageFile.ImageFile:
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except UnidentifiedImageError as error:
-        message = _left_out(data[:16])
+        message = "a format that Pillow does not support"
         if data.startswith(_GIT_LFS):
             message = (
                 "a Git LFS pointer instead of the file; run 'git lfs pull' in its "
                 "repository"
             )
-        elif message is None and data.startswith(_TIFF):
+        elif data.startswith(_TIFF):
             message = "a TIFF file that is damaged or not supported by Pillow"
-        message = message or "a format that Pillow does not support"
         raise UnidentifiedImageError(message) from error
 
 
@@ -99,14 +89,6 @@ def _formats() -> tuple[str, ...]:
     Image.init()
     # Another version of Pillow may have fewer.
     return tuple(name for name in _FORMATS if name in Image.OPEN)
-
-
-def _left_out(start: bytes) -> str | None:
-    for name, what in _LEFT_OUT.items():
-        _, accepts = Image.OPEN.get(name, (None, None))
-        if accepts is not None and accepts(start):
-            return what
-    return None
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:

@@ -44,6 +44,12 @@ class Decoding:
     is_coarse: bool = field(default=False, compare=False)
     """Of its many values few are left in 8 bits; as above."""
 
+    @property
+    def stored_size(self) -> tuple[int, int]:
+        """Width and height of the pixels in the file, before the image is turned."""
+        size = self.width, self.height
+        return size[::-1] if self.orientation >= 5 else size
+
 
 @dataclass(frozen=True, slots=True)
 class ImageSample:

@@ -126,17 +126,18 @@ class Meter:
         pid = self._pid
         try:
             if not self._devices:
-                return *_count_process(pid), pid
+                io = _io(pid)
+                return io["syscr"], io["rchar"], pid
             counted = [_delivered(device) for device in self._devices]
         except OSError:
             return None  # a process has ended, or is not ours to look at
         return sum(n for n, _ in counted), sum(size for _, size in counted), None
 
 
-def _count_process(pid: int) -> tuple[int, int]:
-    text = Path(f"/proc/{pid}/io").read_text()
-    named = dict(line.split(": ") for line in text.splitlines())
-    return int(named["syscr"]), int(named["rchar"])
+def _io(pid: int) -> dict[str, int]:
+    """Return what a process has read and written, by the kernel's names."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return {name: int(count) for name, count in (line.split(": ") for line in lines)}
 
 
 def _delivered(device: Path) -> tuple[int, int]:
@@ -153,11 +154,9 @@ def _delivered(device: Path) -> tuple[int, int]:
 def _fetched_bytes(pid: int) -> int | None:
     """Return what a process has got from devices; None if it has ended."""
     try:
-        text = Path(f"/proc/{pid}/io").read_text()
+        return _io(pid)["read_bytes"]
     except OSError:
         return None
-    named = dict(line.split(": ") for line in text.splitlines())
-    return int(named["read_bytes"])
 
 
 def _interval(before: _Look, now: _Look, began: float) -> Interval:

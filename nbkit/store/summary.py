@@ -66,8 +66,6 @@ class RunSummary:
     where one of them is not finite."""
     mean_loss: float | None
     """Mean loss over all steps, warm-up or not; None where one is not finite."""
-    loss_not_finite_at_step: int | None
-    """First step whose loss was NaN or Inf; None if there was none."""
     updates_skipped: int | None
     """Steps whose update GradScaler skipped, because a gradient was not finite; None
     where the loss is not scaled."""
@@ -119,8 +117,6 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
     computes = [rank["compute_seconds"] for rank in ranks]
     scaled = [line["update_skipped"] for line in steps if "update_skipped" in line]
     devices: list[Line] = worker.get("devices") or []
-    finite = FiniteReading.of(lines)
-    divergence = finite.found(worker)
     return RunSummary(
         n_steps=len(window),
         images_per_second=(
@@ -152,7 +148,6 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         first_loss=steps[0]["loss"] if steps else None,
         final_loss=_mean_loss(steps[-max(1, len(steps) // 10) :]),
         mean_loss=_mean_loss(steps),
-        loss_not_finite_at_step=None if divergence is None else finite.lost_step,
         updates_skipped=sum(scaled) if scaled else None,
         loss_scale=steps[-1].get("loss_scale") if steps else None,
         weights_finite=worker.get("weights_finite"),
@@ -164,7 +159,7 @@ def summarise_run(lines: Sequence[Line], worker: Line, record: Line) -> RunSumma
         batch_size_per_gpu=worker.get("batch_size_per_gpu"),
         oversubscribed=bool((record.get("launch") or {}).get("oversubscribed")),
         logged=_logged(lines),
-        nonfinite=divergence,
+        nonfinite=FiniteReading.of(lines).found(worker),
     )
 
 

@@ -30,7 +30,7 @@ from nbkit.telemetry.holders import HolderFinder, Kernel, ReportedRun
 from nbkit.telemetry.host import HostReader
 from nbkit.telemetry.machine_history import HistoryThread
 from nbkit.telemetry.sample import HostSample
-from nbkit.telemetry.sampler import add_child_options, to_interval
+from nbkit.telemetry.sampler import add_child_options
 
 _PATIENCE_SECONDS = 3.0
 """How long a tick waits for the driver, before the host is shown without the GPUs."""
@@ -136,8 +136,6 @@ class Feed:
                     self._holders.set_runs([ReportedRun(**run) for run in value])
                 case "hide_commands_of_others":
                     self._holders.hide_commands_of_others = bool(value)
-                case "interval_seconds":
-                    self.interval_seconds = to_interval(value)
                 case "read_history":
                     self._past.ask([str(path) for path in value])
                 case _:

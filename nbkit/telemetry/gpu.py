@@ -24,7 +24,7 @@ from nbkit.telemetry.sample import (
     MigSample,
     Xid,
 )
-from nbkit.telemetry.topology import near_slot
+from nbkit.telemetry.topology import numa_node_of
 
 _REASONS = {
     "NVML_ERROR_UNINITIALIZED": "NVML not initialised",
@@ -177,7 +177,8 @@ class Gpu:
             values["nvlink_links"] = self._count_nvlinks()
         except _WholeGpuError as error:
             return GpuDevice(*identity, error=str(error))
-        return GpuDevice(*identity, **values, **near_slot(values["pci_bus_id"]))
+        numa_node = numa_node_of(values["pci_bus_id"])
+        return GpuDevice(*identity, **values, numa_node=numa_node)
 
     def _unified(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the host's memory where NVML says that the GPU has none itself."""

@@ -16,6 +16,7 @@ from nbkit.telemetry.machine import container_kind
 from nbkit.telemetry.sample import GpuDevice
 from nbkit.telemetry.visible_devices import unknown_entry, visible_devices
 
+RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
 _LOST = 79
 _OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
 """Xids that a wrong or ended program causes.
@@ -41,8 +42,7 @@ def checks() -> Iterator[CheckResult]:
     for gpu in devices:
         if gpu.error:
             detail = f"cannot be read ({gpu.error})"
-            remedy = "check dmesg for an Xid message, then reset the GPU or reboot"
-            yield CheckResult(f"GPU {gpu.index}", "failure", detail, remedy)
+            yield CheckResult(f"GPU {gpu.index}", "failure", detail, RESET)
         elif gpu.mig_enabled:
             detail = "in MIG mode; an instance supports only one rank"
             yield CheckResult(f"GPU {gpu.index}", "info", detail)

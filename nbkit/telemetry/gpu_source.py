@@ -27,7 +27,7 @@ class SourceSetting:
     kind: str
     """``nvml`` or ``replay``; also another word, which `open` refuses."""
     name: str = ""
-    """Of a replay: its file, or the name of a trace that comes with nbkit."""
+    """Of a replay: its file, or the name of the trace that comes with nbkit."""
 
     @classmethod
     def from_environment(cls) -> Self:

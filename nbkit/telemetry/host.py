@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ class HostReader:
             disk_write_bytes=disk_write,
             net_rx_bytes=net_rx,
             net_tx_bytes=net_tx,
-            **(self._processes.read() if self._processes else {}),
+            processes_cpu_seconds=(
+                self._processes.read_cpu_seconds() if self._processes else None
+            ),
         )
 
     def _cpu_percent(self) -> dict[str, Any]:
@@ -121,35 +124,20 @@ class _ProcessTrees:
         self._members: list[psutil.Process] = []
         self._walked_at = -_TREE_SECONDS
 
-    def read(self) -> dict[str, Any]:
+    def read_cpu_seconds(self) -> float:
         now = time.monotonic()
         if now - self._walked_at >= _TREE_SECONDS:
             self._walked_at = now
             self._members = self._walk()
-        number, rss_bytes, seconds = 0, 0, 0.0
+        seconds = 0.0
         for process in self._members:
-            try:
+            with suppress(psutil.Error):  # It ended; its parent in the tree has it.
                 seconds += self._cpu_seconds(process)
-                rss_bytes += process.memory_info().rss
-            except psutil.Error:
-                continue  # It ended; its parent in the tree has its time.
-            number += 1
         for root in self._roots:
-            if root.pid == os.getpid():
-                continue
-            try:
-                self._root_seconds[root.pid] = self._cpu_seconds(root)
-                rss_bytes += root.memory_info().rss
-            except psutil.Error:
-                continue  # It ended, and its parent is not in the tree.
-            number += 1
-        return {
-            "num_processes": number,
-            "processes_cpu_seconds": round(
-                seconds + sum(self._root_seconds.values()), 2
-            ),
-            "processes_rss_bytes": rss_bytes,
-        }
+            if root.pid != os.getpid():
+                with suppress(psutil.Error):  # Its last reading counts.
+                    self._root_seconds[root.pid] = self._cpu_seconds(root)
+        return round(seconds + sum(self._root_seconds.values()), 2)
 
     @staticmethod
     def _cpu_seconds(process: psutil.Process) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 from nbkit.telemetry.control_groups import smallest_limit
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.topology import number_of, text_of
 
 
 def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def describe_machine(*, gpus: bool = True) -> dict[str, Any]:
 
         gpu_facts = describe_gpus()
     dmi = Path("/sys/class/dmi/id")
-    product = (_read(dmi / "sys_vendor"), _read(dmi / "product_name"))
+    product = (text_of(dmi / "sys_vendor"), text_of(dmi / "product_name"))
     return {
         "hostname": socket.gethostname(),
         "system_product": " ".join(filter(None, product)) or None,
@@ -62,7 +63,7 @@ def container_kind() -> str | None:
     ):
         if Path(sign).exists():
             return kind
-    return _read(Path("/run/systemd/container"))
+    return text_of(Path("/run/systemd/container"))
 
 
 def _operating_system() -> str | None:
@@ -75,8 +76,8 @@ def _operating_system() -> str | None:
 def _describe_cpus() -> dict[str, Any]:
     folder = Path("/sys/devices/system/cpu")
     numbers = sorted(folder.glob("cpu[0-9]*/topology"))
-    packages = [_read(number / "physical_package_id") for number in numbers]
-    cores = {_read(number / "core_cpus_list") for number in numbers}
+    packages = [text_of(number / "physical_package_id") for number in numbers]
+    cores = {text_of(number / "core_cpus_list") for number in numbers}
     complete = None not in packages and None not in cores and bool(numbers)
     info = _cpuinfo()
     flags = info.get("flags")
@@ -91,7 +92,7 @@ def _describe_cpus() -> dict[str, Any]:
         "usable_cpus": usable_cpus(),
         "num_numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
         or None,
-        "cpu_frequency_governor": _read(folder / "cpu0/cpufreq/scaling_governor"),
+        "cpu_frequency_governor": text_of(folder / "cpu0/cpufreq/scaling_governor"),
     }
 
 
@@ -114,7 +115,7 @@ def _hypervisor(flags: str | None) -> str | None:
 
 def _cpuinfo() -> dict[str, str]:
     """Return what ``/proc/cpuinfo`` says of the first CPU."""
-    first = (_read(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
+    first = (text_of(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -139,10 +140,10 @@ def _network_cards() -> list[dict[str, Any]]:
             {
                 "name": folder.name,
                 "driver": driver.resolve().name if driver.exists() else None,
-                "speed_megabits_per_second": _number(folder / "speed"),
-                "mtu": _number(folder / "mtu"),
-                "is_up": _read(folder / "operstate") == "up",
-                "numa_node": _number(folder / "device/numa_node"),
+                "speed_megabits_per_second": number_of(folder / "speed"),
+                "mtu": number_of(folder / "mtu"),
+                "is_up": text_of(folder / "operstate") == "up",
+                "numa_node": number_of(folder / "device/numa_node"),
             }
         )
     return cards
@@ -154,23 +155,9 @@ def _rdma_ports() -> list[dict[str, Any]]:
         {
             "name": folder.parent.parent.name,
             "port": int(folder.name),
-            "link_layer": _read(folder / "link_layer"),
-            "rate": _read(folder / "rate"),
-            "state": _read(folder / "state"),
+            "link_layer": text_of(folder / "link_layer"),
+            "rate": text_of(folder / "rate"),
+            "state": text_of(folder / "state"),
         }
         for folder in sorted(Path("/sys/class/infiniband").glob("*/ports/*"))
     ]
-
-
-def _number(path: Path) -> int | None:
-    """Return a number; the kernel writes -1, or fails, where it does not know."""
-    text = _read(path)
-    return None if text is None or int(text) < 0 else int(text)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        # Makers fill in what they like, in any encoding.
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None

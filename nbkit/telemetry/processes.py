@@ -68,7 +68,8 @@ class LocalProcess:
             uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116  (every second)
         except OSError:
             return cls(pid, start_ticks, None, None, own=False)
-        return cls(pid, start_ticks, _user(uid), _command(pid), own=uid == os.getuid())
+        name = user_name(uid)
+        return cls(pid, start_ticks, name, _command(pid), own=uid == os.getuid())
 
     def uses_cuda(self) -> bool | None:
         """Return whether the process uses CUDA; None if it may not be looked into."""
@@ -115,11 +116,12 @@ def pids_are_the_hosts() -> bool:
 
 
 @functools.cache
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return a user's name; the number of one without a name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(uid)  # As ps shows it.
+        return str(uid)  # as ps shows it
 
 
 def _command(pid: int) -> str | None:

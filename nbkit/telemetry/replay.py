@@ -28,13 +28,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nbkit.clock import now
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry.sample import GpuDevice, GpuSample, Sample
+
+TRACE = "eight-gpus"
+"""The name of the trace that comes with nbkit."""
 
 _COUNTERS = (
     "energy_joules",
@@ -48,21 +50,11 @@ _MOST_SAMPLES = 600
 """Of a longer part, the beginning is played: ten minutes of 8 GPUs take 10 MiB."""
 
 
-def trace_names() -> list[str]:
-    """Return the names of the traces that come with nbkit."""
-    return sorted(entry.name.removesuffix(".jsonl") for entry in _folder().iterdir())
-
-
-def _folder() -> Any:
-    return resources.files("nbkit.telemetry") / "traces"
-
-
 def open_replay(name: str) -> Replay:
     """Return a trace, ready to be played."""
-    own = _folder() / f"{name}.jsonl"
-    source = own if name in trace_names() else Path(name)
+    own = Path(__file__).with_name("traces") / f"{TRACE}.jsonl"
     try:
-        with source.open("rb") as file:
+        with (own if name == TRACE else Path(name)).open("rb") as file:
             trace = _longest(_parts(file))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
@@ -76,8 +68,8 @@ def refuse(value: str, why: str) -> NvmlUnavailableError:
     """Return the error that tells that a source of GPUs cannot be used."""
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
-        "replay:FILE with a file written by the sampler of nbkit, or one of "
-        f"replay:{', replay:'.join(trace_names())}; or unset it and restart Jupyter."
+        f"replay:FILE with a file written by the sampler of nbkit, or replay:{TRACE}; "
+        "or unset it and restart Jupyter."
     )
     return NvmlUnavailableError(message, reason="source cannot be used")
 

@@ -284,8 +284,6 @@ class GpuDevice(_Record):
     """Whether the driver keeps the GPU initialised (``persistence_mode``)."""
     numa_node: int | None = None
     """NUMA node of the PCI slot, from sysfs; ``nvidia-smi topo -m``."""
-    cpu_affinity: str | None = None
-    """CPUs near the PCI slot, such as ``0-31,64-95``, from sysfs; ``topo -m``."""
 
 
 @dataclass(frozen=True)
@@ -318,17 +316,11 @@ class HostSample(_Record):
     """
     net_tx_bytes: int | None = None
     """Counter: bytes sent by the network cards."""
-    num_processes: int | None = None
-    """Processes of the run on this host, the sampler left out; None if the reader was
-    given none. New ones are seen within five seconds.
-    """
     processes_cpu_seconds: float | None = None
-    """Counter: user and system time of the run's processes. One that has ended still
-    counts: within its parent, once that has collected it, or by its last reading.
-    """
-    processes_rss_bytes: int | None = None
-    """Resident memory of the run's processes, summed: a page that two of them share is
-    counted twice.
+    """Counter: user and system time of the run's processes, the sampler left out; None
+    if the reader was given none. New ones are seen within five seconds. One that has
+    ended still counts: within its parent, once that has collected it, or by its last
+    reading.
     """
 
 
@@ -343,8 +335,6 @@ class Sample(_Record):
     gpus_unavailable: str | None = None
     """Why GPUs cannot be read, such as ``driver not loaded``; None if they can."""
     host: HostSample = field(default_factory=HostSample)
-    read_seconds: float | None = None
-    """How long the reading took."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -60,15 +60,14 @@ class Sampler:
     def read(self) -> Sample:
         """Return one reading; a part that cannot be read spoils no other."""
         # Rates and shares in it are those since the previous call.
-        t, began = clock.now(), time.monotonic()
-        if self._nvml is None and began >= self._next_try:
+        t = clock.now()
+        if self._nvml is None and time.monotonic() >= self._next_try:
             self._open()
         return Sample(
             t=round(t, 3),
             gpus=self._nvml.read(self._gpu_uuids) if self._nvml else (),
             gpus_unavailable=self._gpus_unavailable,
             host=self._host.read(),
-            read_seconds=round(time.monotonic() - began, 6),
         )
 
     def header(self) -> dict[str, Any]:
@@ -236,7 +235,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def add_child_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every process that reads this machine for a parent."""
     parser.add_argument(
-        "--interval", type=_argument, default=1.0, metavar="SECONDS", help="default 1"
+        "--interval", type=to_interval, default=1.0, metavar="SECONDS", help="default 1"
     )
     parser.add_argument(
         "--parent-fd",
@@ -246,20 +245,16 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def to_interval(value: float | str) -> float:
-    """Return the seconds between two samples that a value stands for."""
-    seconds = float(value)
-    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{value} s is not {MIN_INTERVAL_SECONDS} s or more"
-        raise ValueError(message)
-    return seconds
-
-
-def _argument(text: str) -> float:
+def to_interval(text: str) -> float:
+    """Return the seconds between two samples that an argument stands for."""
     try:
-        return to_interval(text)
+        seconds = float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
+        message = f"{text} s is not {MIN_INTERVAL_SECONDS} s or more"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:

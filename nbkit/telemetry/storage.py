@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbkit.reading import expanded
+from nbkit.telemetry.topology import text_of
 
 
 class Mount(NamedTuple):
@@ -136,15 +137,8 @@ def _block_device(mount: Mount) -> dict[str, Any]:
         folder = slaves[0].resolve()
     if (folder / "partition").exists():
         folder = folder.parent
-    model = _read(folder / "device/model")
+    model = text_of(folder / "device/model")
     if model is None:
         return {}  # A virtual disk; it says "rotational" without knowing.
-    rotational = _read(folder / "queue/rotational") == "1"
+    rotational = text_of(folder / "queue/rotational") == "1"
     return {"device_model": model, "rotational": rotational}
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None

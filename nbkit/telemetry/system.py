@@ -72,15 +72,10 @@ class _Gpu:
     slowed_seconds: float | None = None
     gpu_utilization_percent_sum: int | None = None
     gpu_utilization_samples: int = 0
-    sm_clock_mhz_sum: int | None = None
-    sm_clock_samples: int = 0
     memory_used_bytes_max: int | None = None
 
     def add(self, gpu: GpuSample) -> None:
         busy, used = gpu.gpu_utilization_percent, gpu.memory_used_bytes
-        if gpu.sm_clock_mhz is not None:
-            self.sm_clock_mhz_sum = (self.sm_clock_mhz_sum or 0) + gpu.sm_clock_mhz
-            self.sm_clock_samples += 1
         if busy is not None:
             total = self.gpu_utilization_percent_sum or 0
             self.gpu_utilization_percent_sum = total + busy

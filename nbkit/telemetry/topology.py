@@ -14,7 +14,6 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,15 @@ def read_cpus(
     node_of = {
         number: int(folder.name.removeprefix("node"))
         for folder in (system / "node").glob("node[0-9]*")
-        for number in cpu_numbers(_read(folder / "cpulist") or "")
+        for number in cpu_numbers(text_of(folder / "cpulist") or "")
     }
     folders = (system / "cpu").glob("cpu[0-9]*/topology")
     listed = {int(folder.parent.name.removeprefix("cpu")) for folder in folders}
     cpus: list[Cpu] = []
     for number in listed.union(usable):
         folder = system / f"cpu/cpu{number}/topology"
-        core = _read(folder / "core_cpus_list") or str(number)
-        socket = _number(folder / "physical_package_id")
+        core = text_of(folder / "core_cpus_list") or str(number)
+        socket = number_of(folder / "physical_package_id")
         is_usable = number in usable
         cpus.append(Cpu(number, core, node_of.get(number), socket, is_usable))
     cpus.sort(
@@ -66,17 +65,14 @@ def read_cpus(
     return tuple(cpus)
 
 
-def near_slot(pci_bus_id: str | None, root: Path = Path("/")) -> dict[str, Any]:
-    """Return NUMA node and CPUs near a PCI slot, as far as the kernel knows them."""
+def numa_node_of(pci_bus_id: str | None, root: Path = Path("/")) -> int | None:
+    """Return the NUMA node of a PCI slot, if the kernel knows it."""
     # NVML's own NUMA node is another thing: that of a GPU whose memory is a node.
     if pci_bus_id is None:
-        return {}
+        return None
     # NVML writes the domain with eight digits, sysfs with four.
     folder = root / "sys/bus/pci/devices" / pci_bus_id[-12:].lower()
-    cpus = _read(folder / "local_cpulist")
-    if cpus is None:
-        return {}
-    return {"numa_node": _number(folder / "numa_node"), "cpu_affinity": cpus or None}
+    return number_of(folder / "numa_node")
 
 
 def cpu_numbers(text: str) -> list[int]:
@@ -88,14 +84,16 @@ def cpu_numbers(text: str) -> list[int]:
     return numbers
 
 
-def _number(path: Path) -> int | None:
+def number_of(path: Path) -> int | None:
     """Return a number; the kernel writes -1, or nothing, where it does not know."""
-    text = _read(path)
-    return None if not text or int(text) < 0 else int(text)
+    text = text_of(path)
+    return None if text is None or int(text) < 0 else int(text)
 
 
-def _read(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
+    """Return what the kernel says in a file; None if it says nothing."""
     try:
-        return path.read_text().strip()
+        # Makers fill in what they like, in any encoding.
+        return path.read_text(errors="replace").strip() or None
     except OSError:
         return None

@@ -118,11 +118,6 @@ class FiniteWatch:
             self.found = nonfinite
 
 
-def all_finite(model: nn.Module) -> bool:
-    """Return whether every weight is a finite number; waits for the device."""
-    return not bool(_overflow(_weights(model)))
-
-
 def _weights(model: nn.Module) -> list[list[torch.Tensor]]:
     # By number format, for one kernel. Other buffers may hold infinity, as masks do.
     running = (

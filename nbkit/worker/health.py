@@ -245,7 +245,7 @@ def _reduce(torch: ModuleType) -> None:
 
 def _nvimagecodec(driver: DriverGpus) -> Iterator[CheckResult]:
     """Say which decoder the ``torch`` loader takes."""
-    builds = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (11, 12, 13)]
+    builds = [installed(f"nvidia-nvimgcodec-cu{cuda}") for cuda in (12, 13)]
     missing = [] if any(builds) else ["nvImageCodec"]
     missing += [] if installed("cykooz.resizer") else ["cykooz.resizer"]
     if missing:
@@ -264,7 +264,7 @@ def _nvimagecodec(driver: DriverGpus) -> Iterator[CheckResult]:
 
 
 def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
-    builds = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (11, 12, 13)}
+    builds = {cuda: installed(f"nvidia-dali-cuda{cuda}0") for cuda in (12, 13)}
     versions = {cuda: version for cuda, version in builds.items() if version}
     ours = pip_install(*packages_of(driver.dali))
     if not versions:
@@ -292,12 +292,10 @@ def _dali(driver: DriverGpus) -> Iterator[CheckResult]:
         words += f", which has no code for compute capability {oldest}"
         yield CheckResult("DALI", "warning", words, replace)
         return
-    # The DALI of CUDA 11 is none that nbkit asks for.
-    again = cuda >= _OLDEST_DALI_CUDA
     yield from _import(
         "DALI",
         "nvidia.dali",
-        remedy=pip_install(package, options="--force-reinstall") if again else replace,
+        remedy=pip_install(package, options="--force-reinstall"),
         state="warning",
         note=f" for CUDA {cuda}",
     )

@@ -54,8 +54,8 @@ def loader_rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "manifest.jsonl"
         listing = find(DATA)
-        times = -(-EPOCH_IMAGES // len(listing.train))
-        longer = [*listing.train] * times
+        times = -(-EPOCH_IMAGES // len(listing.contents.train))
+        longer = [*listing.contents.train] * times
         contents = dataclasses.replace(listing.contents, train=longer)
         listing = dataclasses.replace(listing, read=lambda: contents)
         write_manifest(listing, listing.fingerprint(), manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from tests.launch.conftest import plugins
 from tests.ports import free_port
 from tests.server.curves import boards
 from tests.server.jupyter import View
+from tests.telemetry.traces import TRACES, replay
 from tests.waiting import patient
 
 __all__ = ["plugins"]
@@ -297,8 +297,7 @@ def _write_trace(path: Path, kernel_id: str) -> None:
         "own": False,
         "user": "bob",
     }
-    folder = importlib.resources.files("nbkit.telemetry") / "traces"
-    lines = (folder / "one-gpu.jsonl").read_text().splitlines()
+    lines = (TRACES / "one-gpu.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     for row in rows:
         if row["kind"] == "holders":
@@ -331,7 +330,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., nbkit.Run]]:
 
     def start(server: Lab, device: str = "cpu") -> nbkit.Run:
         monkeypatch.setenv("NBKIT_HOME", str(server.store))
-        monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
+        monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("one-gpu"))
         config = ExperimentConfig(
             model="slow",
             device=device,

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.rest import ask, kernels, settle
 from tests.browser.sidebar import open_panel, until
+from tests.telemetry.traces import replay
 
 STREAM = re.compile("nbkit/api/stream")
 
@@ -116,7 +117,7 @@ def test_a_kernel_that_was_restarted_is_interrupted_and_its_notebook_opened(
 def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
     shared_lab, page
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     visitor = page("about:blank")
     held = []
 

@@ -20,6 +20,7 @@ from tests.browser.sidebar import until
 from tests.browser.test_looks import change_theme
 from tests.browser.test_pages import finds_nothing
 from tests.server.stored_runs import store_run
+from tests.telemetry.traces import replay
 from tests.widgets.stored_run import step
 
 STEPS = 3000
@@ -78,7 +79,7 @@ def shows_last(view: Locator) -> None:
 
 
 def test_curves_are_scaled_smoothed_zoomed_compared_and_exported(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     losses = {name: store_curves(server, name, n) for name, n in (("a", 8), ("b", 16))}
     visitor = page(f"{server.address()}&nbkit-run={run_id('a')}", 1440)
     view = visitor.locator(".nbkv-page")

@@ -12,6 +12,7 @@ from tests.browser.hub import ALICE, BOB, hub
 from tests.launch.conftest import PLUGINS
 from tests.server.curves import RUN_ID
 from tests.server.stored_runs import store_run, write_scalars
+from tests.telemetry.traces import replay
 from tests.waiting import wait_until
 
 LAUNCH = """
@@ -27,7 +28,7 @@ nbkit.launch(nbkit.ExperimentConfig(
 def users(tmp_path_factory, lasting):
     """Return a hub."""
     folders = os.pathsep.join([str(PLUGINS), os.environ["PYTHONPATH"]])
-    variables = {"NBKIT_GPU_SOURCE": "replay:one-gpu", "PYTHONPATH": folders}
+    variables = {"NBKIT_GPU_SOURCE": replay("one-gpu"), "PYTHONPATH": folders}
     with hub(tmp_path_factory.mktemp("hub"), **variables) as made:
         lasting.add(made.pid)
         yield made

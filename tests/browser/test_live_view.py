@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 import nbkit
 from nbkit.store.record import RunState
 from tests.browser.sidebar import until
+from tests.telemetry.traces import replay
 
 AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
@@ -128,7 +129,7 @@ def stops_by_its_button(visitor: Page, view: Locator, run: nbkit.Run) -> None:
 
 
 def test_a_run_is_followed_and_outlives_page_and_kernel(lab, page, monkeypatch):
-    server = lab("replay:no-gpu", EXPOSED)
+    server = lab(replay("no-gpu"), EXPOSED)
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     write(server, "a.ipynb", LAUNCH, WAIT.format("never"))
     write(server, "b.ipynb", ATTACH, RUNS, WAIT.format("b"))

@@ -11,6 +11,7 @@ from nbkit.store.record import RunState
 from tests.browser.sidebar import open_panel, until
 from tests.browser.test_live_view import AXE, grows, has_every_step_once
 from tests.server.stored_runs import store_run
+from tests.telemetry.traces import replay
 
 RUN_ID = "20200101-000000-run-aaaa"
 
@@ -35,7 +36,7 @@ def finds_nothing(visitor: Page, part: str) -> None:
 def test_a_run_is_followed_on_its_page_which_comes_back_and_stops_and_resumes_it(
     shared_lab, page, run
 ):
-    server = shared_lab("replay:one-gpu")
+    server = shared_lab(replay("one-gpu"))
     started = run(server)
     visitor = page(server.address())
     row = open_panel(visitor).locator(".nbk-run", has_text="a long run")
@@ -78,7 +79,7 @@ def test_a_run_is_followed_on_its_page_which_comes_back_and_stops_and_resumes_it
 
 
 def test_report_of_others_reaches_no_other_server(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     visitor = page("about:blank")
     picture = '<img alt="theirs" src="https://other.test/picture.png">'
     text = f"<!doctype html><title>Theirs</title><h1>Theirs</h1>{picture}"
@@ -101,7 +102,7 @@ def test_report_of_others_reaches_no_other_server(shared_lab, page):
 def test_a_link_opens_the_page_of_a_failed_run_and_text_of_runs_is_only_text(
     shared_lab, page
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     folder = store_run(server.store, RUN_ID, "failed")
     record = json.loads((folder / "record.json").read_text())
     evil = "<img src=x onerror='window.evil=1'>"

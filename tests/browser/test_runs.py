@@ -7,13 +7,14 @@ from playwright.sync_api import expect
 from nbkit.store.record import RunState
 from tests.browser.sidebar import open_panel, until
 from tests.server.curves import boards, store_curves
+from tests.telemetry.traces import replay
 from tests.waiting import wait_until
 
 
 def test_the_curves_of_a_run_open_in_a_tab_of_lab_that_is_the_only_one(
     shared_lab, page
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     store_curves(server)
     visitor = page(server.address())
     posted = []
@@ -72,7 +73,7 @@ def _posted(answers, end):
 
 
 def test_a_run_shows_its_progress_and_is_stopped_from_its_row(shared_lab, page, run):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     visitor = page(server.address())
     panel = open_panel(visitor)
     long = run(server)

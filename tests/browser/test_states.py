@@ -9,6 +9,7 @@ import psutil
 from playwright.sync_api import expect
 
 from tests.browser.sidebar import Frames, no_dialogs, open_panel, until
+from tests.telemetry.traces import replay
 
 FACES = {
     "source cannot be used": ("GPU source cannot be used", "machine.jsonl"),
@@ -87,7 +88,7 @@ def test_panel_without_readable_gpus(lab, page, tmp_path):
 def test_panel_with_a_sampler_that_ends(lab, page, tmp_path):
     script, broken = tmp_path / "feed.py", tmp_path / "broken"
     script.write_text(BREAKABLE)
-    server = lab("replay:one-gpu", f"--NbkitServer.feed_command={script}")
+    server = lab(replay("one-gpu"), f"--NbkitServer.feed_command={script}")
     panel = open_panel(page(server.address()))
     # Its last values stay, and grow old.
     state = panel.locator(".nbk-connection")
@@ -136,7 +137,7 @@ def test_a_server_without_the_extension_says_how_to_get_it_and_is_tried_at_once(
     config = tmp_path / "without.json"
     enabled = {"ServerApp": {"jpserver_extensions": {"nbkit.server": False}}}
     config.write_text(json.dumps(enabled))
-    server = lab("replay:one-gpu", f"--config={config}")
+    server = lab(replay("one-gpu"), f"--config={config}")
     panel = open_panel(page(server.address()))
     note = panel.locator(".nbk-empty")
     expect(note).to_contain_text("Server extension missing")

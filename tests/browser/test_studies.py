@@ -15,12 +15,13 @@ from tests.browser.sidebar import open_panel
 from tests.browser.test_looks import look
 from tests.server.stored_runs import store_run
 from tests.studies.written_study import write_runs
+from tests.telemetry.traces import replay
 
 
 def test_study_row_shows_progress_answer_and_report_and_sections_stay_folded(
     shared_lab, page, monkeypatch
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     config = ExperimentConfig(device="cpu", gpus=1, steps=20, warmup_steps=2)
     arms = {"a": config, "b": config.replace(batch_size_per_gpu=8)}

@@ -16,7 +16,11 @@ from nbkit.store.metrics import to_json_line
 from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
+<<<<<<< HEAD
 from tests.widgets.form_threads import wait_for_form_threads
+=======
+from tests.telemetry.traces import replay
+>>>>>>> w-sc
 from tests.widgets.stored_run import WrittenRun, step
 
 _NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -481,7 +485,7 @@ def test_view_is_fed_by_labs_server_until_that_does_not_know_the_run(show, run):
 
 
 def test_saved_form_without_a_kernel_says_nothing_of_free_gpus(show, monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:one-gpu")
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("one-gpu"))
     form = nbkit.ExperimentForm()
     wait_for_form_threads()
     names = ("sections", "presets", "entered", "checked", "gpus", "partitions", "said")

@@ -15,6 +15,7 @@ from nbkit.cli.monitor import _Feed
 from nbkit.errors import TelemetryError
 from nbkit.telemetry.frames import HOST_COLUMNS
 from tests.cli.conftest import COMMAND
+from tests.telemetry.traces import replay
 from tests.widgets.stored_run import WrittenRun
 
 
@@ -80,11 +81,11 @@ def test_monitor_sampler_ended(age, said):
     [
         ("no-gpu", "GPUs cannot be read (driver not loaded): "),
         ("throttling", "! slowed: "),
-        ("nosuchtrace", "NBKIT_GPU_SOURCE=replay:nosuchtrace cannot be used"),
+        ("nosuchtrace", "nosuchtrace.jsonl cannot be used"),
     ],
 )
 def test_what_is_unusual_is_said(nbkit_command, trace, said):
-    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE=f"replay:{trace}")
+    done = nbkit_command("monitor", "--once", NBKIT_GPU_SOURCE=replay(trace))
 
     assert done.returncode == 0
     assert said in done.stdout
@@ -122,7 +123,7 @@ def test_gpu_table_host(usable_cpus, limit, said):
 def test_monitor_without_terminal(nbkit_command):
     with subprocess.Popen(
         [*COMMAND, "monitor", "--interval", "0.25"],
-        env={**os.environ, "NBKIT_GPU_SOURCE": "replay:one-gpu"},
+        env={**os.environ, "NBKIT_GPU_SOURCE": replay("one-gpu")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -89,7 +89,7 @@ def test_an_image_starts_no_program(tmp_path, monkeypatch):
     ghostscript.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    with pytest.raises(UnreadableImageError, match="PostScript"):
+    with pytest.raises(UnreadableImageError, match="a format that Pillow"):
         inspect_image(POSTSCRIPT)
 
     assert not started.exists()

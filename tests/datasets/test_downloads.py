@@ -91,9 +91,9 @@ def test_cifar10_becomes_folders_of_images_with_the_same_pixels(cifar10, tmp_pat
     download.download("cifar10", tmp_path / "set")
 
     listing = list_image_folder(tmp_path / "set")
-    assert listing.classes == CLASSES
-    assert [sample.label for sample in listing.train] == [0, 1, 1]
-    assert len(listing.evaluation) == 3
+    assert listing.contents.classes == CLASSES
+    assert [sample.label for sample in listing.contents.train] == [0, 1, 1]
+    assert len(listing.contents.evaluation) == 3
     with Image.open(tmp_path / "set" / "val" / "automobile" / "00002.png") as image:
         red, green, blue = (band.tobytes() for band in image.split())
     assert red + green + blue == cifar10["test_batch"][2]
@@ -115,8 +115,8 @@ def test_imagenette_keeps_its_files(served, tmp_path, monkeypatch):
 
     download.download("imagenette", tmp_path / "set")
 
-    listing = list_image_folder(tmp_path / "set")
-    assert len(listing.classes) == len(listing.train) == len(listing.evaluation) == 10
+    made = list_image_folder(tmp_path / "set").contents
+    assert len(made.classes) == len(made.train) == len(made.evaluation) == 10
     for name, data in contents.items():
         path = tmp_path / "set" / name.removeprefix("imagenette2-320/")
         assert path.read_bytes() == data
@@ -201,7 +201,7 @@ def test_a_set_that_was_downloaded_is_used(cache, proxy):
             path.parent.mkdir(parents=True)
             path.write_bytes(jpeg(1))
 
-    assert find("cifar10").classes == CLASSES
+    assert find("cifar10").contents.classes == CLASSES
 
 
 def test_without_torchvision_it_says_what_to_install(cache, monkeypatch):

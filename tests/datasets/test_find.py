@@ -26,7 +26,7 @@ def test_a_folder_beside_its_table_is_an_image_folder(folder):
 def test_the_home_folder_may_be_a_tilde(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder.parent))
 
-    assert len(find("~/folder").train) == 12
+    assert len(find("~/folder").contents.train) == 12
 
 
 def test_packs_of_two_formats_in_one_folder_are_refused(folder, packed):

@@ -7,12 +7,12 @@ from tests.datasets.images import CLASSES, names_of, picture
 
 
 def test_train_and_val_folders_are_the_two_splits(folder):
-    listing = list_image_folder(folder)
+    contents = list_image_folder(folder).contents
 
-    assert list(listing.classes) == list(CLASSES)
-    assert len(listing.train) == 12
-    assert len(listing.evaluation) == 6
-    for samples, split in ((listing.train, "train"), (listing.evaluation, "val")):
+    assert list(contents.classes) == list(CLASSES)
+    assert len(contents.train) == 12
+    assert len(contents.evaluation) == 6
+    for samples, split in ((contents.train, "train"), (contents.evaluation, "val")):
         for sample in samples:
             folder_name, class_name, _ = sample.name.split("/")
             assert folder_name == split
@@ -20,11 +20,11 @@ def test_train_and_val_folders_are_the_two_splits(folder):
 
 
 def test_folders_of_classes_alone_have_no_evaluation_images(folder):
-    listing = list_image_folder(folder / "train")
+    contents = list_image_folder(folder / "train").contents
 
-    assert list(listing.classes) == list(CLASSES)
-    assert len(listing.train) == 12
-    assert listing.evaluation == []
+    assert list(contents.classes) == list(CLASSES)
+    assert len(contents.train) == 12
+    assert contents.evaluation == []
 
 
 def test_images_are_in_the_order_of_their_names_also_across_folders(tmp_path):
@@ -32,10 +32,10 @@ def test_images_are_in_the_order_of_their_names_also_across_folders(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         picture(1).save(tmp_path / name)
 
-    listing = list_image_folder(tmp_path)
+    contents = list_image_folder(tmp_path).contents
 
-    assert names_of(listing.train) == ["a b/1.png", "a/1/9.png", "a/2.png", "b/1.png"]
-    assert [sample.label for sample in listing.train] == [1, 0, 0, 2]
+    assert names_of(contents.train) == ["a b/1.png", "a/1/9.png", "a/2.png", "b/1.png"]
+    assert [sample.label for sample in contents.train] == [1, 0, 0, 2]
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -45,4 +45,5 @@ def test_a_class_without_evaluation_images_is_none_of_them(folder, has_folder):
     if not has_folder:
         (folder / "val" / "apple").rmdir()
 
-    assert {sample.label for sample in list_image_folder(folder).evaluation} == {1, 2}
+    evaluation = list_image_folder(folder).contents.evaluation
+    assert {sample.label for sample in evaluation} == {1, 2}

@@ -24,25 +24,25 @@ def brightness(listing, sample):
 
 def test_no_patient_is_on_both_sides_and_one_label_has_no_positive(made):
     sides = [
-        {made.patients[sample.name] for sample in samples}
-        for samples in (made.train, made.evaluation)
+        {made.contents.patients[sample.name] for sample in samples}
+        for samples in (made.contents.train, made.contents.evaluation)
     ]
 
     assert [len(side) for side in sides] == [96, 24]
     assert not sides[0] & sides[1]
-    assert list(made.classes) == ["bright", "upper", "coin", "rare"]
-    labels = [sample.label for sample in made.evaluation]
+    assert list(made.contents.classes) == ["bright", "upper", "coin", "rare"]
+    labels = [sample.label for sample in made.contents.evaluation]
     positives = [sum(column) for column in zip(*labels, strict=True)]
     assert positives[-1] == 0
     assert all(20 < count < 76 for count in positives[:-1])
-    assert sum(sample.label[3] for sample in made.train) == 2
+    assert sum(sample.label[3] for sample in made.contents.train) == 2
 
 
 def test_brightness_tells_one_label_and_not_the_place_of_the_square(made):
     means = {
         (label, has): statistics.fmean(
             brightness(made, sample)
-            for sample in made.train
+            for sample in made.contents.train
             if sample.label[label] == has
         )
         for label in (0, 1)
@@ -58,8 +58,8 @@ def test_global_statistics_tell_the_brightness_and_not_the_place(made):
     areas = {
         label: area_under_roc(
             found.scores[label],
-            [sample.label[number] for sample in made.evaluation],
-            [made.patients[name] for name in found.files],
+            [sample.label[number] for sample in made.contents.evaluation],
+            [made.contents.patients[name] for name in found.files],
         )
         for number, label in enumerate(("bright", "upper", "coin"))
     }
@@ -75,7 +75,7 @@ def test_the_square_stands_as_far_from_the_border_above_as_below(made):
     means = {
         upper: statistics.fmean(
             image_statistics((made.root / sample.name).read_bytes())[8]
-            for sample in made.train
+            for sample in made.contents.train
             if sample.label[1] == upper
         )
         for upper in (0, 1)

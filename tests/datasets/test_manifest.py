@@ -138,7 +138,7 @@ def test_a_warning_of_pillow_makes_nothing_unreadable(folder, tmp_path):
 def test_a_file_that_goes_meanwhile_ends_the_work_and_leaves_nothing(folder, tmp_path):
     listing = find(str(folder))
     fingerprint = listing.fingerprint()
-    gone = folder / listing.train[-1].name
+    gone = folder / listing.contents.train[-1].name
     gone.unlink()
 
     with pytest.raises(ConfigError, match=f"{gone} cannot be read"):

@@ -12,14 +12,14 @@ from tests.datasets.images import names_of, write_table
 def test_columns_of_zeros_and_ones_are_the_labels(table):
     listing = list_multi_label(table)
 
-    assert listing.is_multi_label
+    assert listing.contents.is_multi_label
     assert listing.root == table.parent
-    assert list(listing.classes) == ["sick", "old"]
-    assert [(sample.name, sample.label) for sample in listing.train] == [
+    assert list(listing.contents.classes) == ["sick", "old"]
+    assert [(sample.name, sample.label) for sample in listing.contents.train] == [
         ("a/1.png", (0, 1)),
         ("b/2.png", (1, 0)),
     ]
-    assert [(sample.name, sample.label) for sample in listing.evaluation] == [
+    assert [(sample.name, sample.label) for sample in listing.contents.evaluation] == [
         ("a/3.png", (1, 1))
     ]
 
@@ -29,8 +29,8 @@ def test_without_a_column_of_splits_everything_is_for_training(tmp_path):
 
     listing = list_multi_label(table)
 
-    assert names_of(listing.train) == ["1.png", "2.png"]
-    assert list(listing.evaluation) == []
+    assert names_of(listing.contents.train) == ["1.png", "2.png"]
+    assert list(listing.contents.evaluation) == []
 
 
 def test_blanks_and_points_do_not_lose_a_label(tmp_path):
@@ -39,8 +39,8 @@ def test_blanks_and_points_do_not_lose_a_label(tmp_path):
 
     listing = list_multi_label(table)
 
-    assert [sample.label for sample in listing.train] == [(1, 0), (0, 1)]
-    assert list(listing.classes) == ["sick", "old"]
+    assert [sample.label for sample in listing.contents.train] == [(1, 0), (0, 1)]
+    assert list(listing.contents.classes) == ["sick", "old"]
     assert listing.notes == ["columns that are not labels: age, view"]
 
 
@@ -85,7 +85,7 @@ def test_unknown_labels_are_read_as_asked(tmp_path, kind, text, rule, value):
 
     listing = list_multi_label(table, **{f"{kind}_labels": rule})
 
-    labels = {sample.name: sample.label for sample in listing.train}
+    labels = {sample.name: sample.label for sample in listing.contents.train}
     assert labels.get("00.png") == (None if value is None else (1, value))
     assert len(labels) == (19 if value is None else 20)
     (note,) = listing.notes
@@ -99,7 +99,7 @@ def test_chexpert_is_read_with_both_rules(tmp_path):
 
     listing = list_multi_label(table, missing_labels="zero", uncertain_labels="one")
 
-    labels = [sample.label for sample in listing.train]
+    labels = [sample.label for sample in listing.contents.train]
     assert labels == [(1, 0), (0, 1), (0, 1), (0, 0), (0, 0)]
 
 
@@ -127,8 +127,8 @@ def test_pack_of_unknown_labels_takes_the_rule(tmp_path, packed, capsys):
         packed(table, "webdataset")
     listing = find(str(pack(table, tmp_path / "pack", "recordio", **rules)))
 
-    assert len(listing.train) == 19
-    assert {sample.label for sample in listing.train[:1]} == {(1, 0)}
+    assert len(listing.contents.train) == 19
+    assert {sample.label for sample in listing.contents.train[:1]} == {(1, 0)}
     said = capsys.readouterr().out
     assert "missing labels (1 of 20 in y) are read as 0: missing_labels='zero'" in said
     assert "uncertain labels (1 of 20 in y) omit their images" in said
@@ -138,7 +138,7 @@ def test_pack_of_unknown_labels_takes_the_rule(tmp_path, packed, capsys):
 def test_every_usual_word_for_evaluation_is_known(tmp_path, word):
     table = write_table(tmp_path, ["1.png,train,1", f"2.png,{word},0"], "file,split,a")
 
-    assert names_of(list_multi_label(table).evaluation) == ["2.png"]
+    assert names_of(list_multi_label(table).contents.evaluation) == ["2.png"]
 
 
 def test_another_label_changes_the_fingerprint(table):

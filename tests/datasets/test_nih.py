@@ -49,24 +49,23 @@ def test_findings_become_labels_and_the_lists_make_the_split(nih):
     listing = find(str(nih))
 
     assert listing.kind == "NIH ChestX-ray14"
-    assert tuple(listing.classes) == NIH_LABELS
-    first, second = listing.train
+    assert tuple(listing.contents.classes) == NIH_LABELS
+    first, second = listing.contents.train
     assert first.name == "images_001/images/00000001_000.png"
     found = [name for name, has in zip(NIH_LABELS, first.label, strict=True) if has]
     assert found == ["Cardiomegaly", "Emphysema"]
     assert not any(second.label)
-    assert [name.rpartition("/")[2] for name in names_of(listing.evaluation)] == names[
-        2:
-    ]
-    assert listing.patients[first.name] == "1"
+    others = names_of(listing.contents.evaluation)
+    assert [name.rpartition("/")[2] for name in others] == names[2:]
+    assert listing.contents.patients[first.name] == "1"
 
 
 def test_without_lists_no_patient_is_on_both_sides_and_the_table_is_the_data_too(nih):
     listing = find(str(nih / "Data_Entry_2017.csv"))
 
     train, evaluation = (
-        {listing.patients[sample.name] for sample in samples}
-        for samples in (listing.train, listing.evaluation)
+        {listing.contents.patients[sample.name] for sample in samples}
+        for samples in (listing.contents.train, listing.contents.evaluation)
     )
     assert min(len(train), len(evaluation)) > 0
     assert not train & evaluation
@@ -132,7 +131,7 @@ def test_other_folders_of_images_are_not_looked_at(nih):
     other.mkdir()
     Image.new("L", (8, 8)).save(other / "00000001_000.png")
 
-    assert "images_001/images/00000001_000.png" in find(str(nih)).patients
+    assert "images_001/images/00000001_000.png" in find(str(nih)).contents.patients
 
 
 def test_one_list_alone_says_nothing(nih):
@@ -153,10 +152,10 @@ def test_a_list_that_is_no_text_is_refused(nih):
 
 
 def test_it_is_said_what_made_the_split(nih):
-    assert find(str(nih)).split_by.startswith("20% of the patients")
+    assert find(str(nih)).contents.split_by.startswith("20% of the patients")
     lists(nih, [*ROWS][:2], [*ROWS][2:])
     expected = "NIH's lists train_val_list.txt and test_list.txt"
-    assert find(str(nih)).split_by == expected
+    assert find(str(nih)).contents.split_by == expected
 
 
 def test_of_two_tables_one_has_to_be_named(nih):

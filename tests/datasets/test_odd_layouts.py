@@ -64,7 +64,7 @@ def test_folders_of_others_beside_splits_are_skipped(tmp_path):
         listing = find(str(tmp_path / "data"))
 
     assert not listing.notes
-    assert len(listing.train) == 2
+    assert len(listing.contents.train) == 2
 
 
 @needs_root

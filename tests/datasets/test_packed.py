@@ -48,7 +48,7 @@ def test_labels_that_count_something_else_than_classes_are_refused(
     listing = list_packed("x", tmp_path, lambda name: True, read, None)
 
     if not is_refused:
-        assert len(listing.classes) == largest + 1
+        assert len(listing.contents.classes) == largest + 1
         return
     said = f"the largest label is {largest:,}, but .* only {distinct:,} distinct labels"
     with pytest.raises(ConfigError, match=said):
@@ -93,7 +93,7 @@ def test_equal_names_of_classes_are_numbered(tmp_path, texts, classes):
 
     listing = list_packed("x", tmp_path, lambda name: name.endswith(".x"), read, None)
 
-    assert list(listing.classes) == classes
+    assert list(listing.contents.classes) == classes
 
 
 @pytest.mark.parametrize("labels", [(0,), (0, 1)])
@@ -107,7 +107,7 @@ def test_equal_names_of_a_description_are_numbered(tmp_path, labels):
         "x", tmp_path, lambda name: name.endswith(".x"), lambda _: iter(images), None
     )
 
-    assert list(listing.classes) == ["x (0)", "x (1)"]
+    assert list(listing.contents.classes) == ["x (0)", "x (1)"]
 
 
 @pytest.mark.parametrize(

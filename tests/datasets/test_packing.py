@@ -21,10 +21,10 @@ def test_a_pack_gives_back_names_labels_splits_and_every_byte(folder, packed, fo
     again = find(str(packed(folder, format)))
 
     assert images_of(again) == images_of(original)
-    assert again.classes == list(CLASSES)
+    assert again.contents.classes == list(CLASSES)
     for part, its_original in zip(again.splits(), original.splits(), strict=True):
         assert names_of(part[1]) == names_of(its_original[1])
-    sizes = {sample.name: sample.size_bytes for sample in again.train}
+    sizes = {sample.name: sample.size_bytes for sample in again.contents.train}
     assert sizes == {name: (folder / name).stat().st_size for name in sizes}
 
 
@@ -34,8 +34,8 @@ def test_several_labels_come_back_too(table, packed, format):
 
     again = find(str(packed(table, format)))
 
-    assert again.is_multi_label
-    assert again.classes == ["sick", "old"]
+    assert again.contents.is_multi_label
+    assert again.contents.classes == ["sick", "old"]
     assert images_of(again) == images_of(original)
 
 
@@ -45,7 +45,7 @@ def test_a_single_label_of_zero_or_one_is_no_class(tmp_path, packed, format):
 
     again = find(str(packed(table, format)))
 
-    assert [sample.label for sample in again.train] == [(1,), (0,)]
+    assert [sample.label for sample in again.contents.train] == [(1,), (0,)]
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -27,10 +27,10 @@ def test_patients_make_the_split_where_there_is_none_and_are_no_label(tmp_path):
 
     listing = list_multi_label(table)
 
-    assert list(listing.classes) == ["sick"]
+    assert list(listing.contents.classes) == ["sick"]
     sides = [
-        {listing.patients[name] for name in names_of(samples)}
-        for samples in (listing.train, listing.evaluation)
+        {listing.contents.patients[name] for name in names_of(samples)}
+        for samples in (listing.contents.train, listing.contents.evaluation)
     ]
     assert sorted(map(len, sides)) == [1, 1]
     assert sides[0] != sides[1]

@@ -27,8 +27,8 @@ def test_the_set_has_classes_to_train_on_and_to_evaluate_with(made, monkeypatch)
     listing = find("photos")
 
     assert listing.root == made
-    assert len(listing.classes) == 8
-    counts = len(listing.train), len(listing.evaluation)
+    assert len(listing.contents.classes) == 8
+    counts = len(listing.contents.train), len(listing.contents.evaluation)
     assert (*counts, 0) == NAMED_IMAGES["photos"] == (400, 96, 0)
     contents = {path.read_bytes() for path in made.rglob("*.jpg")}
     assert len(contents) == 496

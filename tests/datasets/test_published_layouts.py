@@ -151,7 +151,7 @@ def test_layout_gives_its_classes(tmp_path, name):
     files, classes = READ[name]
     fill(tmp_path, *files)
 
-    assert list(find(str(tmp_path)).classes) == classes
+    assert list(find(str(tmp_path)).contents.classes) == classes
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -160,4 +160,4 @@ def test_layout_is_refused_with_what_to_pass(tmp_path, name):
     fill(tmp_path, *files)
 
     with pytest.raises(ConfigError, match=said):
-        find(str(tmp_path)).classes  # noqa: B018
+        find(str(tmp_path)).read()

@@ -20,7 +20,7 @@ def read_back(root):
     try:
         return [
             (sample.name, sample.label, samples.read(number))
-            for number, sample in enumerate(listing.train)
+            for number, sample in enumerate(listing.contents.train)
         ]
     finally:
         samples.close()
@@ -35,7 +35,7 @@ def test_a_file_without_a_list_names_its_images_by_number(tmp_path):
         ("faces.rec/0", 1, b"abc"),
         ("faces.rec/1", 0, b"defg"),
     ]
-    assert list_recordio(tmp_path).classes == ["0", "1"]
+    assert list_recordio(tmp_path).contents.classes == ["0", "1"]
 
 
 def test_a_list_names_images_by_their_number_in_any_order(tmp_path):
@@ -53,7 +53,7 @@ def test_several_labels_follow_the_header(tmp_path):
     (tmp_path / "x.rec").write_bytes(part(header(0, 0, flag=3) + labels + b"abc"))
 
     assert read_back(tmp_path) == [("x.rec/0", (0, 1, 1), b"abc")]
-    assert list_recordio(tmp_path).is_multi_label
+    assert list_recordio(tmp_path).contents.is_multi_label
 
 
 @pytest.mark.parametrize(

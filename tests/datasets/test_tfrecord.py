@@ -45,7 +45,7 @@ def read_back(root):
     try:
         return [
             (sample.name, sample.label, samples.read(number))
-            for number, sample in enumerate(listing.train)
+            for number, sample in enumerate(listing.contents.train)
         ]
     finally:
         samples.close()
@@ -66,9 +66,9 @@ def test_imagenet_as_tensorflow_writes_it_is_read(tmp_path):
         ("n1.JPEG", 1, b"abc"),
         ("n2.JPEG", 2, big),
     ]
-    assert names_of(listing.evaluation) == ["v.JPEG"]
+    assert names_of(listing.contents.evaluation) == ["v.JPEG"]
     name = "tench, Tinca tinca"
-    assert listing.classes == ["0", f"{name} (1)", f"{name} (2)"]
+    assert listing.contents.classes == ["0", f"{name} (1)", f"{name} (2)"]
 
 
 def test_the_names_of_tensorflow_datasets_are_known_too(tmp_path):

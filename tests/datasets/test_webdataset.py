@@ -48,10 +48,10 @@ def test_neighbours_of_one_stem_make_an_image(tmp_path, format):
     contents = [samples.read(0), samples.read(1)]
     samples.close()
 
-    assert names_of(listing.train) == ["a.b/1.left.png", "a.b/2.JPEG"]
-    assert [sample.label for sample in listing.train] == [0, 1]
+    assert names_of(listing.contents.train) == ["a.b/1.left.png", "a.b/2.JPEG"]
+    assert [sample.label for sample in listing.contents.train] == [0, 1]
     assert contents == [b"one", b"two"]
-    assert listing.classes == ["0", "1"]
+    assert listing.contents.classes == ["0", "1"]
 
 
 def test_files_for_evaluation_alone_are_no_data_set(tmp_path):

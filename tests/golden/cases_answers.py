@@ -130,7 +130,8 @@ def _inference_disturbed(arm: str, config: ExperimentConfig, repeat: int) -> Out
 
 def _chexnet(here: Planted, p: Parameters) -> Plan:
     found = chexnet_plan.plan(p)
-    return replace(found, prepared=_baseline(found.facts, found.listing.classes))
+    classes = found.listing.contents.classes
+    return replace(found, prepared=_baseline(found.facts, classes))
 
 
 def _baseline(facts: Mapping[str, Any], classes: Any) -> dict[str, Any]:
@@ -151,11 +152,11 @@ def _rounded(score: float) -> float:
 def _labelled(config: ExperimentConfig) -> tuple[list[str], dict[str, list[int]]]:
     """Return the evaluation images of a configuration, and their labels."""
     name = config.data
-    images = find(name).evaluation
-    classes = find(name).classes
+    contents = find(name).contents
+    images = contents.evaluation
     given: dict[str, list[int]] = {
         label: [int(sample.label[place]) for sample in images]  # type: ignore[index]
-        for place, label in enumerate(classes)
+        for place, label in enumerate(contents.classes)
     }
     return [sample.name for sample in images], given
 

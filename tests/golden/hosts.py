@@ -62,7 +62,6 @@ class Host:
                 virtualization="none",
                 persistence_mode=True,
                 numa_node=None,
-                cpu_affinity=f"0-{self.cpus - 1}",
             )
             for index in range(self.gpus)
         ]

@@ -101,9 +101,7 @@ def _host(config: ExperimentConfig, outcome: Outcome, second: int) -> HostSample
         disk_write_bytes=2_000_000,
         net_rx_bytes=3_000_000,
         net_tx_bytes=4_000_000,
-        num_processes=config.world_size,
         processes_cpu_seconds=1.0 * config.world_size * second,
-        processes_rss_bytes=3 * GIBIBYTE,
     )
 
 
@@ -122,8 +120,6 @@ def system_of(
                 "slowed_seconds": round(outcome.slowed_share * seconds, 3),
                 "gpu_utilization_percent_sum": 95 * count,
                 "gpu_utilization_samples": count,
-                "sm_clock_mhz_sum": host.sm_clock_max_mhz * count,
-                "sm_clock_samples": count,
                 "memory_used_bytes_max": outcome.memory_bytes,
             }
             for index in used

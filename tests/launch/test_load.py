@@ -50,7 +50,7 @@ def test_load_two_ranks(small, images, whole_torch):
     summary = run.summary
     assert summary.n_steps == 5
     assert summary.images_per_second is not None
-    assert summary.loss_not_finite_at_step is None
+    assert summary.nonfinite is None
     assert summary.weights_finite is None
     assert run.worker["data"]["train_images"] == 20
     assert 0 < (accelerator_utilization(lines, 0.05) or 0) <= 1

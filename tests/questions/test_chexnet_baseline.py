@@ -36,10 +36,10 @@ def test_it_tells_brightness_and_neither_places_nor_what_it_never_saw(table):
 
     found = statistics_baseline(listing)
 
-    assert list(found.files) == [sample.name for sample in listing.evaluation]
+    assert list(found.files) == [sample.name for sample in listing.contents.evaluation]
     bright, above = (
         roc_auc_score(
-            [sample.label[number] for sample in listing.evaluation],
+            [sample.label[number] for sample in listing.contents.evaluation],
             found.scores[label],
         )
         for number, label in enumerate(("bright", "above"))
@@ -64,7 +64,7 @@ def test_images_that_cannot_be_read_are_left_out_and_counted(table):
 
 def test_without_a_readable_training_image_there_is_none(table):
     listing = find(str(table))
-    for sample in listing.train:
+    for sample in listing.contents.train:
         (table.parent / sample.name).write_bytes(b"no image")
 
     with pytest.raises(ConfigError, match="has no readable training image"):

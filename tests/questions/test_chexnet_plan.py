@@ -108,7 +108,7 @@ def test_rules_for_unknown_labels_reach_the_runs(planned, tmp_path):
 
     (config,) = made.arms.values()
     assert (config.missing_labels, config.uncertain_labels) == ("zero", "ignore")
-    assert len(made.listing.train) == 29
+    assert len(made.listing.contents.train) == 29
     assert "Missing labels (1 of 40 in sick) are read as 0" in "\n".join(made.notes)
 
 

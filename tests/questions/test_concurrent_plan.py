@@ -124,7 +124,7 @@ def test_separate_storage_is_a_copy_for_each_job(cpus, tmp_path):
     assert not copies.exists()
     said = prepare(found).notes[len(found.notes) :]
     first, second = copies / "images-job-1", copies / "images-job-2"
-    assert list_image_folder(second).classes == [*CLASSES]
+    assert list_image_folder(second).contents.classes == [*CLASSES]
     assert "Remove it when no longer needed" in said[0]
     assert "already exists with the same data" in prepare(found).notes[-2]
     arms = found.arms

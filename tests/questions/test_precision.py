@@ -159,10 +159,10 @@ def test_gradients_that_overflow_in_a_real_run_are_skipped_counted_and_recorded(
     skipped = [line["step"] for line in half.metrics() if line["update_skipped"]]
     assert skipped == [3]
     assert (half.summary.updates_skipped, half.summary.loss_scale) == (1, 32768.0)
-    assert half.summary.loss_not_finite_at_step is None
+    assert half.summary.nonfinite is None
     assert half.summary.weights_finite is True
     assert half.worker["weights_finite"] is True
-    assert single.summary.loss_not_finite_at_step == 4
+    assert str(single.summary.nonfinite) == "loss not finite between step 3 and step 4"
     assert single.summary.final_loss is None
     assert single.summary.weights_finite is False
     assert "update_skipped" not in single.metrics()[0]

@@ -28,6 +28,7 @@ import nbkit
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Lab
 from tests.browser.sidebar import EXPOSED, open_panel, until
 from tests.jupyter_process import environment_below
+from tests.telemetry.traces import replay
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,7 @@ def _sidebar(browser: Browser, folder: Path, picture: Path) -> list[str]:
 
 def _live_run(browser: Browser, folder: Path, picture: Path) -> list[str]:
     with (
-        _lab(folder, "replay:no-gpu") as lab,
+        _lab(folder, replay("no-gpu")) as lab,
         _page(browser, 1000, 900) as page,
         pytest.MonkeyPatch.context() as patch,
     ):

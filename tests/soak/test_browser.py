@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.resources
 import itertools
 import json
 import lzma
@@ -12,7 +11,6 @@ import re
 import shutil
 import socket
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from nbkit.store.metrics import to_json_line
 from nbkit.store.paths import RunPaths
 from nbkit.store.processes import hostname
 from nbkit.store.record import RunState, read_json, utc_now, write_json
+from nbkit.telemetry.replay import open_replay
 from nbkit.telemetry.sample import GpuSample, HostSample, Sample
 from nbkit.widgets.form_fields import Control, fields_of
 from tests.browser.conftest import (
@@ -74,6 +73,7 @@ from tests.server.curves import ECHO, RUN_ID, boards, store_curves
 from tests.server.stored_runs import store_run, write_scalars
 from tests.soak.proxy import proxy
 from tests.soak.test_waiting_runs import forget
+from tests.telemetry.traces import TRACES, replay
 from tests.waiting import wait_until
 from tests.widgets.stored_run import step
 
@@ -93,7 +93,7 @@ __all__ = [
 
 
 def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
-    server = lab("replay:one-gpu", CUDA_VISIBLE_DEVICES="-1")
+    server = lab(replay("one-gpu"), CUDA_VISIBLE_DEVICES="-1")
     note = open_panel(page(server.address())).locator(".nbk-empty")
 
     expect(note).to_contain_text("All GPUs are hidden")
@@ -104,8 +104,7 @@ def test_gpus_that_are_hidden_on_purpose_are_no_fault(lab, page):
 def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
     lab, page, tmp_path
 ):
-    folder = importlib.resources.files("nbkit.telemetry") / "traces"
-    trace = (folder / "hung-call.jsonl").read_text()
+    trace = (TRACES / "hung-call.jsonl").read_text()
     path = tmp_path / "hung.jsonl"
     path.write_text(re.sub(r'("kind":"hang","seconds":)\d+', r"\g<1>15", trace))
     assert path.read_text() != trace
@@ -121,7 +120,7 @@ def test_a_hanging_driver_is_said_with_its_age_and_the_host_goes_on(
 
 
 def test_a_visitor_who_may_no_longer_look_is_told_so_and_may_log_in_again(lab, page):
-    server = lab("replay:one-gpu")
+    server = lab(replay("one-gpu"))
     visitor = page(server.address())
     panel = open_panel(visitor)
     expect(panel.locator(".nbk-card")).to_have_count(1)
@@ -146,7 +145,7 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
     settings.parent.mkdir(parents=True)
     extensions = {"ServerApp": {"jpserver_extensions": {"hanging_store": True}}}
     settings.write_text(json.dumps(extensions))
-    server = lab("replay:no-gpu", JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
+    server = lab(replay("no-gpu"), JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
     store_run(server.store, "20200101-000000-old")
     runs, kept = server.store / "runs", server.store / "kept"
     runs.rename(kept)
@@ -183,7 +182,7 @@ def test_a_store_that_cannot_be_read_or_hangs_is_said_until_it_answers(
 
 
 def test_axe_finds_nothing_in_instances_and_nothing_is_cut_off(shared_lab, page):
-    server = shared_lab("replay:mig")
+    server = shared_lab(replay("mig"))
     server.set("nbkit:plugin", cards="expanded")
     visitor = page(server.address())
     panel = open_panel(visitor)
@@ -194,7 +193,7 @@ def test_axe_finds_nothing_in_instances_and_nothing_is_cut_off(shared_lab, page)
 
 
 def test_a_lost_gpu_keeps_its_card_and_the_others_go_on(lab, page):
-    server = lab("replay:lost-gpu", EXPOSED)
+    server = lab(replay("lost-gpu"), EXPOSED)
     server.set("nbkit:plugin", cards="expanded")
     visitor = page(server.address())
     panel = open_panel(visitor)
@@ -222,7 +221,7 @@ def test_eight_gpus_are_readable_in_a_wide_sidebar(shared_lab, page):
 
 
 def test_a_run_that_is_not_finite_says_so_in_both_themes(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     lines = [step(number, loss=None if number > 2 else 1.0) for number in range(1, 7)]
     for state in ("finished", "running"):
         folder = store_run(server.store, f"20200101-000000-{state}-aaaa", state)
@@ -244,7 +243,7 @@ def test_a_run_that_is_not_finite_says_so_in_both_themes(shared_lab, page):
 def test_a_restarted_server_is_found_again_and_a_run_has_gone_on_with_its_past(
     lab, page, run
 ):
-    server = lab("replay:one-gpu")
+    server = lab(replay("one-gpu"))
     panel = open_panel(page(server.address()))
     long = run(server, device="replay")
     row = panel.locator(".nbk-run", has_text="a long run")
@@ -290,7 +289,7 @@ STREAM = re.compile("nbkit/api/stream")
 
 
 def test_a_reload_shows_the_past_before_the_first_sample_comes(shared_lab, page):
-    visitor = page(shared_lab("replay:one-gpu").address())
+    visitor = page(shared_lab(replay("one-gpu")).address())
     frames = Frames(visitor)
     visitor.reload()
     open_panel(visitor)
@@ -319,7 +318,7 @@ def test_a_reload_shows_the_past_before_the_first_sample_comes(shared_lab, page)
 def test_a_long_interval_brings_fewer_samples_without_gaps_and_with_true_ages(
     lab, page
 ):
-    server = lab("replay:one-gpu")
+    server = lab(replay("one-gpu"))
     server.set("nbkit:plugin", intervalSeconds=2)
     visitor = page("about:blank")
     frames = Frames(visitor)
@@ -353,7 +352,7 @@ def test_a_long_interval_brings_fewer_samples_without_gaps_and_with_true_ages(
 
 
 def test_a_clock_that_is_set_back_is_followed_and_makes_no_value_old(lab, page):
-    server = lab("replay:one-gpu")
+    server = lab(replay("one-gpu"))
     visitor = page("about:blank")
     passed = []
 
@@ -452,7 +451,7 @@ def test_every_setting_is_obeyed_at_once(holding, page):
 
 
 def test_curves_that_somebody_sees_stay_and_come_back_by_themselves(lab, page):
-    server = lab("replay:no-gpu", "--NbkitServer.tensorboard_idle_seconds=6")
+    server = lab(replay("no-gpu"), "--NbkitServer.tensorboard_idle_seconds=6")
     store_curves(server)
     visitor = page(server.address())
     posted = []
@@ -484,7 +483,7 @@ def test_curves_that_somebody_sees_stay_and_come_back_by_themselves(lab, page):
 def test_notebook_7_has_the_panel_and_opens_curves_in_a_tab_of_the_browser(
     shared_lab, page
 ):
-    server = shared_lab("replay:one-gpu")
+    server = shared_lab(replay("one-gpu"))
     store_curves(server)
     visitor = open_notebook_7(server, page)
     panel = visitor.locator("#nbkit-panel")
@@ -503,7 +502,7 @@ def test_lab_without_the_panel_has_the_tiles_and_no_error(lab, page, tmp_path):
     config = tmp_path / "more" / "labconfig" / "page_config.json"
     config.parent.mkdir(parents=True)
     config.write_text(json.dumps({"disabledExtensions": {"nbkit:plugin": True}}))
-    server = lab("replay:no-gpu", JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
+    server = lab(replay("no-gpu"), JUPYTER_CONFIG_PATH=str(tmp_path / "more"))
     visitor = page("about:blank")
     logged = []
     visitor.on("console", lambda it: logged.append((it.type, it.text)))
@@ -518,7 +517,7 @@ def test_lab_without_the_panel_has_the_tiles_and_no_error(lab, page, tmp_path):
 
 
 def test_lines_of_eight_runs_differ_in_the_systems_chosen_colours(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     runs = [{"run_id": f"20200101-000000-{n}-aaaa", "name": None} for n in range(8)]
     for n, each in enumerate(runs):
         lines = [step(number, loss=number + n) for number in range(1, 9)]
@@ -554,7 +553,7 @@ def test_a_tensorboard_that_does_not_start_says_why_and_what_else_shows_curves(
     broken.write_text("raise SystemExit('no space left')")
     store = tmp_path / "lab0" / "root" / "store"
     server = lab(
-        "replay:no-gpu",
+        replay("no-gpu"),
         f"--NbkitServer.tensorboard_command={broken}",
         EXPOSED,
         NBKIT_HOME=str(store),
@@ -609,7 +608,7 @@ def _store_queued_run(store):
 
 
 def test_a_queued_run_and_curves_of_several_runs_are_one_click_away(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     for run_id in CURVED:
         store_curves(server, run_id)
     queued = _store_queued_run(server.store)
@@ -773,8 +772,8 @@ def words_of(text: str) -> set[str]:
 
 def named_in(trace: str) -> set[str]:
     """Return the words that are names: of GPUs, users, programs and files."""
-    text = files("nbkit.telemetry").joinpath(f"traces/{trace}.jsonl").read_text()
-    rows = [json.loads(line) for line in text.splitlines()]
+    lines = (TRACES / f"{trace}.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     named = [each for row in rows for each in row.get("devices", [])]
     named += [each for row in rows for each in (row.get("by_pid") or {}).values()]
     keys = ("name", "uuid", "user", "command", "path")
@@ -796,7 +795,7 @@ def test_panel_and_widgets_speak_the_language_of_the_page(lab, page, run, tmp_pa
     path = os.pathsep.join(
         filter(None, [str(tmp_path / "packs"), os.environ.get("PYTHONPATH")])
     )
-    server = lab("replay:throttling", EXPOSED, PYTHONPATH=path)
+    server = lab(replay("throttling"), EXPOSED, PYTHONPATH=path)
     server.set("@jupyterlab/translation-extension:plugin", locale="de_DE")
     server.set("nbkit:plugin", cards="expanded")
     write(server, "a.ipynb", ATTACH, RUNS, "nbkit.ExperimentForm()")
@@ -1053,7 +1052,7 @@ def read_by_everybody(visitor: Page, part: str) -> None:
 
 
 def test_a_run_outlives_its_server_and_its_page_shows_it(lab, page, monkeypatch):
-    server = lab("replay:no-gpu", EXPOSED)
+    server = lab(replay("no-gpu"), EXPOSED)
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     write(server, "a.ipynb", LAUNCH)
     write(server, "b.ipynb", ATTACH, RUNS)
@@ -1136,7 +1135,7 @@ def test_a_run_outlives_its_server_and_its_page_shows_it(lab, page, monkeypatch)
 
 
 def test_kernel_with_views_form_and_table_stays_idle(lab, page):
-    server = lab("replay:one-gpu", EXPOSED)
+    server = lab(replay("one-gpu"), EXPOSED)
     store_run(server.store, RUN_ID)
     store_run(server.store, f"{RUN_ID}b", "running")
     write(
@@ -1184,7 +1183,7 @@ def test_kernel_with_views_form_and_table_stays_idle(lab, page):
 def test_a_kernel_with_finished_view_form_and_table_is_culled_as_a_plain_one(lab, page):
     limits = ["cull_idle_timeout=20", "cull_interval=1", "cull_connected=True"]
     server = lab(
-        "replay:one-gpu",
+        replay("one-gpu"),
         EXPOSED,
         *[f"--MappingKernelManager.{limit}" for limit in limits],
     )
@@ -1207,7 +1206,7 @@ def test_a_kernel_with_finished_view_form_and_table_is_culled_as_a_plain_one(lab
 
 
 def test_tensorboard_is_in_a_frame_unless_a_header_forbids_it(lab, page):
-    server = lab("replay:no-gpu", ECHO)
+    server = lab(replay("no-gpu"), ECHO)
     store_curves(server)
     for header, is_framed in (
         # Browsers ignore it beside the server's own frame-ancestors.
@@ -1268,7 +1267,7 @@ def test_axe_finds_nothing_in_actions_dialogs_runs_and_old_values(holding, page,
 def test_a_run_is_among_the_running_things_of_lab_and_is_stopped_there(
     shared_lab, page, run
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     visitor = page("about:blank")
     frames = Frames(visitor)
     visitor.goto(server.address())
@@ -1304,7 +1303,7 @@ for shown in (lost, picture, ipywidgets.Label("alive"), picture, lost, HTML("oth
 
 
 def test_a_lost_widget_says_nothing_above_its_picture_and_others_stay(lab, page):
-    server = lab("replay:no-gpu", EXPOSED)
+    server = lab(replay("no-gpu"), EXPOSED)
     write(server, "a.ipynb", SHOWS, "import time\ntime.sleep(1e6)")
     visitor = page(server.address("lab/tree/a.ipynb"))
     open_notebook(visitor, "a.ipynb")
@@ -1332,7 +1331,7 @@ def test_a_lost_widget_says_nothing_above_its_picture_and_others_stay(lab, page)
 def test_a_report_opens_from_a_run_in_the_colours_of_the_theme(
     shared_lab, page, tmp_path, monkeypatch
 ):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     monkeypatch.setenv("NBKIT_HOME", str(server.store))
     bundle = tmp_path / "study.zip"
     stored = (FOLDER / "precision/gpu" / STORED).read_bytes()
@@ -1375,11 +1374,9 @@ def test_a_report_opens_from_a_run_in_the_colours_of_the_theme(
 MINUTE = 60.0
 
 
-def traced_gpu(trace="one-gpu", index=0):
+def traced_gpu(trace=TRACES / "one-gpu.jsonl", index=0):
     """Return the UUID of a GPU of a trace."""
-    traces = importlib.resources.files("nbkit.telemetry") / "traces"
-    header = (traces / f"{trace}.jsonl").read_text().splitlines()[0]
-    return json.loads(header)["devices"][index]["uuid"]
+    return open_replay(str(trace)).devices()[index].uuid
 
 
 def store_past(store, uuid, minutes, started_minutes, percent=42):
@@ -1461,7 +1458,7 @@ def choose(select, label, shown, words):
 
 
 def test_the_past_of_a_run_is_read_by_mouse_and_by_keys(lab, page):
-    server = lab("replay:one-gpu")
+    server = lab(replay("one-gpu"))
     store_past(server.store, traced_gpu(), minutes=41, started_minutes=5)
     visitor = page(server.address(), width=1600)
     panel = open_panel(visitor)
@@ -1573,7 +1570,7 @@ def test_memory_of_a_gpu_that_was_idle_for_30_minutes_is_a_warning(lab, page):
 
 
 def test_a_run_of_a_cluster_says_why_it_waits_and_what_its_nodes_do(shared_lab, page):
-    server = shared_lab("replay:no-gpu")
+    server = shared_lab(replay("no-gpu"))
     queue = {"position": None, "length": None, "reason": REASON, "since": utc_now()}
     _store(server.store, WAITING_ID, "queued", name="waits", queue=queue)
     uuids = ["GPU-n1", "GPU-n2"]

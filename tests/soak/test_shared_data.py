@@ -74,7 +74,7 @@ def test_a_pack_of_real_images_gives_back_every_byte(name, format, tmp_path):
     packed = pack(DATA / name, tmp_path / "pack", format, shard_megabytes=16)
 
     again = find(str(packed))
-    assert again.classes == original.classes
+    assert again.contents.classes == original.contents.classes
     assert images_of(again) == images_of(original)
 
 

@@ -108,7 +108,6 @@ def test_run_summary_and_repr(tmp_path):
     run = StoredRun(root)
 
     assert run.nonfinite == run.summary.nonfinite == NonFinite("loss", 2)
-    assert run.summary.loss_not_finite_at_step == 2
     assert repr(run) == (
         f"<StoredRun {run.run_id} finished, loss not finite at step 2>"
     )

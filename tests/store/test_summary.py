@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 
+from nbkit.store.nonfinite import NonFinite
 from nbkit.store.summary import summarise_run
 
 
@@ -106,7 +107,7 @@ def test_summary_final_loss():
     summary = summarise_run(lines, {}, {})
 
     assert (summary.first_loss, summary.final_loss) == (30.0, 2.0)
-    assert summary.loss_not_finite_at_step is None
+    assert summary.nonfinite is None
 
 
 def test_summary_loss_not_finite():
@@ -114,7 +115,7 @@ def test_summary_loss_not_finite():
 
     summary = summarise_run(lines, {"weights_finite": False}, {})
 
-    assert summary.loss_not_finite_at_step == 2
+    assert summary.nonfinite == NonFinite("loss", 2)
     assert summary.final_loss is None
     assert summary.weights_finite is False
 

@@ -31,7 +31,6 @@ def plant(
         folder = root / f"sys/bus/pci/devices/{bus_id}"
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(f"{node}\n")
-        (folder / "local_cpulist").write_text(f"{_listed(of_node.get(node, []))}\n")
     return root
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nbkit.telemetry.cpu_binding import GpuNodes, choose, gpu_nodes
 from nbkit.telemetry.sample import GpuDevice
-from nbkit.telemetry.topology import cpu_numbers, near_slot, read_cpus
+from nbkit.telemetry.topology import cpu_numbers, numa_node_of, read_cpus
 from tests.telemetry.planted_topology import bus_id, plant, two_sockets_of_two_nodes
 
 
@@ -20,9 +20,7 @@ def large(tmp_path):
 @pytest.fixture
 def gpus(tmp_path, large):
     """Return where the eight GPUs of that machine are: two on a NUMA node."""
-    return GpuNodes(
-        tuple(near_slot(bus_id(gpu), tmp_path)["numa_node"] for gpu in range(8))
-    )
+    return GpuNodes(tuple(numa_node_of(bus_id(gpu), tmp_path) for gpu in range(8)))
 
 
 def bound(asked, cpus, ranks, gpus=None):

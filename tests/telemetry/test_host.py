@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -84,7 +85,6 @@ def test_only_hardware_counts_and_not_what_lies_on_it(tmp_path):
 
 FAMILY = """
 import os, signal, sys, time
-held = bytearray(64 * 2**20)
 child = os.fork()
 end = time.process_time() + 0.2
 while time.process_time() < end:
@@ -102,7 +102,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def family():
-    """Start a process and its child, each with 64 MiB and 0.2 s of CPU to its name."""
+    """Start a process and its child, each with 0.2 s of CPU to its name."""
     process = subprocess.Popen(
         [sys.executable, "-c", FAMILY],
         stdin=subprocess.PIPE,
@@ -117,18 +117,17 @@ def family():
 
 
 def test_processes_of_the_reader_do_not_include_itself(family):
-    process, child = family
-    children = set()
+    def seconds_of_children():
+        children = psutil.Process().children(recursive=True)
+        return sum(sum(each.cpu_times()[:4]) for each in children)
 
     # What else this process has may start or end a process between the two.
     def are_all():
-        sample = HostReader([os.getpid()]).read()
-        found = psutil.Process().children(recursive=True)
-        children.update(each.pid for each in found)
-        return sample.num_processes == len(found)
+        with suppress(psutil.NoSuchProcess):
+            seconds = HostReader([os.getpid()]).read().processes_cpu_seconds
+            return seconds == pytest.approx(seconds_of_children(), abs=0.02)
 
-    wait_until(are_all, "the number of its children")
-    assert {process.pid, child} <= children
+    wait_until(are_all, "the time of its children")
 
 
 def test_processes_count_with_descendants_and_after_their_end(family):
@@ -136,21 +135,18 @@ def test_processes_count_with_descendants_and_after_their_end(family):
     reader = HostReader([process.pid])
 
     both = reader.read()
-    assert both.num_processes == 2
     # The kernel counts time in ticks of 10 ms or so.
     assert 0.3 < both.processes_cpu_seconds < 60
-    assert both.processes_rss_bytes >= 2 * 64 * 2**20
-    assert HostReader([process.pid, child]).read().num_processes == 2, "counted once"
+    once = HostReader([process.pid, child]).read().processes_cpu_seconds
+    assert once == pytest.approx(both.processes_cpu_seconds, abs=0.05)
 
     process.stdin.write(b"\n")
     assert process.stdout.readline() == b"collected\n"
     collected = reader.read()
-    assert collected.num_processes == 1
     assert collected.processes_cpu_seconds >= both.processes_cpu_seconds
 
     process.communicate()
     ended = reader.read()
-    assert (ended.num_processes, ended.processes_rss_bytes) == (0, 0)
     assert ended.processes_cpu_seconds == collected.processes_cpu_seconds
 
 
@@ -158,4 +154,4 @@ def test_a_root_that_ended_before_the_start_is_no_failure():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 
-    assert HostReader([ended.pid]).read().num_processes == 0
+    assert HostReader([ended.pid]).read().processes_cpu_seconds == 0

@@ -1,4 +1,4 @@
-"""Traces that are played again: recorded ones, and those that come with nbkit."""
+"""Traces that are played again: recorded ones, and scripted ones."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ import pytest
 
 from nbkit.errors import NvmlUnavailableError
 from nbkit.telemetry import replay
-from nbkit.telemetry.replay import open_replay, trace_names
+from nbkit.telemetry.replay import TRACE, open_replay
 from nbkit.telemetry.sample import GpuDevice, GpuSample, HostSample, Sample
+from tests.telemetry.traces import TRACES
 
-NAMES = [
-    "eight-gpus",
-    "hung-call",
-    "lost-gpu",
-    "mig",
-    "no-gpu",
-    "one-gpu",
-    "throttling",
-]
+OWN = Path(replay.__file__).with_name("traces") / f"{TRACE}.jsonl"
+SCRIPTED = {path.stem: path for path in (OWN, *sorted(TRACES.glob("*.jsonl")))}
 
 
 class Clock:
@@ -262,17 +256,13 @@ def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path, text, why)
     assert f"replay:{path}" in str(caught.value)
 
 
-# Those that come with nbkit
+# The one that comes with nbkit, and those of the tests
 
 
-def test_the_traces_that_come_with_nbkit_are_these():
-    assert trace_names() == NAMES
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "no-gpu"])
+@pytest.mark.parametrize("name", sorted(SCRIPTED.keys() - {"no-gpu"}))
 def test_each_trace_plays_gpus_that_its_header_describes(name, clock, monkeypatch):
     monkeypatch.setattr(threading.Event, "wait", lambda *_: None)
-    trace = open_replay(name)
+    trace = open_replay(str(SCRIPTED[name]))
     described = [(gpu.index, gpu.uuid, gpu.name) for gpu in trace.devices()]
 
     for clock.now in (0.0, 3.5, 59.0, 61.0):
@@ -285,7 +275,7 @@ def test_each_trace_plays_gpus_that_its_header_describes(name, clock, monkeypatc
 
 
 def test_the_trace_of_a_lost_gpu_loses_it_with_an_xid(clock):
-    trace = open_replay("lost-gpu")
+    trace = open_replay(str(SCRIPTED["lost-gpu"]))
     before = trace.read()
     clock.now = 4.0
     after = trace.read()
@@ -297,8 +287,7 @@ def test_the_trace_of_a_lost_gpu_loses_it_with_an_xid(clock):
 
 
 def test_traces_written_by_hand_say_that_they_are_scripted():
-    for name in NAMES:
-        text = (replay._folder() / f"{name}.jsonl").read_text()
-        header = json.loads(text.partition("\n")[0])
+    for path in SCRIPTED.values():
+        header = json.loads(path.read_text().partition("\n")[0])
         assert header["scripted"] is True
         assert header["comment"].startswith("Scripted, not recorded")

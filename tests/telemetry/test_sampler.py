@@ -68,7 +68,7 @@ def test_a_reading_has_gpus_and_host_and_goes_to_json_and_back(drive):
 
     assert [gpu.uuid for gpu in sample.gpus] == ["GPU-a", "GPU-b"]
     assert sample.host.memory_used_bytes > 0
-    assert sample.host.num_processes is not None
+    assert sample.host.processes_cpu_seconds is not None
     assert sample.gpus_unavailable is None
     text = json.dumps(sample.to_dict(), allow_nan=False)
     assert Sample.from_dict(json.loads(text)) == sample
@@ -124,7 +124,7 @@ def test_sampler_lines(start, drive_child, tmp_path, monkeypatch):
     assert samples[0].gpus[0].processes == (GpuProcess(7, 2**30),)
     assert samples[0].host.cpu_percent is None
     assert samples[1].host.cpu_percent is not None
-    assert samples[1].host.num_processes is not None
+    assert samples[1].host.processes_cpu_seconds is not None
     assert (tmp_path / "stderr").read_text() == ""
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from nbkit.telemetry.topology import Cpu, cpu_numbers, near_slot, read_cpus
+from nbkit.telemetry.topology import Cpu, cpu_numbers, numa_node_of, read_cpus
 from tests.telemetry.planted_topology import bus_id, plant, two_sockets_of_two_nodes
 
 
@@ -55,16 +55,14 @@ def test_this_machine_has_every_cpu_that_may_be_used():
 def test_a_gpu_is_near_the_numa_node_of_its_slot(tmp_path):
     root = two_sockets_of_two_nodes(tmp_path)
 
-    near = near_slot(f"0000{bus_id(5).upper()}", root)
-
-    assert near == {"numa_node": 2, "cpu_affinity": "8,24,9,25,10,26,11,27"}
+    assert numa_node_of(f"0000{bus_id(5).upper()}", root) == 2
 
 
 def test_a_firmware_that_places_no_gpu_leaves_it_unknown(tmp_path):
     root = plant(tmp_path, [((0,), 0, 0)], {bus_id(0): -1})
 
-    assert near_slot(f"0000{bus_id(0)}", root)["numa_node"] is None
-    assert near_slot(f"0000{bus_id(1)}", root) == near_slot(None, root) == {}
+    for slot in (f"0000{bus_id(0)}", f"0000{bus_id(1)}", None):
+        assert numa_node_of(slot, root) is None
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,11 @@ from nbkit.widgets import form_gpus
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from nbkit.widgets.form_gpus import GpuLook, describe_gpus
+<<<<<<< HEAD
 from tests.widgets.form_threads import wait_for_form_threads
+=======
+from tests.telemetry.traces import TRACES, replay
+>>>>>>> w-sc
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
@@ -49,7 +53,7 @@ CONFIGS = [
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:no-gpu")
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("no-gpu"))
 
 
 @pytest.fixture
@@ -309,7 +313,8 @@ def test_gpus_that_cannot_be_read_are_said_to_be_so(monkeypatch):
 def test_instances_are_offered_in_the_place_of_a_divided_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("NBKIT_POOL", str(tmp_path))
 
-    titles = {gpu["title"]: gpu["device"] for gpu in gpus_of("mig")["gpus"]}
+    gpus = gpus_of(str(TRACES / "mig.jsonl"))["gpus"]
+    titles = {gpu["title"]: gpu["device"] for gpu in gpus}
 
     assert titles.pop("GPU 1") == "1"
     assert list(titles) == ["GPU 0 MIG 0", "GPU 0 MIG 1", "GPU 0 MIG 2"]

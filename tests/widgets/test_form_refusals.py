@@ -12,6 +12,7 @@ from nbkit.launch.submit import refusals
 from nbkit.widgets import form_refusals
 from nbkit.widgets.form_fields import sections
 from nbkit.widgets.form_refusals import Refusals, by_field
+from tests.telemetry.traces import replay
 from tests.waiting import wait_until
 from tests.widgets.form_threads import wait_for_form_threads
 
@@ -20,7 +21,7 @@ CONTROLS = {it.path: it for section in sections() for it in section.controls}
 
 @pytest.fixture(autouse=True)
 def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:no-gpu")
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("no-gpu"))
     monkeypatch.setenv("NBKIT_HOME", str(tmp_path / "store"))
 
 

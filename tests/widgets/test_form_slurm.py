@@ -13,7 +13,11 @@ from nbkit.store.stored_runs import create_run_folder
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
+<<<<<<< HEAD
 from tests.widgets.form_threads import wait_for_form_threads
+=======
+from tests.telemetry.traces import replay
+>>>>>>> w-sc
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 PARTITION = "slurm.slurm_partition"
@@ -21,7 +25,7 @@ PARTITION = "slurm.slurm_partition"
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    monkeypatch.setenv("NBKIT_GPU_SOURCE", "replay:no-gpu")
+    monkeypatch.setenv("NBKIT_GPU_SOURCE", replay("no-gpu"))
     return SlurmPrograms(tmp_path, monkeypatch)
 
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from nbkit.config import ExperimentConfig
 from nbkit.telemetry import gpu
-from nbkit.telemetry.topology import near_slot, read_cpus
+from nbkit.telemetry.topology import numa_node_of, read_cpus
 from nbkit.worker import binding
 root = Path(sys.argv[1])
 binding.read_cpus = lambda: read_cpus(root)
-gpu.near_slot = lambda bus_id: near_slot(bus_id, root)
+gpu.numa_node_of = lambda bus_id: numa_node_of(bus_id, root)
 first = SimpleNamespace(local_rank=0, local_world_size=1)
 config = ExperimentConfig(cpu_binding="numa", device=sys.argv[2])
 found = binding.bind(first, config).to_dict()

@@ -10,7 +10,7 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.store.nonfinite import NonFinite
-from nbkit.worker.finiteness import PERIOD_STEPS, FiniteWatch, all_finite
+from nbkit.worker.finiteness import PERIOD_STEPS, FiniteWatch
 from nbkit.worker.step_clock import StepClock
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ def test_a_look_sees_any_weight_that_is_not_finite_and_changes_none(layer, value
         first.fill_(LARGEST)  # whose sum is not finite
         first[0, 0] = -0.0
     before = [weight.clone() for weight in network.parameters()]
-    finite = all_finite(network)
+    finite = FiniteWatch(network).look_now(1)
     changed = [
         not torch.equal(old.contiguous().view(torch.uint8), new.data.view(torch.uint8))
         for old, new in zip(before, network.parameters(), strict=True)
@@ -93,18 +93,18 @@ def test_a_look_sees_any_weight_that_is_not_finite_and_changes_none(layer, value
 
     assert finite
     assert not any(changed)
-    assert not all_finite(network)
+    assert not FiniteWatch(network).look_now(1)
 
 
 @pytest.mark.parametrize("name", ["running_mean", "running_var"])
 def test_running_statistics_count_as_weights_and_other_buffers_do_not(name):
     network = model()
     network.register_buffer("mask", torch.tensor([0.0, -math.inf]))
-    finite = all_finite(network)
+    finite = FiniteWatch(network).look_now(1)
     getattr(network[1], name)[0] = math.inf
 
     assert finite
-    assert not all_finite(network)
+    assert not FiniteWatch(network).look_now(1)
 
 
 def test_the_loss_of_an_evaluation_counts():
@@ -151,7 +151,7 @@ def test_a_resumed_attempt_keeps_what_was_found_before_it():
 
 
 def test_a_model_without_weights_is_finite():
-    assert all_finite(nn.ReLU())
+    assert FiniteWatch(nn.ReLU()).look_now(1)
 
 
 def test_the_error_says_what_when_and_what_to_do():

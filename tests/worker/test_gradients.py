@@ -10,7 +10,7 @@ from torch import nn
 
 from nbkit.config import ExperimentConfig
 from nbkit.worker import optimizers
-from nbkit.worker.finiteness import all_finite
+from nbkit.worker.finiteness import FiniteWatch
 from nbkit.worker.precision import Precision
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def test_one_update_by_a_gradient_that_is_not_finite_is_seen_at_the_end(
     step = optimizers.build(config, model)
 
     _step(precision, model, step, 1.0)
-    finite_before = all_finite(model)
+    finite_before = FiniteWatch(model).look_now(1)
     model.weight.grad[0, 0] = spoiled
     precision.update(step)
     for _ in range(20):
@@ -52,4 +52,4 @@ def test_one_update_by_a_gradient_that_is_not_finite_is_seen_at_the_end(
         precision.update(step)
 
     assert finite_before
-    assert not all_finite(model)
+    assert not FiniteWatch(model).look_now(2)

@@ -14,6 +14,7 @@ from nbkit.launch.devices.claims import leases
 from nbkit.plural import plural
 from nbkit.store.processes import RUN_ID_VARIABLE
 from nbkit.telemetry.cpus import usable_cpus
+from nbkit.telemetry.gpu_health import RESET
 from nbkit.telemetry.gpu_source import SOURCE_VARIABLE, SourceSetting
 from nbkit.telemetry.visible_devices import (
     unknown_entry,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from nbkit.telemetry.sample import GpuDevice
 
 
-_RESET = "check dmesg for an Xid message, then reset the GPU or reboot"
 _DIVIDE = "create an instance (nvidia-smi mig -cgi) or disable MIG (nvidia-smi -mig 0)"
 
 
@@ -188,7 +188,7 @@ def _broken(
         for gpu in gpus
         if gpu.mig_enabled and not gpu.error and not instances.get(str(gpu.uuid))
     ]
-    kinds = ((lost, _RESET), (empty, _DIVIDE))
+    kinds = ((lost, RESET), (empty, _DIVIDE))
     return "; ".join(f"{' and '.join(who)}: {what}" for who, what in kinds if who)
 
 

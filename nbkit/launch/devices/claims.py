@@ -20,9 +20,9 @@ from nbkit.launch.devices.pool_folder import (
     pool_errors,
     pool_folder,
     unlock,
-    user_name,
 )
 from nbkit.store.processes import ProcessIdentity
+from nbkit.telemetry.processes import user_name
 
 SCHEMA = 1
 """Version of a claim's file; whatever else is found there is left alone."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pwd
 import shlex
 import shutil
 import stat
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbkit.errors import DeviceError
+from nbkit.telemetry.processes import user_name
 
 POOL_VARIABLE = "NBKIT_POOL"
 """A folder for the pool's files; all users of a host must name the same one."""
@@ -137,14 +137,6 @@ def _owner_and_mode(folder: Path) -> tuple[int, int]:
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, f"{folder} is not a folder")
     return status.st_uid, stat.S_IMODE(status.st_mode)
-
-
-def user_name(uid: int) -> str:
-    """Return a user's name as others may be shown it, or the number without one."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may run as a user without a name
-        return str(uid)
 
 
 @contextlib.contextmanager

@@ -94,15 +94,16 @@ def statistics_baseline(listing: Listing) -> Baseline:
     for name in {*os.environ} - variables:
         del os.environ[name]
     statistics = _all_statistics(listing)
-    first = len(listing.train)
+    images = listing.contents
+    first = len(images.train)
     train = [
         (values, sample.label)
-        for values, sample in zip(statistics[:first], listing.train, strict=True)
+        for values, sample in zip(statistics[:first], images.train, strict=True)
         if values is not None
     ]
     evaluation = [
         (values, sample.name)
-        for values, sample in zip(statistics[first:], listing.evaluation, strict=True)
+        for values, sample in zip(statistics[first:], images.evaluation, strict=True)
         if values is not None
     ]
     if not train:
@@ -114,7 +115,7 @@ def statistics_baseline(listing: Listing) -> Baseline:
     inputs = [values for values, _ in train]
     train_labels = [label for _, label in train if not isinstance(label, int)]
     scores: dict[str, list[float] | None] = {}
-    for number, label in enumerate(listing.classes):
+    for number, label in enumerate(images.classes):
         given = [labels[number] for labels in train_labels]
         if len({*given}) < 2 or not evaluation:
             scores[label] = None
@@ -132,7 +133,7 @@ def statistics_baseline(listing: Listing) -> Baseline:
         [
             sample.name
             for values, sample in zip(
-                statistics, (*listing.train, *listing.evaluation), strict=True
+                statistics, (*images.train, *images.evaluation), strict=True
             )
             if values is None
         ],

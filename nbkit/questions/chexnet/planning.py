@@ -11,7 +11,7 @@ from nbkit.config import ExperimentConfig
 from nbkit.config.fields import DATA_FAULT_FIELDS
 from nbkit.datasets.cache import NAMED
 from nbkit.datasets.find import find
-from nbkit.datasets.listing import Listing, alike_classes
+from nbkit.datasets.listing import Contents, Listing, alike_classes
 from nbkit.errors import ConfigError
 from nbkit.launch.submit import existing_data
 from nbkit.plural import plural
@@ -61,40 +61,39 @@ class ChexnetPlan(Plan):
     @property
     def facts(self) -> dict[str, Any]:
         """What the report has to know beside the arms, as JSON values."""
+        images = self.listing.contents
         return {
             "seed_per_repeat": True,
             "arms": list(self.arms),
             "gpus": self.gpus,
             "margin": self.margin,
             "data_kind": self.listing.kind,
-            "train_images": len(self.listing.train),
-            "train_positives": dict(_positives(self.listing, self.listing.train)),
-            "patients": _numbered(self.listing),
+            "train_images": len(images.train),
+            "train_positives": dict(_positives(images, images.train)),
+            "patients": _numbered(images),
             **super().facts,
         }
 
     @property
     def labels(self) -> Table:
         """How many images have each label, on both sides of the split."""
-        listing = self.listing
+        images = self.listing.contents
         train, evaluation = (
-            dict(_positives(listing, samples))
-            for samples in (listing.train, listing.evaluation)
+            dict(_positives(images, samples))
+            for samples in (images.train, images.evaluation)
         )
         return Table(
-            f"Labels: {len(listing.train):,} images for training, "
-            f"{len(listing.evaluation):,} for evaluation",
+            f"Labels: {len(images.train):,} images for training, "
+            f"{len(images.evaluation):,} for evaluation",
             ["label", "positive training images", "positive evaluation images"],
             [
                 [label, f"{train[label]:,}", f"{evaluation[label]:,}"]
-                for label in listing.classes
+                for label in images.classes
             ],
-            [*_lacking(listing, train, evaluation)],
+            [*_lacking(images, train, evaluation)],
             {
-                "train_positives": [train[label] for label in listing.classes],
-                "evaluation_positives": [
-                    evaluation[label] for label in listing.classes
-                ],
+                "train_positives": [train[label] for label in images.classes],
+                "evaluation_positives": [evaluation[label] for label in images.classes],
             },
         )
 
@@ -186,26 +185,26 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
 
 
 def _check_listing(values: Mapping[str, Any], listing: Listing) -> None:
-    data = values["data"]
-    if not listing.is_multi_label:
+    data, images = values["data"], listing.contents
+    if not images.is_multi_label:
         message = (
             f"data={data!r} is of kind {listing.kind} with one class per image, not "
             "multi-label. Use a labels CSV, the folder or table of NIH ChestX-ray14, "
             f"or data={MADE!r}."
         )
         raise ConfigError(message)
-    if not listing.evaluation:
+    if not images.evaluation:
         message = (
             f"data={data!r} has no evaluation images for the AUROC. Add a column "
             "'split' (train or val), or a column 'patient_id' with two or more "
             "patients."
         )
         raise ConfigError(message)
-    if len(listing.train) < values["global_batch_size"]:
+    if len(images.train) < values["global_batch_size"]:
         message = (
-            f"data={data!r} has {len(listing.train)} training images, fewer than "
+            f"data={data!r} has {len(images.train)} training images, fewer than "
             f"global_batch_size={values['global_batch_size']}. Use "
-            f"global_batch_size={len(listing.train)} or less."
+            f"global_batch_size={len(images.train)} or less."
         )
         raise ConfigError(message)
 
@@ -218,7 +217,7 @@ def _config(
 ) -> ExperimentConfig:
     # The configuration itself checks what a notebook's parameters say.
     batch = values["global_batch_size"]
-    steps = values["epochs"] * (len(listing.train) // batch)
+    steps = values["epochs"] * (len(listing.contents.train) // batch)
     return ExperimentConfig(
         **{name: values[name] for name in _CONFIG_FIELDS},
         name=f"chexnet {_devices(gpus)}",
@@ -241,32 +240,32 @@ def _devices(gpus: int) -> str:
     return plural(gpus, "device")
 
 
-def _positives(listing: Listing, samples: Sequence[Any]) -> Iterable[tuple[str, int]]:
-    for number, label in enumerate(listing.classes):
+def _positives(images: Contents, samples: Sequence[Any]) -> Iterable[tuple[str, int]]:
+    for number, label in enumerate(images.classes):
         yield label, sum(sample.label[number] for sample in samples)
 
 
-def _numbered(listing: Listing) -> dict[str, int]:
+def _numbered(images: Contents) -> dict[str, int]:
     """Return a number for the patient of every evaluation image.
 
     Studies are passed on to others, and must not say whose images they are.
     """
-    if not listing.patients:
+    if not images.patients:
         return {}
     numbers: dict[str, int] = {}
     return {
-        sample.name: numbers.setdefault(listing.patients[sample.name], len(numbers) + 1)
-        for sample in listing.evaluation
+        sample.name: numbers.setdefault(images.patients[sample.name], len(numbers) + 1)
+        for sample in images.evaluation
     }
 
 
 def _lacking(
-    listing: Listing, train: Mapping[str, int], evaluation: Mapping[str, int]
+    images: Contents, train: Mapping[str, int], evaluation: Mapping[str, int]
 ) -> Iterable[str]:
     """Yield what the images lack to learn a label, or to judge it."""
-    patients = _patients_with(listing)
-    for label in listing.classes:
-        if train[label] in (0, len(listing.train)):
+    patients = _patients_with(images)
+    for label in images.classes:
+        if train[label] in (0, len(images.train)):
             which = (
                 "all training images have" if train[label] else "no training image has"
             )
@@ -280,19 +279,19 @@ def _lacking(
             )
 
 
-def _patients_with(listing: Listing) -> dict[str, int]:
+def _patients_with(images: Contents) -> dict[str, int]:
     """Return by label how many evaluation patients have it, if they are known."""
-    if not listing.patients:
+    if not images.patients:
         return {}
     return {
         label: len(
             {
-                listing.patients[sample.name]
-                for sample in listing.evaluation
+                images.patients[sample.name]
+                for sample in images.evaluation
                 if not isinstance(sample.label, int) and sample.label[number]
             }
         )
-        for number, label in enumerate(listing.classes)
+        for number, label in enumerate(images.classes)
     }
 
 
@@ -308,18 +307,19 @@ def _images(values: Mapping[str, Any], listing: Listing) -> Iterable[str]:
         yield f"Images: built-in set {values['data']}."
     else:
         yield f"Images: {values['data']}, read as {listing.kind}."
-    if listing.split_by:
-        yield f"Train/evaluation split: {listing.split_by}."
-    notes = (*listing.notes, *alike_classes(listing.classes))
+    images = listing.contents
+    if images.split_by:
+        yield f"Train/evaluation split: {images.split_by}."
+    notes = (*listing.notes, *alike_classes(images.classes))
     yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
-    if not listing.patients:
+    if not images.patients:
         yield (
             "No patient_id: images are treated as independent, so CIs are too narrow "
             "if a patient has several images."
         )
         return
-    train = {listing.patients[sample.name] for sample in listing.train}
-    evaluation = {listing.patients[sample.name] for sample in listing.evaluation}
+    train = {images.patients[sample.name] for sample in images.train}
+    evaluation = {images.patients[sample.name] for sample in images.evaluation}
     yield (
         f"Patients: {len(train):,} for training, {len(evaluation):,} for evaluation, "
         "no overlap."

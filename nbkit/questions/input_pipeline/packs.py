@@ -75,12 +75,12 @@ def check_images(
     data: str, folder: Path, arms: Mapping[str, ExperimentConfig], batch_size: int
 ) -> None:
     """Refuse data of which an epoch of some arm has too few batches."""
-    listing = find(str(folder))
-    files = Counter(sample.shard or 0 for sample in listing.train)
+    train = find(str(folder)).contents.train
+    files = Counter(sample.shard or 0 for sample in train)
     in_files = [files[number] for number in sorted(files)]
     for config in arms.values():
         ranks = config.world_size
-        images = len(listing.train) // ranks
+        images = len(train) // ranks
         if config.loader == "tfrecord":
             steps = pipeline_steps(config.loader_config.pipeline)
             images = images_of_every_rank(steps, in_files, ranks, data)
@@ -89,7 +89,7 @@ def check_images(
             fitting = images // _FEWEST_BATCHES
             remedy = f"batch_size_per_gpu={fitting} or less, " if fitting else ""
             message = (
-                f"data={data!r} has {len(listing.train):,} training images, {batches} "
+                f"data={data!r} has {len(train):,} training images, {batches} "
                 f"batches of {batch_size} per epoch and rank ({ranks} ranks; minimum "
                 f"{_FEWEST_BATCHES}). Use {remedy}fewer gpus or more images."
             )

@@ -8,11 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from nbkit.datasets.samples import Decoding, Samples
-from nbkit.errors import ConfigError
 from nbkit.plural import plural
 from nbkit.worker.data.augmentation import Augmentation
 from nbkit.worker.data.image_data import NO_IMAGE, Requests, read_image
-from nbkit.worker.data.images import decode_whole, unreadable_message
+from nbkit.worker.data.images import decode_whole, naming
 from nbkit.worker.data.source import say
 from nbkit.worker.data.window import PixelWindow, Turn
 
@@ -102,23 +101,19 @@ class Images:
 
     def _bare(self, image: ShownImage) -> ShownImage:
         decoding = self._samples.decoding(image.number)
-        try:
+        with naming(self._samples, image.number):
             data = _bare_pixels(image.data, decoding)
-        except Exception as error:  # decoders raise many kinds
-            raise self._unreadable(image.number, error) from error
         return image._replace(data=data, is_bare=True)
 
     def _read(self, epoch: int | None, index: int) -> ShownImage:
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, epoch, index)
         is_bare = not decoding.is_plain or index in self._refused
-        try:
+        with naming(self._samples, index):
             # DALI would show a file that has been cut off below the crop.
             data = read_image(self._samples, index)
             if is_bare:
                 data = _bare_pixels(data, decoding)
-        except Exception as error:  # decoders raise many kinds
-            raise self._unreadable(index, error) from error
         return ShownImage(
             index,
             data,
@@ -126,9 +121,6 @@ class Images:
             PixelWindow.of(decoding, crop, self._augmentation.size),
             Turn.of(decoding.orientation, crop.flip),
         )
-
-    def _unreadable(self, index: int, error: Exception) -> ConfigError:
-        return ConfigError(unreadable_message(self._samples.place(index), error))
 
 
 def read_ahead(

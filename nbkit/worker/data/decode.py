@@ -161,12 +161,9 @@ class _Tools(threading.local):
 
 def _stream(data: bytes, decoding: Decoding, window: PixelWindow) -> Any:
     """Return the decoder's parameters; None if this image is not of the known size."""
-    width, height = decoding.width, decoding.height
-    if decoding.orientation >= 5:
-        width, height = height, width
     stream = nvimgcodec.CodeStream(data)
     try:
-        if (stream.width, stream.height) != (width, height):
+        if (stream.width, stream.height) != decoding.stored_size:
             return None
     except RuntimeError:  # no image that it knows
         return None

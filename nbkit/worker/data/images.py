@@ -5,11 +5,15 @@ Decoded by Pillow, whose resizing antialiases: the reference for every other dec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from PIL import Image
 
 from nbkit.datasets.rgb import open_image, to_rgb
-from nbkit.datasets.samples import Decoding
+from nbkit.datasets.samples import Decoding, Samples
+from nbkit.errors import ConfigError
 from nbkit.worker.data.augmentation import Crop
 
 # What brings stored pixels upright, by EXIF orientation, as ImageOps.exif_transpose.
@@ -45,8 +49,16 @@ def decode_whole(data: bytes, decoding: Decoding) -> Image.Image:
         return to_rgb(image)
 
 
-def unreadable_message(place: str, error: Exception) -> str:
-    """Return what to say of an image of the manifest that cannot be read."""
+@contextmanager
+def naming(samples: Samples, index: int) -> Iterator[None]:
+    """Name the image of the manifest that cannot be read."""
+    try:
+        yield
+    except Exception as error:  # decoders raise many kinds
+        raise ConfigError(_unreadable(samples.place(index), error)) from error
+
+
+def _unreadable(place: str, error: Exception) -> str:
     if isinstance(error, MemoryError):
         return (
             f"{place} cannot be decoded: out of memory. Use fewer "
@@ -61,10 +73,7 @@ def unreadable_message(place: str, error: Exception) -> str:
 
 
 def _check_size(image: Image.Image, decoding: Decoding) -> None:
-    width, height = image.size
-    if decoding.orientation >= 5:
-        width, height = height, width
-    if (width, height) != (decoding.width, decoding.height):
-        before = f"{decoding.width} x {decoding.height}"
-        message = f"size changed from {before} to {width} x {height} pixels"
+    if image.size != decoding.stored_size:
+        before, now = (f"{w} x {h}" for w, h in (decoding.stored_size, image.size))
+        message = f"size changed from {before} to {now} pixels"
         raise ValueError(message)

@@ -13,7 +13,6 @@ import torch
 from nbkit.config import ExperimentConfig
 from nbkit.datasets.manifest import Manifest
 from nbkit.datasets.samples import Samples
-from nbkit.errors import ConfigError
 from nbkit.worker.data import EvaluationBatch, Placement
 from nbkit.worker.data.image_data import (
     NO_IMAGE,
@@ -22,7 +21,7 @@ from nbkit.worker.data.image_data import (
     Requests,
     read_image,
 )
-from nbkit.worker.data.images import decode_crop, unreadable_message
+from nbkit.worker.data.images import decode_crop, naming
 from nbkit.worker.data.normalise import Normalise
 
 _HOST = torch.device("cpu")
@@ -64,11 +63,8 @@ class NaiveData(ImageData):
             return torch.zeros((size, size, 3), dtype=torch.uint8)
         decoding = samples.decoding(index)
         crop = self.augmentation.crop(decoding, request.epoch, index)
-        try:
+        with naming(samples, index):
             return decode_crop(read_image(samples, index), decoding, crop, size)
-        except Exception as error:  # decoders raise many kinds
-            message = unreadable_message(samples.place(index), error)
-            raise ConfigError(message) from error
 
 
 def load(

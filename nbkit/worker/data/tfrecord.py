@@ -33,7 +33,7 @@ from nbkit.worker.data.image_data import (
     cpus_for_loading,
     read_image,
 )
-from nbkit.worker.data.images import decode_crop, unreadable_message
+from nbkit.worker.data.images import decode_crop, naming
 
 _CYCLE_LENGTH = 10
 """Files that ``interleave`` reads in turn, as in Dell's report on CheXNet."""
@@ -281,7 +281,7 @@ class _Images:
         """Return an image's file with its place."""
         if index in self._left_out:
             return index, b""
-        with self._named(index):
+        with naming(self._samples, index):
             return index, read_image(self._samples, index)
 
     def decode(self, record: Record) -> torch.Tensor:
@@ -293,16 +293,8 @@ class _Images:
             return self._none
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, self.epoch, index)
-        with self._named(index):
+        with naming(self._samples, index):
             return decode_crop(data, decoding, crop, self._augmentation.size)
-
-    @contextlib.contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # decoders raise many kinds
-            message = unreadable_message(self._samples.place(index), error)
-            raise ConfigError(message) from error
 
 
 def _in_file_order(samples: Samples) -> list[list[int]]:

@@ -32,7 +32,7 @@ from nbkit.worker.data.image_data import (
     cpus_for_loading,
     read_image,
 )
-from nbkit.worker.data.images import decode_crop, unreadable_message
+from nbkit.worker.data.images import decode_crop, naming
 
 # Decoded together, and held in memory together.
 _IMAGES_AT_ONCE = 32
@@ -193,7 +193,7 @@ class _Batches(Dataset[Any]):
             shown = [index for index in indices if index != NO_IMAGE]
             try:
                 pixels += self._images(request.epoch, shown)
-            except _UnreadableError as error:
+            except ConfigError as error:
                 return str(error)
             pixels += [self._none] * (len(indices) - len(shown))
         # In a loading process it puts them where the training process sees them.
@@ -206,27 +206,15 @@ class _Batches(Dataset[Any]):
         decoded = decode(images, size) if decode else [None] * len(images)
         shown = []
         for index, image, pixels in zip(indices, images, decoded, strict=True):
-            with self._named(index):
+            with naming(self._samples, index):
                 shown.append(decode_crop(*image, size) if pixels is None else pixels)
         return shown
 
     def _read(self, epoch: int | None, index: int) -> tuple[bytes, Decoding, Crop]:
         decoding = self._samples.decoding(index)
         crop = self._augmentation.crop(decoding, epoch, index)
-        with self._named(index):
+        with naming(self._samples, index):
             return read_image(self._samples, index), decoding, crop
-
-    @contextlib.contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # decoders raise many kinds
-            message = unreadable_message(self._samples.place(index), error)
-            raise _UnreadableError(message) from error
-
-
-class _UnreadableError(Exception):
-    """An image that cannot be read any more; the text is for the user."""
 
 
 @contextlib.contextmanager

@@ -30,9 +30,7 @@ class PixelWindow:
     @classmethod
     def of(cls, decoding: Decoding, crop: Crop, size: int) -> PixelWindow:
         """Return the window of a crop that is shown in ``size`` x ``size`` pixels."""
-        width, height = decoding.width, decoding.height
-        if decoding.orientation >= 5:
-            width, height = height, width
+        width, height = decoding.stored_size
         left, top, right, lower = crop.stored_box(decoding)
         first_column, last_column = _reach(left, right, width, size)
         first_row, last_row = _reach(top, lower, height, size)
