@@ -161,16 +161,20 @@ class CurveFileHandler(ApiHandler):
     async def get(self, run_id: str) -> None:
         """Return every value as it is stored, as CSV."""
         name = self.get_query_argument("name", "")
+        curve = None
         with self.refusing():
             curve = await asyncio.to_thread(_read_curve, run_id, name)
-            rows = ((run_id, *value) for value in curve.values())
-            self.set_header("Content-Type", "text/csv; charset=utf-8")
-            self.write(_csv([("run_id", X_NAMES.get(name, "step"), "seconds", name)]))
-            with suppress(StreamClosedError):  # nobody reads it any more
-                while text := await asyncio.to_thread(_csv, islice(rows, _ROWS)):
-                    self.write(text)
-                    await self.flush()
-                self.finish()
+        if curve is None:
+            return
+        # Not `refusing`: what has begun as CSV cannot end with another status.
+        rows = ((run_id, *value) for value in curve.values())
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.write(_csv([("run_id", X_NAMES.get(name, "step"), "seconds", name)]))
+        with suppress(StreamClosedError):  # nobody reads it any more
+            while text := await asyncio.to_thread(_csv, islice(rows, _ROWS)):
+                self.write(text)
+                await self.flush()
+            self.finish()
 
 
 def _read_curve(run_id: str, name: str) -> StoredCurve:

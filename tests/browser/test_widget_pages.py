@@ -16,11 +16,8 @@ from nbkit.store.metrics import to_json_line
 from nbkit.widgets.form_panel import FormPanel
 from nbkit.widgets.table import RunTable
 from nbkit.widgets.view import RunView
-<<<<<<< HEAD
-from tests.widgets.form_threads import wait_for_form_threads
-=======
 from tests.telemetry.traces import replay
->>>>>>> w-sc
+from tests.widgets.form_threads import wait_for_form_threads
 from tests.widgets.stored_run import WrittenRun, step
 
 _NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -30,11 +30,8 @@ from nbkit.widgets import form_gpus
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from nbkit.widgets.form_gpus import GpuLook, describe_gpus
-<<<<<<< HEAD
-from tests.widgets.form_threads import wait_for_form_threads
-=======
 from tests.telemetry.traces import TRACES, replay
->>>>>>> w-sc
+from tests.widgets.form_threads import wait_for_form_threads
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 

@@ -13,11 +13,8 @@ from nbkit.store.stored_runs import create_run_folder
 from nbkit.widgets.form_check import FormCheck, python_line
 from nbkit.widgets.form_fields import entered_of, fields_of, sections
 from tests.slurm_programs import SlurmPrograms
-<<<<<<< HEAD
-from tests.widgets.form_threads import wait_for_form_threads
-=======
 from tests.telemetry.traces import replay
->>>>>>> w-sc
+from tests.widgets.form_threads import wait_for_form_threads
 
 CONTROLS = {it.path: it for section in sections() for it in section.controls}
 PARTITION = "slurm.slurm_partition"
