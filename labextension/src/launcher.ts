@@ -1,4 +1,10 @@
-import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
+import {
+  Dialog,
+  Notification,
+  showDialog,
+  showErrorMessage
+} from '@jupyterlab/apputils';
+import { PathExt } from '@jupyterlab/coreutils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ServerConnection, ServiceManager } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -67,6 +73,16 @@ export async function addNotebooks(
       } catch (error) {
         await explain(error as Error, trans);
         return;
+      }
+      if (PathExt.dirname(copy.path) !== folder.replace(/^\/|\/$/g, '')) {
+        Notification.info(
+          trans.__(
+            'Copied to /%1: the folder /%2 is read-only or has the original.',
+            copy.path,
+            folder
+          ),
+          { autoClose: 10_000 }
+        );
       }
       try {
         return await openDocument(commands, copy.path, trans);

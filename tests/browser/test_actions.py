@@ -7,6 +7,7 @@ import re
 
 from playwright.sync_api import expect
 
+from nbkit.studies.notebooks import notebook
 from tests.browser.rest import ask, kernels, settle
 from tests.browser.sidebar import open_panel, until
 from tests.telemetry.traces import replay
@@ -153,4 +154,12 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
         {"name": "scaling", "isPalette": True},
     )
     assert label.startswith("New from nbkit: Scaling: ")
-    settle(visitor, server, 2)
+    # Never beside the original: the copy is elsewhere, which is said.
+    (server.root / "originals").symlink_to(notebook("scaling").parent)
+    visitor.evaluate(
+        "args => void jupyterapp.commands.execute('nbkit:copy-notebook', args)",
+        {"name": "scaling", "cwd": "originals"},
+    )
+    note = "Copied to /scaling-2.ipynb: the folder /originals is read-only"
+    expect(visitor.get_by_text(note)).to_be_visible()
+    settle(visitor, server, 3)

@@ -35,7 +35,6 @@ from nbkit.questions.precision.tables import (
     bounds_table,
     caveat_notes,
     first_step_cell,
-    gradient_cell,
     layout_table,
     loss_cell,
     pairs_table,
@@ -119,7 +118,6 @@ class PrecisionResult:
         headline = self.arms.table(
             more={
                 "loss": {arm: loss_cell(a) for arm, a in self.answers.items()},
-                "gradients": {arm: gradient_cell(a) for arm, a in self.answers.items()},
                 "first step": {
                     a: first_step_cell(r) for a, r in self.arms.runs.items()
                 },

@@ -31,7 +31,7 @@ def loss_cell(answer: LossParity) -> str | None:
     return f"{loss}, {answer.caveat}" if answer.caveat else loss
 
 
-def gradient_cell(answer: LossParity) -> str | None:
+def _gradients(answer: LossParity) -> str | None:
     """Return whether gradients were finite, as text; None where a run does not say."""
     if answer.weights_finite is None:
         return None
@@ -83,7 +83,7 @@ def answers_table(
                 csv="mean_loss_difference",
             ),
             Column("limit", "limit", lambda part: f"{part * 100:.3g}%", "loss_limit"),
-            Column("gradients", gradient_cell),
+            Column("gradients", _gradients),
             Column("finding", lambda answer: answer.caveat or "ok"),
             Column(None, "updates_skipped", csv="updates_skipped"),
         ),
