@@ -115,7 +115,7 @@ def test_an_unfinished_study_is_reported_as_far_as_it_came(measured):
     unfinished = report(measured).report
 
     assert unfinished.answer.partition("; ")[0].startswith(
-        "Inconclusive: 2 of 3 planned runs have finished, and none of batch 2 again"
+        "Inconclusive: 2 of 3 planned runs have finished, but no run of arm batch 2"
     )
     assert "resume()" in unfinished.next_step
     assert unfinished.result["noise_floor"] is None

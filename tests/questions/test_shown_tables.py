@@ -40,6 +40,6 @@ def test_headline_table_lead_missing_arm(question, store, tmp_path):
     shown = module.result(study).table._repr_mimebundle_()
 
     answer = make(study).answer
-    assert f"and none of {last}" in answer
+    assert f"but no run of arm {last}" in answer
     assert shown["text/plain"].startswith(f"{answer}\n\n")
     assert shown["text/html"].startswith("<p><strong>Inconclusive: ")
