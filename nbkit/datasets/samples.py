@@ -47,8 +47,8 @@ class Decoding:
     @property
     def stored_size(self) -> tuple[int, int]:
         """Width and height of the pixels in the file, before the image is turned."""
-        size = self.width, self.height
-        return size[::-1] if self.orientation >= 5 else size
+        width, height = self.width, self.height
+        return (height, width) if self.orientation >= 5 else (width, height)
 
 
 @dataclass(frozen=True, slots=True)
