@@ -155,11 +155,13 @@ def test_a_tile_copies_a_notebook_into_the_folder_and_never_over_another(
     )
     assert label.startswith("New from nbkit: Scaling: ")
     # Never beside the original: the copy is elsewhere, which is said.
-    (server.root / "originals").symlink_to(notebook("scaling").parent)
+    originals = server.root / "originals"
+    originals.symlink_to(notebook("scaling").parent)
     visitor.evaluate(
         "args => void jupyterapp.commands.execute('nbkit:copy-notebook', args)",
         {"name": "scaling", "cwd": "originals"},
     )
     note = "Copied to /scaling-2.ipynb: the folder /originals is read-only"
     expect(visitor.get_by_text(note)).to_be_visible()
+    originals.unlink()
     settle(visitor, server, 3)
