@@ -78,7 +78,7 @@ class Examination:
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(max(0.0, deadline - time.monotonic()))
-        last = "its beginning"
+        last = "its start"
         for line in _read(self.output).splitlines(keepends=True):
             if line.endswith("\n"):
                 result = CheckResult(**json.loads(line))
