@@ -73,7 +73,7 @@ def add_to(commands: Commands) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="maximum number of GPUs that try uses at once (default: 1)",
+        help="maximum number of GPUs that try uses concurrently (default: 1)",
     )
     parser.add_argument(
         "--max-minutes",
