@@ -152,7 +152,10 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = f"The supervisor cannot watch this process ({error}). Try again."
+        message = (
+            "on_owner_exit='stop': the process that watches this one cannot be started "
+            f"({error}). Use on_owner_exit='keep'."
+        )
         raise LaunchError(message) from error
 
 
