@@ -49,8 +49,7 @@ def notebook_launcher(
     num_processes
         None uses one per visible GPU, or one if there is none.
     mixed_precision
-        ``no``, ``fp16``, ``bf16`` or ``fp8``: the default of `accelerate.Accelerator`
-        in the processes.
+        ``no``, ``fp16``, ``bf16`` or ``fp8``: default of `accelerate.Accelerator`.
     num_nodes
         Number of machines; only 1 is supported.
     max_restarts

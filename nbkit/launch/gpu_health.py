@@ -110,9 +110,8 @@ def check_all_reduce(deadline: float, **fields: Any) -> CheckResult:
     elif works_without_p2p:
         remedy = (
             f"works without peer-to-peer access: export {_NO_P2P}=1 as a workaround. "
-            "With NVLink: check nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: "
-            "add iommu=pt to the kernel's command line, disable ACS in the BIOS, and "
-            "reboot"
+            "With NVLink: see nvidia-smi nvlink -e, and reset the GPUs. Over PCIe: add "
+            "iommu=pt to the kernel's command line, disable ACS in the BIOS, and reboot"
         )
     else:
         log = cause["log"] or store

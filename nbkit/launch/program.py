@@ -38,9 +38,8 @@ def script(
     """Return a script with its arguments, as an arm of `nbkit.Study.create`.
 
     The script is read now, and every start runs this copy; modules that it imports are
-    read at each start. The number of the repeat is in ``$STUDY_REPEAT`` (0, 1, ...; the
-    control starts at ``repeats``) and replaces ``{repeat}`` in arguments: use it as a
-    seed.
+    read at each start. ``{repeat}`` in arguments and ``$STUDY_REPEAT`` are the number
+    of the repeat, for seeds: 0, 1, ..., starting at ``repeats`` for the control.
 
     Parameters
     ----------

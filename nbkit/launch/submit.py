@@ -152,10 +152,7 @@ def _watch_owner(paths: RunPaths) -> None:
     try:
         detach(argv, paths, Path(os.devnull))
     except (OSError, LaunchError) as error:
-        message = (
-            "on_owner_exit='stop': the process that watches this one cannot be started "
-            f"({error}). Use on_owner_exit='keep'."
-        )
+        message = f"cannot watch this process ({error}). Use on_owner_exit='keep'."
         raise LaunchError(message) from error
 
 

@@ -98,8 +98,7 @@ def import_bundle(
     ------
     StoreError
         If the file is not a bundle, is damaged, would write outside of its runs, does
-        not fit on the disk, or unpacks to more than `large` allows. Nothing is written
-        in these cases.
+        not fit on the disk, or requires ``large=True``; nothing is written then.
     RunError
         If the store has a different run or study of that id.
 

@@ -414,9 +414,7 @@ def _why_not(name: str, call: Any, error: Exception) -> str:
             f"{name}() captures {part} (a {type(value).__name__}), which cannot be "
             f"pickled ({problem}). Create it inside the function."
         )
-    return (
-        f"{name}() cannot be pickled ({error}). Define it at the top level of a module."
-    )
+    return f"{name}() cannot be pickled ({error}). Define it in a module."
 
 
 def _what_is_large(name: str, call: Any, size: int) -> str:

@@ -134,9 +134,8 @@ def find_change(script: Path, against: str) -> ScriptChange:
             raise ConfigError(message) from None
     if _submodules(top, base) != _submodules(top, new):
         message = (
-            f"a submodule of {top} differs between {against} and the working tree, but "
-            "both copies would have its current files. Compare two clones with "
-            "nbkit.Study.create."
+            f"a submodule of {top} differs from {against}, but both copies have its "
+            "current files. Compare two clones with nbkit.Study.create."
         )
         raise ConfigError(message)
     uncommitted = _git(top, "diff", "--shortstat", "HEAD", new)

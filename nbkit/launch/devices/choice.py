@@ -121,10 +121,7 @@ def _usable_gpus(device: str) -> tuple[list[Candidate], str]:
     broken, setting = "", os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         gpus, broken = _candidates(open_nvml, setting)
-        reason = (
-            "CUDA_VISIBLE_DEVICES hides all GPUs, or the driver lists none (see "
-            "nvidia-smi -L). Unset CUDA_VISIBLE_DEVICES, or set device='cpu'."
-        )
+        reason = "CUDA_VISIBLE_DEVICES hides all GPUs, or none exist. Set device='cpu'."
         if broken and not gpus:
             # A machine with GPUs is a GPU machine: never fall back in silence.
             what = f"device={device!r}, but no usable GPU: {broken}"
@@ -274,7 +271,7 @@ def _choose(
         message = f"gpus={config.gpus} exceeds the {visible}"
         if len(usable) < len(gpus):
             message += (
-                f"; {len(gpus) - len(usable)} MIG instances support only one rank"
+                f"; {len(gpus) - len(usable)} MIG instances support only one rank each"
             )
         message += f"; {broken}" if broken else ""
         message += f". Use gpus={max(len(usable), 1)}"
