@@ -54,8 +54,8 @@ def pipeline_steps(pipeline: str) -> tuple[str, ...]:
             raise ValueError(message)
         if have not in takes:
             message = (
-                f"{step!r} takes {' or '.join(takes)}, but its input is {have}. Insert "
-                "another step before it"
+                f"{step!r} requires {' or '.join(takes)}, but its input is {have}. "
+                "Insert another step before it"
             )
             raise ValueError(message)
         have = takes[have]

@@ -51,7 +51,7 @@ def launch(
     ----------
     what
         A configuration; or a function, which every rank calls (it may be defined in a
-        cell); or the path of a Python script. None takes the configuration's defaults.
+        cell); or the path of a Python script. None uses the default configuration.
     module
         Instead of ``what``: name of a module that runs as with ``python -m``, such as
         ``trl.scripts.sft``.

@@ -343,7 +343,7 @@ def test_import_full_disk(tmp_path, elsewhere, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
 
-    with pytest.raises(StoreError, match=r"unpacks to [\d,]+ bytes, and 10 are free"):
+    with pytest.raises(StoreError, match=r"unpacks to [\d,]+ bytes, but only 10 are"):
         nbkit.import_bundle(bundle)
 
 
