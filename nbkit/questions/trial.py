@@ -83,8 +83,8 @@ def try_(
     """Run a script and its version at a commit alternately, and compare a metric.
 
     The same as ``nbkit try``. Each version runs in a copy of the repository, with links
-    to untracked files. The same call continues what was interrupted, and returns what
-    was measured: a change is measured once.
+    to untracked files. The same call continues an interrupted trial, and returns the
+    result of a finished one: a change is measured once.
 
     Parameters
     ----------
@@ -96,13 +96,13 @@ def try_(
     metric, better, margin, parallel
         As of `nbkit.Study.create`.
     against
-        The commit that it is compared with.
+        Commit that the script is compared with.
     repeats
         Runs per version; a verdict needs five, unless the change is much worse.
     control
         Also run a second copy of the commit, to measure the noise floor.
     minutes
-        Start no run that would end later; None or 0 is no limit.
+        Time limit: no run starts that would end later. None or 0: no limit.
     gpus, device
         Fields of `nbkit.ExperimentConfig`.
     progress
