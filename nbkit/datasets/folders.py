@@ -44,7 +44,7 @@ def is_hidden(name: str) -> bool:
 def check_links(
     root: Path, folder: Path, matters: Callable[[str], object] = lambda name: True
 ) -> None:
-    """Refuse a link that cannot be followed: a folder of the data would be missing."""
+    """Raise for a link that cannot be followed: a folder would be missing."""
     for path in sorted(folder.iterdir()):
         if is_hidden(path.name) or not matters(path.name) or not path.is_symlink():
             continue
@@ -61,7 +61,7 @@ def check_links(
 
 @contextmanager
 def readable(root: Path) -> Iterator[None]:
-    """Say what to do when something cannot be read."""
+    """Turn an error of reading a folder into a `ConfigError`."""
     try:
         yield
     except StoreError as error:

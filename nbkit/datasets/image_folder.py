@@ -188,7 +188,7 @@ def _name_one(folders: Iterable[Path | None]) -> str:
     there = [folder for folder in folders if folder is not None]
     # Of splits, that for training.
     there.sort(key=lambda folder: "train" not in folder.name.lower())
-    return f"name data={str(there[0])!r}, or " if there else ""
+    return f"use data={str(there[0])!r}, or " if there else ""
 
 
 def _check_variants(root: Path, classes: list[str], images: list[ImageSample]) -> None:

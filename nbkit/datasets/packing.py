@@ -49,39 +49,39 @@ def pack(
 ) -> Path:
     """Write the images of a data set into a few large files.
 
-    Images keep their bytes, names, labels and split. Those for training are shuffled,
-    always in the same way, for readers that take a file from front to back. Files that
-    are not part of the data, which training would skip, are counted in a line.
+    Images keep their bytes, names, labels and split. Training images are shuffled,
+    always in the same order, for readers that read a file from front to back. Files
+    that training would skip are not packed; one printed line counts them.
 
     Parameters
     ----------
     data
-        As in an experiment: a folder, a CSV file of several labels, a pack, or the name
-        of a built-in set.
+        As in an experiment: a folder of images or of packed files, a CSV file of
+        labels, or the name of a built-in set.
     folder
-        The folder to make. All of it is there in the end, or nothing.
+        The folder to create. It appears only when all files are complete.
     format
         ``webdataset`` (tar files), ``recordio`` (MXNet) or ``tfrecord``, each with the
         index that NVIDIA DALI reads.
     shard_megabytes
-        Size at which another file begins, in 10^6 bytes; None for 256, but for one file
-        with ``recordio``, because MXNet and DALI read one file with one index.
+        Size at which a new file begins, in 10^6 bytes. None is 256, or, with
+        ``recordio``, a single file, because MXNet and DALI read one file and one index.
     missing_labels, uncertain_labels
-        How blanks, and -1 or words, in the label columns of a CSV file are read:
-        ``refuse``, ``zero``, ``one``, or ``ignore``, which leaves the image out.
+        How to read blanks, and -1 or words, in the label columns of a CSV file:
+        ``refuse``, ``zero``, ``one``, or ``ignore``, which omits the image.
     on_progress
-        Called with the progress, instead of lines on the standard output.
+        Called with the number of images packed and of all, instead of printing lines.
 
     Returns
     -------
     Path
-        The folder, which ``data`` of an experiment can name.
+        The folder, to be passed as ``data`` of an experiment.
 
     Raises
     ------
     ConfigError
-        If the data cannot be listed, the folder holds something, or a name cannot be
-        expressed in that format.
+        If the data cannot be listed, the folder is not empty, or the format does not
+        support the name of an image.
     StoreError
         If the folder cannot be written.
     """

@@ -20,18 +20,18 @@ _BEGINNING_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One image as its shard describes it."""
+    """One image in a shard."""
 
     name: str | None
-    """Its path before it was packed, if the shard knows."""
+    """Path of the image before packing, if the shard contains it."""
     labels: tuple[int, ...]
-    """The index of its class, or 0 or 1 for each label."""
+    """Index of its class, or 0 or 1 for each label."""
     pieces: Pieces
     class_name: str | None = None
 
 
 def damaged(path: Path, offset: int, what: str) -> ConfigError:
-    """Return the error of a shard that is not as its format wants it."""
+    """Return the error for a shard with invalid content."""
     if offset == 0:
         with suppress(OSError), open_regular(path) as file:
             # A pointer of Git LFS, a web page or a compressed file says so itself.
