@@ -40,12 +40,12 @@ class Kernel:
 
     kernel_id: str
     pid: int | None = None
-    """None for a kernel on another machine."""
+    """Process id; None for a kernel on another machine."""
     name: str | None = None
     path: str | None = None
-    """Its notebook, below the server's root."""
+    """Path of its notebook, relative to the server's root."""
     idle_since: float | None = None
-    """Unix time in seconds; None while it works."""
+    """When it became idle: Unix time in seconds; None while busy."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class ReportedRun:
     devices: Sequence[str] = ()
     """UUIDs of its GPUs or MIG instances."""
     pids: Sequence[int] = ()
-    """Its ranks, as they count pids."""
+    """Process ids of its ranks, in their own pid namespace."""
     path: str | None = None
-    """The notebook that owns it."""
+    """Notebook that owns the run."""
 
 
 @dataclass(frozen=True)

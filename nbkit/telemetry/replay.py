@@ -89,7 +89,7 @@ class Trace:
     samples: list[Sample] = field(default_factory=list)
     waves: list[dict[str, Any]] = field(default_factory=list)
     hangs: list[tuple[float, float]] = field(default_factory=list)
-    """When, in seconds from the first sample, and for how many seconds."""
+    """Hangs: start in seconds from the first sample, and length in seconds."""
     holders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:

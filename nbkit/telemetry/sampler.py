@@ -42,7 +42,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class Sampler:
-    """Reads GPUs and host together; a MIG instance stands for its GPU."""
+    """Reads GPUs and host together; a MIG instance is read as its GPU."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Sampler:
         self._open()
 
     def read(self) -> Sample:
-        """Return one reading; a part that cannot be read spoils no other."""
+        """Return one reading; a part that cannot be read affects no other."""
         # Rates and shares in it are those since the previous call.
         t = clock.now()
         if self._nvml is None and time.monotonic() >= self._next_try:
@@ -252,7 +252,7 @@ def to_interval(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if not MIN_INTERVAL_SECONDS <= seconds < float("inf"):
-        message = f"{text} s is not {MIN_INTERVAL_SECONDS} s or more"
+        message = f"must be finite and at least {MIN_INTERVAL_SECONDS} s, got {text}"
         raise argparse.ArgumentTypeError(message)
     return seconds
 

@@ -21,24 +21,24 @@ class TorchBuild:
     """What torch's ordinary wheels for Linux are built for, up to some version."""
 
     below: str | None
-    """The first version that is built otherwise; None for the newest."""
+    """First torch version with another build; None for the newest."""
     cuda: str
     """CUDA of the first wheel of the row: later ones have the same major version."""
     driver: int
-    """Oldest branch of the driver, of any minor version of that CUDA."""
+    """Oldest driver branch for any minor version of that CUDA."""
     capability: Capability
     """Oldest compute capability with kernels in the wheel."""
     on_arm: bool
-    """Whether the wheels for aarch64 are built with CUDA too."""
+    """Whether the aarch64 wheels are built with CUDA too."""
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for: ``torch<2.11``, or ``torch`` for the newest."""
+        """Requirement for pip: ``torch<2.11``, or ``torch`` for the newest."""
         return f"torch<{self.below}" if self.below else "torch"
 
     @property
     def dali(self) -> str:
-        """The extra of nbkit with the DALI of the same CUDA."""
+        """Extra of nbkit with DALI for the same CUDA version."""
         return "dali" if self.cuda.startswith("12.") else "dali13"
 
 
