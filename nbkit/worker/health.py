@@ -142,7 +142,7 @@ def judge_gpus(driver: DriverGpus, torch: TorchGpus) -> Iterator[CheckResult]:
         state, remedy = "ok", ""
         detail = f"{seen} of {count}, CUDA {torch.cuda}"
         if driver.cuda is not None and _pair(torch.cuda) > _pair(driver.cuda):
-            detail += f", which driver CUDA {driver.cuda} supports (same major version)"
+            detail += f", supported by driver CUDA {driver.cuda} (same major version)"
     yield CheckResult("torch on GPUs", state, detail, remedy)
 
 

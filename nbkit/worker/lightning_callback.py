@@ -41,7 +41,7 @@ def _callbacks(package: str) -> list[Any]:
 class LightningLog:
     """Hooks of a callback: it logs every ``log_every_n_steps`` steps.
 
-    A run that is to stop saves ``last.ckpt`` beside the other checkpoints, for
+    When the run is stopped, it saves ``last.ckpt`` next to the other checkpoints, for
     ``trainer.fit(..., ckpt_path="last")``.
     """
 

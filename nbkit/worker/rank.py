@@ -50,9 +50,9 @@ class Rank:
     step: int = 0
     """Of the last heartbeat."""
     finished_step: int = 0
-    """Last step whose work is known to be over on the device."""
+    """Last step that is known to be finished on the device."""
     binding: CpuBinding | None = None
-    """The CPUs that it was bound to at its start, or why it was not."""
+    """CPUs to which it was bound at its start, or why it was not."""
 
     @classmethod
     def enter(cls, root: Path) -> Rank:
@@ -101,7 +101,7 @@ class Rank:
 
     @property
     def cpus_shared_by(self) -> int | None:
-        """Ranks that share the CPUs that this one is bound to; None if unknown."""
+        """Number of ranks that share this rank's CPUs; None if unknown."""
         return None if self.binding is None else self.binding.shared_by
 
     def beat(self, step: int, phase: Phase) -> None:
@@ -146,9 +146,10 @@ class Rank:
 def keep_to_cpus(cpus: Collection[int]) -> None:
     """Keep this process, and those that it will start, on particular CPUs."""
     usable = os.sched_getaffinity(0)
-    if not usable.issuperset(cpus):
+    if other := {*cpus} - usable:
         message = (
-            f"cpus={tuple(cpus)} are not all usable by this rank. Use some of "
+            f"cpus={tuple(cpus)} contains CPUs that this rank may not use "
+            f"({', '.join(map(str, sorted(other)))}). Use a subset of "
             f"{', '.join(map(str, sorted(usable)))}."
         )
         raise ConfigError(message)

@@ -77,7 +77,7 @@ def train(rank: Rank, config: ExperimentConfig) -> None:  # noqa: C901, PLR0915
             # silence would replace what was measured.
             message = (
                 f"No complete checkpoint in {rank.paths.checkpoints}; cannot resume. "
-                "Launch the configuration of the run again."
+                "Launch the same configuration as a new run."
             )
             raise RunError(message)
     per_rank = saved.get("batch_size_per_gpu") or batch_size.resolve(
