@@ -52,7 +52,7 @@ def cached_folder(name: str, make: Callable[[Path], None]) -> Path:
     except OSError as error:
         message = (
             f"{folder} cannot be written ({error.strerror or error}). Free some space, "
-            "or set XDG_CACHE_HOME to a folder that you may write."
+            "or set XDG_CACHE_HOME to a writable folder."
         )
         raise StoreError(message) from error
     finally:

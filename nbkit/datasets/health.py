@@ -20,7 +20,7 @@ def checks() -> Iterator[CheckResult]:
 
 def _cache() -> CheckResult:
     what = "Built-in images"
-    remedy = "set XDG_CACHE_HOME to a folder that you may write"
+    remedy = "set XDG_CACHE_HOME to a writable folder"
     try:
         folder = cache_path("photos").parent
     except RuntimeError:

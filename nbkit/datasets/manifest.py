@@ -168,7 +168,7 @@ def write_manifest(
         temporary.unlink(missing_ok=True)
         message = (
             f"{target} cannot be written ({error.strerror}). Free some space, or set "
-            "NBKIT_HOME to a folder that you may write."
+            "NBKIT_HOME to a writable folder."
         )
         raise StoreError(message) from error
 

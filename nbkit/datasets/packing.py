@@ -110,7 +110,7 @@ def pack(
     except OSError as error:
         message = (
             f"{folder} cannot be written ({error.strerror or error}). Free some "
-            "space, or use a folder that you may write."
+            "space, or use a writable folder."
         )
         raise StoreError(message) from error
     finally:

@@ -142,7 +142,7 @@ def resident_share(
     -------
     float or None
         0 to 1; None if it is unknown. Since Linux 5.2, the kernel reports this only to
-        a file's owner and to users who may write it; some file systems have no
+        a file's owner and to users who may write to it; some file systems have no
         ``mmap``.
     """
     ends = extents or {}

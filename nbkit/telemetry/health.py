@@ -51,7 +51,7 @@ _FEWEST_PROCESSES = 4096
 def checks() -> Iterator[CheckResult]:
     """Yield the results, the driver last."""
     if platform.system() != "Linux":
-        remedy = "launch runs on Linux; this system can only show and compare them"
+        remedy = "use a Linux host to launch runs; this one can show and compare them"
         yield CheckResult("System", "failure", platform.system(), remedy)
         return
     machine = describe_machine(gpus=False)

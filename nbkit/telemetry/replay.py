@@ -65,7 +65,7 @@ def open_replay(name: str) -> Replay:
 
 
 def refuse(value: str, why: str) -> NvmlUnavailableError:
-    """Return the error that tells that a source of GPUs cannot be used."""
+    """Return the error for a GPU source that cannot be used."""
     message = (
         f"GPUs cannot be read: NBKIT_GPU_SOURCE={value} cannot be used ({why}). Use "
         f"replay:FILE with a file written by the sampler of nbkit, or replay:{TRACE}; "
@@ -83,7 +83,7 @@ def _raise_if_unavailable(reason: str | None) -> None:
 
 @dataclass
 class Trace:
-    """One part of a file: what a sampler wrote from a header to the next."""
+    """One part of a file: a sampler's lines from one header to the next."""
 
     header: dict[str, Any] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -177,7 +177,7 @@ class Replay:
 
     @property
     def cuda_driver_version(self) -> str | None:
-        """Newest CUDA that the driver runs, as in the header."""
+        """Newest CUDA version that the driver supports, as in the header."""
         return self._trace.header.get("cuda_driver_version")
 
     @property
@@ -187,11 +187,11 @@ class Replay:
 
     @property
     def reported_holders(self) -> Mapping[int, dict[str, Any]]:
-        """What the trace says of its processes, by pid."""
+        """Facts on the processes of the trace, by pid."""
         return self._holders
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Return what does not change about each GPU, as in the header."""
+        """Return the constant properties of each GPU, as in the header."""
         described = self._trace.header.get("devices") or ()
         return tuple(map(GpuDevice.from_dict, described))
 
