@@ -112,12 +112,12 @@ class MetricsLog:
     ) -> None:
         self.window = MeasuredCounts()
         self.is_muted = False
-        """Whether what a plug-in logs is left out, as of passes that do not count."""
+        """Whether a plug-in's metrics are dropped, as in unmeasured passes."""
         self._rank = rank
         self._config = config
         self._images = images_per_step
         self.total_steps: int | None = None
-        """Of the attempt, where only its lines say so."""
+        """Steps of the attempt, if only its lines record them."""
         last = config.warmup_steps + profiled_steps
         self._profiled = range(config.warmup_steps + 1, last + 1)
         self._unmeasured = math.inf if config.has_time_window else last
@@ -166,7 +166,7 @@ class MetricsLog:
             self._tensorboard.write(numbers, step)
 
     def open_window(self, issued: int) -> None:
-        """Measure the steps after so many of this attempt."""
+        """Measure the steps after this number of steps of the attempt."""
         self._unmeasured = issued
         self.window.open()
 
@@ -198,7 +198,7 @@ class MetricsLog:
             self._tensorboard.write(scores, step)
 
     def close(self) -> None:
-        """Write what is left to the disk."""
+        """Flush the files to disk."""
         self.window.close()
         if self._writer is not None:
             self._writer.sync()

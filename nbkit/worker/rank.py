@@ -44,11 +44,11 @@ class Rank:
     local_world_size: int
     attempt: int
     board: HeartbeatBoard | None
-    """Shared positions; None under plain torchrun."""
+    """Heartbeats shared with the supervisor; None under plain torchrun."""
     stop_requested: bool = False
     """Set by SIGTERM; ranks agree on it at the step boundary."""
     step: int = 0
-    """Of the last heartbeat."""
+    """Step of the last heartbeat."""
     finished_step: int = 0
     """Last step that is known to be finished on the device."""
     binding: CpuBinding | None = None
@@ -56,7 +56,7 @@ class Rank:
 
     @classmethod
     def enter(cls, root: Path) -> Rank:
-        """Return this rank, after it has written down who it is."""
+        """Return this rank, after writing its process identity."""
         # Before any thread is started: each would have to block it by itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, {COLLECTIVES_SIGNAL})
         try:
@@ -105,7 +105,7 @@ class Rank:
         return None if self.binding is None else self.binding.shared_by
 
     def beat(self, step: int, phase: Phase) -> None:
-        """Tell the supervisor where this rank is."""
+        """Report the step and phase of this rank to the supervisor."""
         self.step = step
         if self.board is not None:
             self.board.beat(self.local_rank, step, phase, self.finished_step)
@@ -124,7 +124,7 @@ class Rank:
 
     @property
     def answers_requests_itself(self) -> bool:
-        """Whether the user's code handles requests to stop, and knows when it ends."""
+        """Whether the user's code has its own handler for requests to stop."""
         ours = (signal.SIG_DFL, self._on_sigterm)
         return signal.getsignal(signal.SIGTERM) not in ours
 
@@ -157,7 +157,7 @@ def keep_to_cpus(cpus: Collection[int]) -> None:
 
 
 def device_kind(config: ExperimentConfig) -> str:
-    """Return what this rank computes on: "cuda", "cpu" or "replay"."""
+    """Return the device type of this rank: "cuda", "cpu" or "replay"."""
     # "auto" is left to torch, under plain torchrun.
     return os.environ.get("NBKIT_DEVICE_TYPE") or config.device
 

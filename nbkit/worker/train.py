@@ -6,7 +6,7 @@
 4. The state of an earlier attempt, if this is a resumed one.
 5. The loop: batch, forward, backward, update; no synchronisation with the device.
 6. Evaluation and checkpoints between steps.
-7. What only a torch process knows, for the record.
+7. Facts for the record that only a torch process knows.
 """
 
 from __future__ import annotations
