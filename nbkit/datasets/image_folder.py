@@ -48,7 +48,7 @@ def list_image_folder(root: Path) -> Listing:
 
 
 def has_images_in_folders(root: Path) -> bool:
-    """Tell whether any subfolder holds an image; stops at the first."""
+    """Return whether any subfolder contains an image; stops at the first."""
     return any(_holds_image(root / name) for name in subfolders(root))
 
 

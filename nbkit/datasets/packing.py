@@ -226,8 +226,8 @@ def _read(images: Samples, number: int, sample: ImageSample) -> bytes:
         # Python raises nothing when it reads past the end of a file.
         message = (
             f"{images.place(number)} cannot be packed: size changed from "
-            f"{sample.size_bytes:,} to {len(data):,} bytes. Do not change the data "
-            "while packing."
+            f"{sample.size_bytes:,} to {len(data):,} bytes. Pack again without "
+            "changing the data."
         )
         raise ConfigError(message)
     return data

@@ -1,9 +1,9 @@
 """Replay of a GPU trace, for machines without a GPU: Binder, demos, tests.
 
 A trace is a file that `nbkit.telemetry.sampler` wrote: a header, then samples. Of a
-file with several headers, the longest part is played. It goes round without end;
-gauges are those of the sample before, counters grow evenly between two samples and on
-over the seam. Traces written manually say ``"scripted": true`` in their header, and may
+file with several headers, the longest part is played. It is repeated endlessly;
+gauges are those of the previous sample, counters grow evenly between samples and across
+repetitions. Traces written manually say ``"scripted": true`` in their header, and may
 hold lines of further kinds:
 
 ``{"kind": "wave", "field": ..., "gpus": [0, 1], "middle": m, "swing": s,
@@ -12,10 +12,10 @@ hold lines of further kinds:
     ``m + s * sin(2 * pi * (t + i * d) / p)``, *t* seconds after the start, rounded if
     *m* is a whole number. Without ``gpus``, of all GPUs.
 ``{"kind": "hang", "seconds": 8}``
-    A reading hangs for so long, once a round, after the sample above.
+    A reading hangs for this time, once per repetition, after the sample above.
 ``{"kind": "holders", "by_pid": {"4321": {"user": "ann", "idle_seconds": 60, ...}}}``
-    What the panel shows of a process of the trace; it went idle so many seconds before
-    the trace is opened.
+    Facts that the sidebar shows for a process of the trace; ``idle_seconds`` is its
+    idle time when the trace is opened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shows and stops a run of Lightning's ``Trainer`` without a line in its code.
+"""Shows and stops a run of Lightning's ``Trainer`` without changes to its code.
 
 Lightning calls the functions below, which are entry points, for every ``Trainer``.
 https://lightning.ai/docs/pytorch/stable/extensions/entry_points.html

@@ -3,10 +3,9 @@
 On CPUs torch.ao quantizes statically: weights and activations are 8-bit integers, and
 convolutions and matrix products are computed in them, without compilation. The ranges
 of the activations are taken from calibration images. On GPUs torch has no INT8
-convolution; there torchao quantizes the linear layers, finds the range of their input
-again in every pass, and is fast once compiled. Whatever the way, it is counted which
-part of the model's multiply-adds is INT8: a model that is mostly something else is
-refused.
+convolution; there torchao quantizes the linear layers, computes the range of their
+input in every pass, and is fast once compiled. In both cases, a model is refused if
+most of its multiply-adds are not INT8.
 
 References
 ----------
