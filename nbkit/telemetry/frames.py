@@ -72,9 +72,7 @@ class HostShare:
     cpus: float
     """CPUs that the process may keep busy, by affinity and control group."""
     memory_bytes: int | None
-    """Memory limit of its control group; None without a limit. It may exceed the host's
-    memory.
-    """
+    """Memory limit of its control group, or None; may exceed the host's memory."""
 
 
 class HostShareReader:

@@ -165,9 +165,7 @@ class GpuSample(_Record):
     memory_clock_mhz: int | None = None
     """Clock of the memory (``clocks.mem``)."""
     clock_event_reasons: tuple[str, ...] | None = None
-    """Reasons for the current clocks, in words (``clocks_event_reasons.active``); empty
-    if nothing limits them.
-    """
+    """Reasons for the clocks (``clocks_event_reasons.active``); empty if none."""
     pcie_rx_bytes: int | None = None
     """Counter: bytes received by the GPU over PCIe
     (``NVML_FI_DEV_PCIE_COUNT_RX_BYTES``); it wraps. ``nvidia-smi`` shows rates only.
@@ -262,9 +260,7 @@ class GpuDevice(_Record):
     pci_bus_id: str | None = None
     """Such as ``00000000:1B:00.0`` (``pci.bus_id``)."""
     pcie_generation: int | None = None
-    """Highest generation that GPU and slot support (``pcie.link.gen.max``); an idle
-    link uses a lower one.
-    """
+    """Highest generation of GPU and slot (``pcie.link.gen.max``); lower if idle."""
     pcie_width: int | None = None
     """Most lanes that GPU and slot support (``pcie.link.width.max``)."""
     nvlink_links: int | None = None

@@ -121,13 +121,12 @@ class TrainerCallback(TrainerLog):
     For ``Trainer`` and its subclasses, such as TRL's ``SFTTrainer``, in a script or
     function that `nbkit.launch` runs; elsewhere it does nothing. Even without it,
     metrics that ``Trainer`` logs are in ``run.metrics("log")`` and the live view. To
-    each logged line it adds ``tokens_per_second`` of all ranks (without padding,
-    evaluations and checkpoints, since the previous line) and the share of padding,
-    ``padding_share``; the totals ``tokens_seen`` and ``samples_seen``;
+    each line it adds ``tokens_per_second`` of all ranks since the previous line
+    (without padding, evaluations and checkpoints); ``padding_share``, the share of
+    padding in all tokens; the totals ``tokens_seen`` and ``samples_seen``;
     ``peak_memory_bytes`` of rank 0's GPU; and ``mfu``, the share of the GPUs' dense
-    peak FLOP/s, by torchtitan's formula. If the MFU is unknown, rank 0 prints the
-    reason. `Run.stop` saves a checkpoint at the next step, from which `Run.resume`
-    continues.
+    peak FLOP/s by torchtitan's formula. If it is unknown, rank 0 prints the reason.
+    `Run.stop` saves a checkpoint at the next step, from which `Run.resume` continues.
 
     Examples
     --------
