@@ -14,7 +14,7 @@ _OF_THE_DISK = "lost+found"
 
 
 def names_in(folder: Path | str) -> tuple[list[str], list[str]]:
-    """Return the names of folders, sorted, and of files, without hidden ones."""
+    """Return the sorted names of folders, and those of files, without hidden ones."""
     folders: list[str] = []
     files: list[str] = []
     with os.scandir(folder) as entries:
@@ -37,7 +37,7 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a name is skipped wherever it is."""
+    """Return whether files and folders with this name are skipped."""
     return name.startswith(".") or name == _OF_THE_DISK
 
 

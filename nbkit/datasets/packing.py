@@ -254,7 +254,7 @@ class _Shards:
         self._images = self._files = 0
 
     def add(self, sample: ImageSample, data: bytes) -> None:
-        """Write an image to the file at hand, or to another one if that is full."""
+        """Write an image to the current file, or to a new one if that is full."""
         limit = self._shard_bytes
         if limit is not None and self._written and self._written + len(data) > limit:
             self.close()
@@ -265,7 +265,7 @@ class _Shards:
         self._images += 1
 
     def close(self) -> None:
-        """Finish the file at hand."""
+        """Finish the current file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

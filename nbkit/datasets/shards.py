@@ -62,7 +62,7 @@ def shards_below(root: Path, is_shard: Callable[[str], bool]) -> list[str]:
 
 
 def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
-    """Return what each shard is for by the words of its path."""
+    """Return the split of each shard, from the words of its path."""
     held_out = [shard for shard in shards if is_held_out(shard)]
     if 0 < len(held_out) < len(shards):
         message = (
@@ -87,7 +87,7 @@ def use_of(root: Path, shards: Sequence[str]) -> dict[str, str | None]:
 
 
 def missing_shards(shards: Sequence[str]) -> list[str]:
-    """Return notes on shards that the names of others count, but that are not there."""
+    """Return notes on missing shards that the names of others count."""
     numbers: dict[tuple[str, str], set[int]] = {}
     for shard in shards:
         if counted := _OF.match(shard):

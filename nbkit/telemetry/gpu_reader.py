@@ -221,19 +221,19 @@ class GpuThread(threading.Thread):
         """Whether it ended by an error, which is a defect of nbkit's."""
 
     def ask(self) -> None:
-        """Ask for a reading; there must be none under way."""
+        """Request a reading; none may be in progress."""
         self.asked_at = time.monotonic()
         self._wanted.set()
 
     def take(self) -> GpuReading | None:
-        """Return the reading that was asked for, once; None if it is not there yet."""
+        """Return the requested reading once; None if it is not ready yet."""
         reading, self._reading = self._reading, None
         if reading is not None:
             self.asked_at = None
         return reading
 
     def run(self) -> None:
-        """Read whenever asked; without end."""
+        """Read on each request, endlessly."""
         try:
             while True:
                 self._wanted.wait()

@@ -103,12 +103,12 @@ class HolderFinder:
         self._known: dict[int, _Known] = {}
 
     def set_kernels(self, kernels: Iterable[Kernel]) -> None:
-        """Replace what is known of kernels."""
+        """Replace the known kernels."""
         self._kernels = {kernel.kernel_id: kernel for kernel in kernels}
         self._note_roots()
 
     def set_runs(self, runs: Iterable[ReportedRun]) -> None:
-        """Replace what is known of runs."""
+        """Replace the known runs."""
         self._runs = {run.run_id: run for run in runs}
         self._note_roots()
 
@@ -150,7 +150,7 @@ class HolderFinder:
         return (None if unknown else holders), memory
 
     def forget_all_but(self, pids: Iterable[int]) -> None:
-        """Forget processes that are on no GPU any more."""
+        """Forget processes that no longer use a GPU."""
         used = set(pids)
         self._known = {pid: it for pid, it in self._known.items() if pid in used}
 

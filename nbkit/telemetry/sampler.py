@@ -71,7 +71,7 @@ class Sampler:
         )
 
     def header(self) -> dict[str, Any]:
-        """Return what all samples share, as JSON values: host and `describe_gpus`."""
+        """Return the facts common to all samples, as JSON values: host and GPUs."""
         return {
             "kind": "header",
             "schema": SCHEMA,
@@ -81,7 +81,7 @@ class Sampler:
         }
 
     def close(self) -> None:
-        """Let NVML go; a second call does nothing."""
+        """Close NVML; a second call does nothing."""
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
@@ -246,7 +246,7 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
 
 
 def to_interval(text: str) -> float:
-    """Return the seconds between two samples that an argument stands for."""
+    """Return an argument as seconds between two samples."""
     try:
         seconds = float(text)
     except ValueError as error:
@@ -258,7 +258,7 @@ def to_interval(text: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write samples until the end is asked for; return the exit code."""
+    """Write samples until the end is requested; return the exit code."""
     arguments = _parse(argv)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -107,7 +107,7 @@ class _Sums:
     _last: Sample | None = None
 
     def begin(self, header: dict[str, Any]) -> None:
-        """Begin an attempt: what happened since the one before is not the run's."""
+        """Begin an attempt; the time since the previous one does not count."""
         self.header = header
         self._last = None
 

@@ -18,7 +18,7 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What torch's ordinary wheels for Linux are built for, up to some version."""
+    """Build targets of torch's default Linux wheels, up to some version."""
 
     below: str | None
     """First torch version with another build; None for the newest."""
@@ -61,7 +61,7 @@ _SMI_SECONDS = 60.0
 
 
 def covers(architectures: Sequence[str], capability: Capability) -> bool:
-    """Return whether a build of torch has code that a GPU runs."""
+    """Return whether a build of torch has code for a GPU."""
     # Code for ``sm_XY`` runs on the same X and Y or a later one; ``compute_XY`` is
     # compiled by the driver for any later GPU. With the suffix ``a`` (``sm_90a``)
     # either is for that GPU alone, with ``f`` for the same X and Y or a later one.

@@ -97,7 +97,7 @@ class StopAgreement:
         self.alarm = False
         """Whether any rank has reported an error; the same on all ranks."""
         self.window_steps = 0
-        """Rank 0's newest proposal of a length (`Duration`); the same on all ranks."""
+        """Rank 0's newest window length (`Duration`); the same on all ranks."""
         self._agreed = False
         self._rank = rank
         self._group = group
@@ -188,7 +188,7 @@ def _why_no_cuda() -> str:
             version, supports = nvml.driver_version, nvml.cuda_driver_version
         driver = f"driver {version}, which supports CUDA up to {supports}"
     except NvmlUnavailableError as error:
-        driver = f"a driver that does not respond ({error})"
+        driver = f"a driver that cannot be queried ({error})"
     problem, advice = _cuda_error()
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         driver += f", and CUDA_VISIBLE_DEVICES={visible!r}"

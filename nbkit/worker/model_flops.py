@@ -19,14 +19,14 @@ class ModelFlops:
     ----------
     torchtitan, ``torchtitan/models/utils.py`` (dense models): 6 per weight of a matrix
     product, and 12 per layer, head, head dimension and position. The causal mask saves
-    nothing, an embedding takes nothing unless it is the output layer too. A frozen
+    none, and an embedding has none unless it is the output layer too. A frozen
     weight, of LoRA, has no weight gradient: 4.
     """
 
     weights: float
-    """Per token, of the products with weights."""
+    """FLOPs per token of the products with weights."""
     attention_per_position: float
-    """Per token and position of its text."""
+    """FLOPs of attention per token and position of its text."""
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Self:

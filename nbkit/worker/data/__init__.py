@@ -123,8 +123,9 @@ def next_batch(stream: Iterator[Batch], config: ExperimentConfig, step: int) -> 
         parts = config.gradient_accumulation_steps
         message = (
             f"loader={config.loader!r} ran out of batches at step {step}, before the "
-            "end of the epoch. train_batches() must yield steps_per_epoch * "
-            f"gradient_accumulation_steps={parts} - first_batch batches."
+            f"end of the epoch. train_batches() must yield {parts} * "
+            "steps_per_epoch - first_batch batches (gradient_accumulation_steps="
+            f"{parts})."
         )
         raise RunError(message)
     return batch
