@@ -39,9 +39,9 @@ class Decoding:
     """Whether it is a plain 8-bit JPEG (gray or RGB) or RGB PNG, which every decoder
     reads alike. Other decoders receive all other images re-encoded by Pillow."""
     is_high_bit_depth: bool = field(default=False, compare=False)
-    """Whether it is grayscale of more than 8 bits; known only after the check."""
+    """Whether it is grayscale of more than 8 bits; known only during the check."""
     is_coarse: bool = field(default=False, compare=False)
-    """Whether 8 bits keep few of its gray levels; known only after the check."""
+    """Whether 8 bits keep few of its gray levels; known only during the check."""
 
     @property
     def stored_size(self) -> tuple[int, int]:
