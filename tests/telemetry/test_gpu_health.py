@@ -33,7 +33,7 @@ def test_gpus_that_are_well_give_no_warning(told):
     ("gpu", "what", "state", "found", "remedy"),
     [
         ({"persistence": 0}, "Persistence", "warning", "off on GPU 1", "-pm 1"),
-        ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 has 8 of 16", "seat"),
+        ({"pcie_width": 8}, "PCIe link", "warning", "GPU 1 limited to 8 of 16", "seat"),
         ({"remapped": (0, 1, 1, 0)}, "GPU 1", "warning", "pending", "--gpu-reset -i 1"),
         ({"remapped": (0, 9, 0, 1)}, "GPU 1", "failure", "not be repaired", "replace"),
         (
