@@ -288,8 +288,8 @@ def _starts_needed(metric: Metric, ratio: Ratio, floor: NoiseFloor | None) -> st
         return ""
     more = needed.runs - min(ratio.n_a, ratio.n_b)
     return (
-        f" {needed.runs} starts per arm ({more} more) would decide on a "
-        f"difference of {margin * 100:g}%."
+        f" {needed.runs} starts per arm ({more} more) would allow a verdict "
+        f"on a difference of {margin * 100:g}%."
     )
 
 

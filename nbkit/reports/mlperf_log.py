@@ -163,7 +163,7 @@ def closed_obstacles(run: StoredRun) -> list[str]:
         value = getattr(run.config, name)
         if value not in allowed:
             rules = " or ".join(map(str, allowed))
-            obstacles.append(f"{name}={value}, the rules have {rules}")
+            obstacles.append(f"{name}={value}, the rules require {rules}")
     return obstacles
 
 

@@ -149,7 +149,8 @@ def _why_slow(facts: Facts, slow: RankTimes, excess: float) -> tuple[str, str]:
         )
     if clocks := _lower_clock(facts, slow):
         return (
-            f": its GPU clock was {clocks * 100:.0f}% of the maximum below the others",
+            ": its GPU clock was lower than that of the others by "
+            f"{clocks * 100:.0f}% of the maximum",
             "check temperature and power limit of the GPU (nvidia-smi -q -d "
             "PERFORMANCE), or exclude it (devices=...).",
         )

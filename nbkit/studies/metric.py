@@ -152,7 +152,7 @@ class Metric:
             if form is None:
                 remedy += f", or print '{name}: 0.5'"
             elif form == "returned":
-                remedy = "Return a number, or for returned:loss {'loss': 0.5}"
+                remedy = "Return a number, or {'loss': 0.5} for returned:loss"
             message = (
                 f"run {run.run_id} has no metric {self.name!r}; it logged "
                 f"{', '.join(sorted(logged)) or 'nothing'} and printed "

@@ -74,7 +74,8 @@ class Parameters(Mapping[str, Any]):
         try:
             return self.__dict__["_values"][name]
         except KeyError:
-            message = f"no parameter is called {name!r}"
+            names = ", ".join(self.__dict__.get("_values", ()))
+            message = f"{name!r} is not a parameter. Use one of {names}."
             raise AttributeError(message) from None
 
     def __getitem__(self, name: str) -> Any:
@@ -260,7 +261,9 @@ def _declared(cells: Sequence[str]) -> tuple[int, dict[str, tuple[ParameterKind,
                 if isinstance(it, str)
             ]
     if mixed:
-        heading = "The last executed parameter cell contains other statements:"
+        heading = (
+            "The last executed parameter cell must contain only annotated literals:"
+        )
         raise ParameterError("\n".join([heading, *mixed]))
     message = (
         "No executed cell declares parameters. First run a cell that contains only "

@@ -42,8 +42,8 @@ def checked_parallel(
         raise ConfigError(message)
     if excluding and parallel > 1:
         message = (
-            f"parallel={parallel} and {excluding[0]}: the machine must be idle. Remove "
-            "one of them."
+            f"parallel={parallel} conflicts with {excluding[0]}, which requires an "
+            "otherwise idle machine. Remove one of them."
         )
         raise ConfigError(message)
     return parallel

@@ -108,8 +108,8 @@ def statistics_baseline(listing: Listing) -> Baseline:
     ]
     if not train:
         message = (
-            f"data={str(listing.root)!r} has no readable training image for the "
-            "baseline. Fix the files."
+            f"data={str(listing.root)!r} has no readable training image: all {first:,} "
+            "failed to load. Check the format and permissions of the files."
         )
         raise ConfigError(message)
     inputs = [values for values, _ in train]
