@@ -21,7 +21,7 @@ _BATCH_UNKNOWN = "whether the batch is too small, because the run was disturbed.
 
 
 def diagnose(run: StoredRun) -> Diagnosis:
-    """Return what bounds a run, and the one change to try first for each cause.
+    """Return the bottlenecks of a run, with the change to try first for each.
 
     Examples
     --------

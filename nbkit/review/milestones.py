@@ -44,7 +44,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TimeToTarget:
-    """What one run says; None where it did not reach the target, or does not tell."""
+    """One run's time to its target accuracy; None if not reached or unknown."""
 
     run_id: str
     seed: int
@@ -52,19 +52,19 @@ class TimeToTarget:
     """Top-1 accuracy, 0 to 1."""
     reached: bool
     seconds: float | None
-    """From the start of training to the end of the evaluation that reached it."""
+    """Time from the start of training to the end of the successful evaluation."""
     evaluation_seconds: float | None
     """Of these, in evaluations."""
     startup_seconds: float | None
-    """From the start of the processes to the start of training: not part of the rest,
-    nor of MLPerf's time."""
+    """Time from the start of the processes to the start of training; not part of the
+    other times, nor of MLPerf's time."""
     epochs: int | None
     images: int | None
-    """Trained with, counted as often as they were shown."""
+    """Images trained with, counting repeats."""
     joules: float | None
-    """Of all GPUs over `seconds`."""
+    """Energy of all GPUs over `seconds`."""
     watched_seconds: float
-    """How long the accuracy was watched at all: until the last evaluation."""
+    """Time from the start of training to the last evaluation."""
     best_accuracy: float
     curve: tuple[CurvePoint, ...]
     """Every evaluation."""

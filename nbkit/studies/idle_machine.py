@@ -21,18 +21,18 @@ _IDLE_LOOKS = 3
 _SAY_SECONDS = 30.0
 
 Busy = dict[str, float]
-"""Busy share, 0 to 1, by what is busy."""
+"""Busy share, 0 to 1, by resource."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """How long a study has waited, and what it found."""
+    """How long a study waited for an idle machine, and the outcome."""
 
     waited_seconds: float
     is_idle: bool
-    """Whether the machine was idle then, and not only patience over."""
+    """Whether the machine was idle at the end of the wait."""
     busy: Busy
-    """What was busy at the last look."""
+    """What was busy at the last check."""
 
     def __str__(self) -> str:
         if self.is_idle:
