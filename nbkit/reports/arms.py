@@ -207,7 +207,7 @@ class Arms:
         )
 
     def lead(self, controls: Sequence[NoiseFloor], *, untimed: str = "") -> Lead | None:
-        """Return what takes the answer back, for a table that is shown by itself."""
+        """Return the caveats of the answer, for a table that is shown alone."""
         if self.study is None:
             return None
         return partial(caveat_text, self.study, controls, untimed=untimed)

@@ -107,5 +107,5 @@ def next_run(evidence: Evidence, **changes: Any) -> str:
 
 
 def lead(evidence: Evidence, controls: Sequence[NoiseFloor]) -> Any:
-    """Return what takes the answer back, for a table that is shown by itself."""
+    """Return the caveats of the answer, for a table that is shown alone."""
     return partial(caveat_text, evidence.study, controls)

@@ -128,8 +128,8 @@ class Diagnosis(Findings[Cause]):
     def disturbances(self) -> list[Cause]:
         """Causes outside the run, such as other processes or throttling.
 
-        They are in the order of `DISTURBANCES`. Throttling that did not lower clocks is
-        omitted.
+        They are in the order of `DISTURBANCES`. Causes of less than 10 % of the time
+        are omitted, except for other processes on the GPU, whose cost is not measured.
         """
         disturbing = [
             cause

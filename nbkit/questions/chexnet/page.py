@@ -275,9 +275,9 @@ class ChexnetResult:
 
 
 def result(study: Study) -> ChexnetResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every training on one device was ended as not finite.
+    Returns `BaselineLost` if every training on one device diverged (NaN/Inf).
 
     Raises
     ------

@@ -106,7 +106,7 @@ class ChexnetPlan(Plan):
 
 
 def plan(parameters: Parameters) -> ChexnetPlan:
-    """Return what to train for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------

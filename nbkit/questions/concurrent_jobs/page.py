@@ -171,7 +171,7 @@ class ConcurrentResult:
 
 
 def result(study: Study) -> ConcurrentResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

@@ -73,12 +73,12 @@ class ConcurrentPlan(Plan):
 
 
 def plan(parameters: Parameters) -> ConcurrentPlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used; the text names every bad one.
+        If parameters are invalid; the error lists all of them.
     DeviceError
         If the jobs do not fit on this machine together.
     """

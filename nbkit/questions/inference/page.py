@@ -89,7 +89,7 @@ class InferenceResult:
     """``worker.json`` of the first process start, by format."""
 
     def among(self, comparisons: int) -> InferenceResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         arms = self.by_batch_size.items()
         shared = {
             size: replace(arms_at_size, comparisons=comparisons)
@@ -251,7 +251,7 @@ class InferenceResult:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """Throughput, which is the answer as a picture, and latency."""
+        """Charts of throughput (the answer) and latency."""
         device = self.device_type
         throughput = throughput_chart(self.served, self._beside, device_type=device)
         latency = latency_chart(self.served, device_type=device)

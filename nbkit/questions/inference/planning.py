@@ -60,7 +60,7 @@ class InferencePlan(Plan):
 
 
 def plan(parameters: Parameters) -> InferencePlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class PipelineResult:
         return self.evidence.plan
 
     def among(self, comparisons: int) -> PipelineResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         return replace(self, arms=replace(self.arms, comparisons=comparisons))
 
     @property
@@ -202,7 +202,7 @@ class PipelineResult:
 
     @property
     def figures(self) -> list[Figure]:
-        """The answer as a picture, and throughput over devices."""
+        """Charts of the answer and of throughput by number of devices."""
         emulated = self.plan["emulated"]
         series = f"{emulated['gpu_name']}, published" if emulated else "these GPUs"
         legend = "Demand (emulated GPU)" if emulated else "Demand"
@@ -368,7 +368,7 @@ def _rate(row: ArmRow) -> str:
 
 
 def result(study: Study) -> PipelineResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

@@ -96,7 +96,7 @@ class PipelinePlan(Plan):
 
 
 def plan(parameters: Parameters) -> PipelinePlan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     The built-in set is packed into TFRecord files the first time, as often copied as an
     epoch of such batches needs.

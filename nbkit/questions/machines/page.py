@@ -156,7 +156,7 @@ class MachinesResult:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """The answer as a picture; none if there is nothing to draw."""
+        """The chart of the answer; empty if there is nothing to draw."""
         if not self.matched and not self.pairs:
             return []
         caption = "Speedup, measured and published"

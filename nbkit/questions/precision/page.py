@@ -149,7 +149,7 @@ class PrecisionResult:
         )
 
     def among(self, comparisons: int) -> PrecisionResult:
-        """Return it with verdicts that share the error rate among so many."""
+        """Return the result with verdicts corrected for this number of comparisons."""
         return replace(self, arms=replace(self.arms, comparisons=comparisons))
 
     @property
@@ -292,9 +292,9 @@ class PrecisionResult:
 
 
 def result(study: Study) -> PrecisionResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every run of the baseline was ended as not finite.
+    Returns `BaselineLost` if every run of the baseline diverged (NaN/Inf).
 
     Raises
     ------

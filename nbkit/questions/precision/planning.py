@@ -71,7 +71,7 @@ _CONFIG_FIELDS = (
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------

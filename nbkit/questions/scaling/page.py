@@ -275,7 +275,7 @@ class ScalingResult:
 
 
 def result(study: Study) -> ScalingResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

@@ -51,12 +51,12 @@ _CONFIG_FIELDS = (
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used; the text names every bad one.
+        If parameters are invalid; the error lists all of them.
     DeviceError
         If devices are missing and ``strict_gpus`` is set, or are in use.
     """

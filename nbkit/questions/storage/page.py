@@ -261,7 +261,7 @@ def _method(cache: str) -> list[str]:
 
 
 def result(study: Study) -> StorageResult:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class StoragePlan(Plan):
 
 
 def plan(parameters: Parameters) -> StoragePlan:
-    """Return what to measure for these parameters; no run is started.
+    """Return the plan for these parameters, without starting a run.
 
     Folders get the built-in photographs, as files and packed, unless they have them.
 

@@ -227,9 +227,9 @@ class TimeToAccuracyResult:
 
 
 def result(study: Study) -> TimeToAccuracyResult | BaselineLost:
-    """Return what a study says, from the store alone.
+    """Return the result of a study, read from the store.
 
-    `BaselineLost` if every training of the first recipe was ended as not finite.
+    Returns `BaselineLost` if all trainings of the first recipe diverged (NaN/Inf).
 
     Raises
     ------

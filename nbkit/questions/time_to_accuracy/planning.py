@@ -57,7 +57,7 @@ _ALIKE = ("model", "image_size", "target_accuracy")
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to train for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
