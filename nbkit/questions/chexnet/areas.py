@@ -101,11 +101,11 @@ class LabelFinding:
         return "below the statistics" if gain.high < 0 else "not resolved"
 
     def same_within(self, margin: float) -> Same | None:
-        """Return whether one device and several arrive at the same AUROC.
+        """Return whether training on one and several devices gives the same AUROC.
 
-        ``same`` needs the whole interval within the margin, ``differs`` one that does
-        not hold zero and reaches beyond the margin; both need `MINIMUM_RUNS` trainings
-        of each. None without several devices.
+        ``same`` requires the whole interval within the margin; ``differs`` requires an
+        interval that excludes zero and extends beyond the margin. Both require
+        `MINIMUM_RUNS` pairs of trainings. None without several devices.
         """
         difference = self.difference
         if difference is None:

@@ -75,13 +75,13 @@ _COSTS_OF_A_GPU = (
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """What a study says about formats at inference."""
+    """Results of a study of number formats at inference."""
 
     evidence: Evidence
     by_batch_size: Mapping[int, Arms]
     """The comparison of all formats at one batch size."""
     timings: Mapping[str, Sequence[Mapping[int, LatencyTiming]]]
-    """Of every process start by format, each by batch size."""
+    """Timings of every process start by format, each by batch size."""
     kept: Mapping[str, Kept]
     """Accuracy by format; the control among them."""
     configs: Mapping[str, ExperimentConfig]
@@ -177,7 +177,7 @@ class InferenceResult:
 
     @property
     def controls(self) -> list[NoiseFloor]:
-        """What the control shows at every batch size."""
+        """Noise floor from the A/A control at every batch size."""
         return [
             control for arms in self.by_batch_size.values() for control in arms.controls
         ]
@@ -211,7 +211,7 @@ class InferenceResult:
 
     @property
     def accuracy(self) -> Table | Note:
-        """What is left of the accuracy, or why it is unknown."""
+        """Accuracy of the formats, or why it is unknown."""
         kept = {arm: one for arm, one in self.kept.items() if arm != self._any.control}
         if all(one.score is None for one in kept.values()):
             return Note(
@@ -276,7 +276,7 @@ class InferenceResult:
 
     @property
     def untimed(self) -> str:
-        """Accuracies: the part of the answer that no clock enters."""
+        """Accuracies: the part of the answer that does not depend on times."""
         own = (self.baseline, self._any.control)
         said = "; ".join(
             f"{arm}: {words}"

@@ -53,10 +53,10 @@ _EVALUATION_BATCH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan(Plan):
-    """What will be measured; a notebook shows its notes."""
+    """Planned measurement; a notebook displays its notes."""
 
     training: ExperimentConfig | None
-    """Makes the weights; None where there are some."""
+    """Training that produces the weights; None if they exist."""
 
 
 def plan(parameters: Parameters) -> InferencePlan:
@@ -65,7 +65,7 @@ def plan(parameters: Parameters) -> InferencePlan:
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or nothing would be compared.
+        If a parameter is invalid, or no format is left to compare.
     """
     p = parameters
     lines = below_one(p, "batches", "repeats", "training_steps", "calibration_images")

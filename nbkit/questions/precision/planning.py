@@ -76,7 +76,7 @@ def plan(parameters: Parameters) -> Plan:
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or nothing would be compared.
+        If a parameter is invalid, or no arm is left to compare.
     DeviceError
         If devices are missing.
     """

@@ -98,7 +98,7 @@ def plan(parameters: Parameters) -> Plan:
 
 
 def arm_name(precision: str, nodes: int, size: int, *, is_cpu: bool) -> str:
-    """Return what an arm is called, such as ``fp16, 2 x 8 GPUs``."""
+    """Return the name of an arm, such as ``fp16, 2 x 8 GPUs``."""
     nouns = ("process", "processes") if is_cpu else ("GPU", "GPUs")
     return f"{precision}, {size_label(nodes * size, nodes)} {nouns[size > 1]}"
 
