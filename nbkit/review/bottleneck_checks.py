@@ -28,7 +28,7 @@ BottleneckCheck = Callable[[Facts], Iterator[Cause]]
 
 
 def run_causes(facts: Facts) -> Iterator[Cause]:
-    """Yield what the times of the ranks and the host's CPUs say."""
+    """Yield the bottlenecks that rank times and host CPUs show."""
     if facts.ranks:
         # What bounds the passes of an inference is not asked.
         for check in _OTHERS if facts.is_inference else _CHECKS:

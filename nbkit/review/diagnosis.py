@@ -33,7 +33,7 @@ def diagnose(run: StoredRun) -> Diagnosis:
 
 
 def others_than(jobs: Sequence[StoredRun]) -> list[Cause]:
-    """Return what others than jobs that ran together did to them, on their CPUs."""
+    """Return the CPU disturbances of concurrent jobs by other processes."""
     causes = []
     for job in jobs:
         with report_corruption(job.paths.root):

@@ -209,10 +209,10 @@ def open_arms(study: StoredStudy, settled: set[str]) -> set[str]:
 
 
 def settled_arms(study: StoredStudy) -> set[str]:
-    """Return arms whose verdict is settled before the planned repeats are done.
+    """Return arms whose verdict is settled before all planned repeats.
 
-    Only in a study of images/s without a notebook: what the report of a question
-    compares, it alone knows.
+    Only for a study of images/s without a notebook, because only the report of a
+    question knows what it compares.
     """
     its_own = study.kind or study.metric or study.concurrent
     is_early = study.repeats > MINIMUM_RUNS
