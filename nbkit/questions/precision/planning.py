@@ -71,12 +71,12 @@ _CONFIG_FIELDS = (
 
 
 def plan(parameters: Parameters) -> Plan:
-    """Return what to measure for these parameters; nothing is started.
+    """Return the plan for these parameters, without starting anything.
 
     Raises
     ------
     ConfigError
-        If a parameter cannot be used, or nothing would be compared.
+        If a parameter is invalid, or no arm is left to compare.
     DeviceError
         If devices are missing.
     """
