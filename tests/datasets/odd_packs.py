@@ -128,7 +128,7 @@ PACKS = {
         r"training images of 1 class \(0\), but a classifier needs 2 or more",
     ),
     "gzip": (
-        {"train.tar": gzip.compress(PAIR)},
+        {"train.tar": gzip.compress(PAIR, mtime=0)},
         r"train\.tar is damaged at byte 0: .*; the file begins with b'\\x1f\\x8b",
     ),
     "git lfs": (
