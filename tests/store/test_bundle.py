@@ -376,7 +376,7 @@ def test_export_name_not_utf8(tmp_path, elsewhere):
     run = _run()
     Path(os.fsdecode(os.fsencode(run.paths.root) + b"/caf\xe9.txt")).touch()
 
-    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(.* not UTF-8"):
+    with pytest.warns(UserWarning, match=r"caf\\udce9\.txt \(.* invalid UTF-8"):
         bundle = nbkit.export(run, tmp_path / "x.zip")
     elsewhere()
 
