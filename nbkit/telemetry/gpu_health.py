@@ -169,7 +169,7 @@ def _hidden(devices: Sequence[GpuDevice], setting: str | None) -> Iterator[Check
         remedy = "unset it, or use GPUs listed by nvidia-smi -L"
         yield CheckResult(what, "failure", detail, remedy)
     elif visible < len(devices):
-        detail = f"CUDA_VISIBLE_DEVICES={setting!r} leaves {visible} of {len(devices)}"
+        detail = f"{visible} of {len(devices)} GPUs (CUDA_VISIBLE_DEVICES={setting!r})"
         state: State = "info" if visible else "warning"
         yield CheckResult(what, state, detail, "unset it to use them all")
 

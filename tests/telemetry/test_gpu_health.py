@@ -84,9 +84,9 @@ def test_gpus_that_the_fabric_manager_has_connected_are_well(told):
     [
         ("0,9", "failure", "no GPU '9'"),
         ("GPU-x", "failure", "no GPU 'GPU-x'"),
-        ("1", "info", "leaves 1 of 2"),
-        ("", "warning", "leaves 0 of 2"),
-        ("-1", "warning", "leaves 0 of 2"),
+        ("1", "info", "1 of 2 GPUs"),
+        ("", "warning", "0 of 2 GPUs"),
+        ("-1", "warning", "0 of 2 GPUs"),
     ],
 )
 def test_a_setting_that_names_no_gpu_is_told(told, monkeypatch, setting, state, found):

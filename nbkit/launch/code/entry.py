@@ -162,7 +162,7 @@ def script_entry(
     except OSError as error:
         message = (
             f"script={str(script)!r} cannot be read ({error.strerror}). Pass the path "
-            "of a Python file, a function, or fields by name: "
+            "of a readable Python file, a function, or keyword arguments: "
             "nbkit.launch(model='resnet50')."
         )
         raise ConfigError(message) from None

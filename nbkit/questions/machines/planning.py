@@ -185,8 +185,8 @@ def _errors_of_names(p: Parameters, names: Sequence[str]) -> list[str]:
         errors.append(f"a and b are both {p.a!r}. Use two machines of {listed}.")
     if not errors and p.measure and HERE not in _chosen(p, names):
         errors.append(
-            f"measure=True, but a={p.a!r} and b={p.b!r} are both read from bundles. "
-            f"Omit one of them, or use {HERE!r}."
+            f"measure=True, but neither a={p.a!r} nor b={p.b!r} is {HERE!r}. Set one "
+            f"of them to {HERE!r}."
         )
     return errors
 

@@ -128,8 +128,8 @@ def _data_set(text: str) -> Wanted:
     if path == "synthetic":
         message = (
             f"data={text!r}: synthetic images are generated in memory, not read from "
-            "storage. Use an image folder or 'photos', or omit data and set paths to "
-            "folders for photographs."
+            "storage. Set data to an image folder or 'photos', or omit data to measure "
+            "with photographs that nbkit copies to the folders in paths."
         )
         raise ParameterError(message)
     data = existing_data(path, NAMED)
